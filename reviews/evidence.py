@@ -1,0 +1,49 @@
+"""Everything the measurer and the checks may look at for one attempt: files and registered facts, no builder prose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specs.evidence import ExitRecord, Item, Manifest
+from specs.grants import Grant
+from specs.metrics import MetricSet
+from specs.session import ResolvedSpec
+from specs.stages import Stage
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence of one attempt. What is absent is None or missing from the mapping, never made up."""
+
+    resolved: ResolvedSpec
+    """As read back from the trail's ``open`` entry."""
+    registered: str
+    """The registration digest in the ``open`` entry."""
+    stage: Stage
+    attempt: int
+    grant: Grant | None
+    parameters: dict[str, Any]
+    """The granted parameters, by name."""
+    heldout: tuple[Item, ...]
+    heldout_digest: str
+    """The digest of the held-out file as it is now."""
+    data: dict[str, tuple[Item, ...]]
+    manifest: Manifest | None = None
+    exit: ExitRecord | None = None
+    outputs: dict[str, Path] = field(default_factory=dict[str, Path])
+    """Output name -> file or folder, for outputs whose digest matches the manifest."""
+    output_digests: dict[str, str] = field(default_factory=dict[str, str])
+    inputs: dict[str, Path] = field(default_factory=dict[str, Path])
+    baseline_rows: Path | None = None
+    """Raw rows of the analysis' baseline arm (treatment stage only)."""
+    baseline_manifest: Manifest | None = None
+    baseline_parameters: dict[str, Any] = field(default_factory=dict[str, Any])
+    log_tail: str = ""
+    attempts: tuple[dict[str, Any], ...] = ()
+    """One small record per attempt of this stage so far: attempt, parameters, outcome, metrics of interest."""
+    evaluations_of_heldout: int = 0
+    """Attempts of evaluate stages on the registered split, this one included."""
+    earlier: dict[str, MetricSet] = field(default_factory=dict[str, MetricSet])
+    """Metrics of accepted stages, by stage name."""

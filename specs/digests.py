@@ -1,0 +1,94 @@
+"""Canonical bytes and sha256 digests: the one way anything in Peergate gets its name.
+
+Values are hashed over RFC 8785 (JCS) bytes, so key order and whitespace never matter. RFC 8785 refuses
+NaN, infinities and integers of 2**53 and beyond; such values belong in strings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import rfc8785
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class Contract(BaseModel):
+    """A frozen, strict value with a digest; the base of everything that is handed over."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+    def canonical(self) -> bytes:
+        """Return the RFC 8785 bytes of this value."""
+        return canonical_bytes(self.model_dump(mode="json"))
+
+    def content_digest(self) -> str:
+        """Return ``sha256:<hex>`` of the canonical bytes."""
+        return digest_bytes(self.canonical())
+
+
+def canonical_bytes(value: Any) -> bytes:
+    """Encode plain JSON data as RFC 8785 bytes.
+
+    Raises:
+        ValueError: NaN, infinity, an integer of 2**53 or beyond, or a type JSON does not have.
+    """
+    try:
+        return rfc8785.dumps(value)
+    except rfc8785.CanonicalizationError as error:
+        raise ValueError(f"cannot be written as canonical JSON: {error}") from error
+
+
+def digest_bytes(data: bytes) -> str:
+    """Return ``sha256:<hex>`` of raw bytes."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def digest_value(value: Any) -> str:
+    """Return the digest of plain JSON data over its canonical bytes."""
+    return digest_bytes(canonical_bytes(value))
+
+
+def digest_file(path: Path) -> str:
+    """Return the digest of a file's bytes, read in pieces.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as handle:
+        return f"sha256:{hashlib.file_digest(handle, 'sha256').hexdigest()}"
+
+
+def list_tree(folder: Path) -> list[Path]:
+    """Return every regular file below ``folder``, sorted by POSIX relative path.
+
+    Raises:
+        ValueError: the tree holds a symbolic link (its target could change behind the digest).
+    """
+    found: list[Path] = []
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            raise ValueError(f"{path} is a symbolic link; artifacts hold real files only")
+        if path.is_file():
+            found.append(path)
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def digest_tree(folder: Path) -> str:
+    """Return the digest of a folder: the digest of its ``{relative path: file digest}`` table.
+
+    Raises:
+        OSError: the folder or a file cannot be read.
+        ValueError: the tree holds a symbolic link.
+    """
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is not a folder")
+    return digest_value({path.relative_to(folder).as_posix(): digest_file(path) for path in list_tree(folder)})
+
+
+def digest_path(path: Path) -> str:
+    """Return :func:`digest_file` of a file or :func:`digest_tree` of a folder."""
+    return digest_tree(path) if path.is_dir() else digest_file(path)

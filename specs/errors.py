@@ -1,0 +1,120 @@
+"""The one error tree, with the exit code of each branch.
+
+PeergateError                1  fault: Peergate or its surroundings broke
+|-- UserError                2  you asked for something that cannot be
+|   `-- SpecError            2  the spec is wrong; carries every problem of the file
+|-- GateRejected             3  a gate said no
+|-- Blocked                  4  something a gate needs is missing
+|   |-- EvidenceMissing      4  raw rows, a manifest or an exit record is absent
+|   |-- GrantRefused         4  no matching, unused, unexpired grant
+|   `-- LeaseHeld            4  another orchestrator owns this session
+|-- AuditDamage              5  saved evidence or trail was changed
+`-- BudgetExceeded           6  the next step costs more than what is left
+
+Every error is: a fact with both values (``message``), where it is (``where``) and the repair (``hint``).
+Branch on the class, never on the text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Process exit codes; frozen by a test and documented in docs/exit-codes.md."""
+
+    DONE = 0
+    FAULT = 1
+    USAGE = 2
+    REJECTED = 3
+    BLOCKED = 4
+    DAMAGED = 5
+    BUDGET = 6
+    INTERRUPTED = 130
+    """Ctrl-C: the session is paused and can be resumed (128 + SIGINT, the shell convention)."""
+
+
+class PeergateError(Exception):
+    """Base of all errors Peergate raises on purpose."""
+
+    exit_code: ExitCode = ExitCode.FAULT
+
+    def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{head}\n  {self.hint}" if self.hint else head
+
+
+class UserError(PeergateError):
+    """The request itself cannot be carried out: wrong name, wrong option, wrong file."""
+
+    exit_code = ExitCode.USAGE
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong in a file: 1-based line and column, the path of keys, what and how to mend it."""
+
+    path: str
+    line: int
+    column: int
+    keys: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        keys = f"{self.keys}: " if self.keys else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{self.path}:{self.line}:{self.column}: {keys}{self.message}{hint}"
+
+
+class SpecError(UserError):
+    """A spec (or constitution, or data file it names) is wrong; ``problems`` holds all of them."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        count = len(problems)
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+        self.hint = f"{count} problem{'s' if count != 1 else ''} found; nothing was started"
+
+
+class GateRejected(PeergateError):
+    """A gate's decision was reject."""
+
+    exit_code = ExitCode.REJECTED
+
+
+class Blocked(PeergateError):
+    """Something a gate or launcher needs is missing, so it stays closed."""
+
+    exit_code = ExitCode.BLOCKED
+
+
+class EvidenceMissing(Blocked):
+    """Raw rows, a manifest or an exit record is absent or unreadable."""
+
+
+class GrantRefused(Blocked):
+    """A job was asked for without a matching, unused and unexpired grant."""
+
+
+class LeaseHeld(Blocked):
+    """Another process is the orchestrator of this session."""
+
+
+class AuditDamage(PeergateError):
+    """The trail or evidence does not match what was recorded."""
+
+    exit_code = ExitCode.DAMAGED
+
+
+class BudgetExceeded(PeergateError):
+    """The next step's price cap does not fit in what the ledger has left."""
+
+    exit_code = ExitCode.BUDGET

@@ -1,0 +1,146 @@
+"""What a job reads and leaves behind: order, items, raw rows, manifest, progress and exit record.
+
+Raw rows are the evidence: every metric is computed from them by Peergate, never read from the job.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from specs.digests import Contract, Digest
+from specs.grants import Grant
+from specs.stages import Kind
+
+
+class Item(Contract):
+    """One instruction whose answer code can verify. ``group`` never spans training and held-out."""
+
+    id: str
+    group: str
+    kind: str
+    prompt: str
+    constraint: dict[str, str | int]
+
+
+class Artifact(Contract):
+    """A named file or folder with a digest. ``path`` is relative to the run folder, or absolute outside it."""
+
+    name: str
+    path: str
+    digest: Digest
+    bytes: int
+
+
+class JobOrder(Contract):
+    """Everything a job is told: what to run, on which inputs, under which grant."""
+
+    schema_version: Literal[1] = 1
+    key: str
+    """``session.stage.attempt``: the idempotency key."""
+    kind: Kind
+    parameters: dict[str, Any]
+    inputs: dict[str, Artifact]
+    task: str
+    grant: Grant
+    max_seconds: float
+
+
+class GenerationRow(Contract):
+    """One sampled completion."""
+
+    item: str
+    group: str
+    kind: str
+    sample: int
+    prompt: str
+    completion: str
+    completion_tokens: int
+    truncated: bool
+
+
+class EvaluationRow(Contract):
+    """One greedy answer to one held-out item."""
+
+    item: str
+    prompt_tokens: int
+    output: str
+    output_tokens: int
+    truncated: bool
+
+
+class TrainingRow(Contract):
+    """One optimizer step as the trainer logged it."""
+
+    step: int
+    epoch: float
+    loss: float
+    learning_rate: float
+    grad_norm: float
+    tokens: int
+
+
+class PackageRow(Contract):
+    """One probe: the token ids from the checkpoint and from the package in a fresh process."""
+
+    item: str
+    expected: tuple[int, ...]
+    reloaded: tuple[int, ...]
+
+
+class Example(Contract):
+    """One training example: an accepted completion with the prompt it will be trained on."""
+
+    item: str
+    group: str
+    kind: str
+    sample: int
+    prompt: str
+    completion: str
+
+
+class Manifest(Contract):
+    """What really ran. Written by the job, compared by checks with what was granted."""
+
+    schema_version: Literal[1] = 1
+    key: str
+    kind: Kind
+    parameters: Digest
+    inputs: dict[str, Digest]
+    outputs: dict[str, Digest]
+    code: Digest
+    packages: dict[str, str]
+    device: str
+    device_name: str
+    dtype: str
+    threads: int
+    seed: int
+    tokens: int
+    wall_s: float
+    peak_rss_mb: float
+    effective: dict[str, Any]
+    """Settings read back from the objects that did the work, by parameter name where there is one."""
+    facts: dict[str, Any] = {}
+    """Further things the job saw that checks use (for example the masked share of a batch)."""
+
+
+class Progress(Contract):
+    """One line of ``progress.jsonl``: how far the job is and what it measured on the way (claims, for display)."""
+
+    time: float
+    done: int
+    total: int
+    unit: str
+    note: dict[str, float | str] = {}
+
+
+class ExitRecord(Contract):
+    """How the job ended; written by the wrapper, not by the stage. ``code`` is negative for a signal."""
+
+    schema_version: Literal[1] = 1
+    key: str
+    code: int
+    reason: Literal["exited", "signal", "timeout", "cancelled", "refused"]
+    started: float
+    ended: float
+    host: str
+    log: Digest

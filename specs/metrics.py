@@ -1,0 +1,99 @@
+"""The metrics Peergate can measure: each has a unit, a population and a definition, and belongs to stage kinds.
+
+A criterion binds to a metric *id*, so two numbers that merely share a name ("tokens" counted three ways)
+can never meet in one gate. Values are computed in ``reviews/measure.py`` from raw rows only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from specs.digests import Contract, Digest
+
+Scope = Literal["generate", "evaluate", "sft", "package", "comparison"]
+"""The stage kind whose raw rows hold the population; ``comparison`` pairs the two arms of the analysis."""
+
+
+class MetricDefinition(Contract):
+    """What a metric id means; ``direction`` says which way is better (``none`` for descriptions)."""
+
+    id: str
+    scope: Scope
+    unit: str
+    population: str
+    definition: str
+    direction: Literal["higher", "lower", "none"]
+
+
+class Metric(Contract):
+    """A measured value. ``interval`` is the 95 % interval (low, high) where the definition has one."""
+
+    id: str
+    value: float
+    n: int
+    unit: str
+    population: str
+    definition: str
+    interval: tuple[float, float] | None = None
+
+
+class MetricSet(Contract):
+    """Every metric of one attempt, bound to the rows and the code they were computed from."""
+
+    schema_version: Literal[1] = 1
+    stage: str
+    attempt: int
+    rows: dict[str, Digest]
+    code: Digest
+    metrics: dict[str, Metric]
+
+
+def _m(
+    id: str, scope: Scope, unit: str, population: str, definition: str, direction: Literal["higher", "lower", "none"]
+) -> MetricDefinition:
+    return MetricDefinition(
+        id=id, scope=scope, unit=unit, population=population, definition=definition, direction=direction
+    )
+
+
+_SAMPLES = "all sampled completions of the attempt"
+_ITEMS = "all registered held-out items, each once"
+_STEPS = "all optimizer steps, in order"
+_PAIRS = "held-out items answered by both arms"
+_PROBES = "the items re-generated from the packaged model"
+
+METRICS: dict[str, MetricDefinition] = {
+    definition.id: definition
+    for definition in (
+        _m("samples", "generate", "completions", _SAMPLES, "number of rows", "none"),
+        _m("accepted", "generate", "completions", _SAMPLES, "rows the verifier accepts, after deduplication", "higher"),
+        _m("acceptance_rate", "generate", "fraction", _SAMPLES, "verifier-accepted rows / rows (before deduplication)", "higher"),
+        _m("accepted_kinds", "generate", "kinds", _SAMPLES, "constraint kinds with at least one accepted row", "higher"),
+        _m("accepted_min_kind", "generate", "completions", _SAMPLES, "accepted rows of the rarest constraint kind of the prompts", "higher"),
+        _m("generate_truncation_rate", "generate", "fraction", _SAMPLES, "rows that hit the token limit / rows", "lower"),
+        _m("duplicate_rate", "generate", "fraction", "verifier-accepted rows", "1 - distinct (prompt, completion) / accepted rows", "lower"),
+        _m("accuracy", "evaluate", "fraction", _ITEMS, "items whose output the registered verifier accepts / items", "higher"),
+        _m("items", "evaluate", "items", _ITEMS, "number of rows", "none"),
+        _m("truncation_rate", "evaluate", "fraction", _ITEMS, "outputs that hit the token limit / items", "lower"),
+        _m("empty_rate", "evaluate", "fraction", _ITEMS, "outputs with no visible character / items", "lower"),
+        _m("mean_output_tokens", "evaluate", "model tokens", _ITEMS, "mean length of the output, end token not counted", "none"),
+        _m("steps", "sft", "optimizer steps", _STEPS, "number of rows", "none"),
+        _m("train_tokens", "sft", "model tokens", _STEPS, "tokens that carry loss, summed over steps", "none"),
+        _m("first_loss", "sft", "nats per token", "the first fifth of the steps (at least 1)", "mean of the step losses", "lower"),
+        _m("last_loss", "sft", "nats per token", "the last fifth of the steps (at least 1)", "mean of the step losses", "lower"),
+        _m("loss_drop", "sft", "nats per token", _STEPS, "first_loss - last_loss", "higher"),
+        _m("max_grad_norm", "sft", "L2 norm", _STEPS, "largest gradient norm before clipping", "lower"),
+        _m("accuracy_gain", "comparison", "fraction", _PAIRS, "treatment accuracy - baseline accuracy (positive = treatment better)", "higher"),
+        _m("mcnemar_p", "comparison", "probability", _PAIRS, "exact two-sided McNemar p on the discordant pairs", "lower"),
+        _m("gained", "comparison", "items", _PAIRS, "baseline wrong, treatment right", "higher"),
+        _m("lost", "comparison", "items", _PAIRS, "baseline right, treatment wrong", "lower"),
+        _m("cohens_h", "comparison", "radians", _PAIRS, "2 asin(sqrt(p_treatment)) - 2 asin(sqrt(p_baseline))", "higher"),
+        _m("identical_outputs", "package", "fraction", _PROBES, "outputs equal, token for token, to the checkpoint's / items", "higher"),
+        _m("probes", "package", "items", _PROBES, "number of rows", "none"),
+    )
+}
+
+
+def metrics_of(scope: Scope) -> list[str]:
+    """Return the ids measured for a stage kind (or for the comparison)."""
+    return [id for id, definition in METRICS.items() if definition.scope == scope]

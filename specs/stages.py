@@ -1,0 +1,212 @@
+"""What a stage is: its kind, typed parameters, inputs, outputs and gate.
+
+Each kind has one parameter model. Every parameter carries its limits here, so a spec cannot ask for a
+temperature of -1 and a builder cannot move one there either.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from specs.digests import Contract
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+Reference = Annotated[str, StringConstraints(pattern=r"^(model|heldout|[a-z][a-z0-9_]{0,39}\.[a-z][a-z0-9_]{0,39})$")]
+"""``model``, ``heldout``, ``data.<name>`` or ``<stage>.<output>``."""
+
+Kind = Literal["generate", "sft", "evaluate", "package"]
+ArtifactKind = Literal["checkpoint", "items", "rows", "examples"]
+
+
+class GenerateParameters(Contract):
+    """Sample completions from the model itself; the verifier decides which are kept."""
+
+    samples_per_prompt: Annotated[int, Field(ge=1, le=256)] = 4
+    max_prompts: Annotated[int, Field(ge=1)] | None = None
+    """Use only the first this many prompts, spread evenly over constraint kinds (for a pilot)."""
+    temperature: Annotated[float, Field(gt=0, le=2)] = 0.8
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+    worked_example: bool = True
+    """Show one worked example of the format while sampling. It is never part of a training row."""
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+class SftParameters(Contract):
+    """Full supervised fine-tuning with loss on the completion only (TRL ``SFTTrainer``)."""
+
+    learning_rate: Annotated[float, Field(ge=0, le=1)] = 2e-5
+    """0 is allowed: it is the control that must end as "no significant difference"."""
+    epochs: Annotated[int, Field(ge=1, le=100)] = 1
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 8
+    gradient_accumulation: Annotated[int, Field(ge=1, le=1024)] = 1
+    max_examples_per_kind: Annotated[int, Field(ge=1)] | None = None
+    """Balance the constraint kinds by keeping at most this many examples of each."""
+    max_length: Annotated[int, Field(ge=16, le=131072)] = 256
+    warmup_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
+    scheduler: Literal["constant", "linear", "cosine"] = "linear"
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+class EvaluateParameters(Contract):
+    """Answer every registered held-out item greedily, once."""
+
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+class PackageParameters(Contract):
+    """Save the model for use, reload it in a fresh process and compare greedy outputs."""
+
+    probe_items: Annotated[int, Field(ge=1, le=1000)] = 10
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+Parameters = GenerateParameters | SftParameters | EvaluateParameters | PackageParameters
+
+
+class StageKind(Contract):
+    """What a kind reads and writes: role -> artifact kind."""
+
+    inputs: dict[str, ArtifactKind]
+    outputs: dict[str, ArtifactKind]
+
+
+STAGE_KINDS: dict[Kind, StageKind] = {
+    "generate": StageKind(
+        inputs={"model": "checkpoint", "prompts": "items"}, outputs={"rows": "rows", "accepted": "examples"}
+    ),
+    "sft": StageKind(
+        inputs={"model": "checkpoint", "examples": "examples"}, outputs={"rows": "rows", "checkpoint": "checkpoint"}
+    ),
+    "evaluate": StageKind(inputs={"model": "checkpoint", "items": "items"}, outputs={"rows": "rows"}),
+    "package": StageKind(
+        inputs={"model": "checkpoint", "items": "items"}, outputs={"rows": "rows", "package": "checkpoint"}
+    ),
+}
+
+PARAMETERS: dict[Kind, type[Parameters]] = {
+    "generate": GenerateParameters,
+    "sft": SftParameters,
+    "evaluate": EvaluateParameters,
+    "package": PackageParameters,
+}
+
+
+class Criterion(Contract):
+    """A registered threshold on one metric. Exactly one of the four bounds is given."""
+
+    metric: str
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def bound(self) -> tuple[str, float]:
+        """Return the operator sign and threshold, for example ``(">=", 0.1)``.
+
+        Raises:
+            ValueError: not exactly one bound is given (the loader reports this with its place).
+        """
+        given = [
+            (sign, value)
+            for sign, value in ((">=", self.at_least), ("<=", self.at_most), (">", self.above), ("<", self.below))
+            if value is not None
+        ]
+        if len(given) != 1:
+            raise ValueError("give exactly one of at_least, at_most, above, below")
+        return given[0]
+
+    def met(self, value: float) -> bool:
+        """Say whether a measured value satisfies this criterion."""
+        sign, limit = self.bound()
+        return {">=": value >= limit, "<=": value <= limit, ">": value > limit, "<": value < limit}[sign]
+
+    def __str__(self) -> str:
+        sign, limit = self.bound()
+        return f"{self.metric} {sign} {limit:g}"
+
+
+class Range(Contract):
+    """The values a builder may move a parameter to, both ends included."""
+
+    min: float
+    max: float
+
+    def holds(self, value: float) -> bool:
+        """Say whether ``value`` lies in the range."""
+        return self.min <= value <= self.max
+
+
+class Gate(Contract):
+    """When the stage's result may be used: criteria, stakes and how many rounds of revision."""
+
+    criteria: tuple[Criterion, ...] = ()
+    stakes: Literal["low", "medium", "high"] = "medium"
+    max_rounds: Annotated[int, Field(ge=1, le=10)] = 2
+    """Attempts in all, the first one included."""
+
+
+class StageBase(Contract):
+    """What all kinds share."""
+
+    name: Name
+    inputs: dict[str, Reference]
+    ranges: dict[str, Range] = {}
+    max_minutes: Annotated[float, Field(gt=0, le=60 * 24 * 30)] = 10.0
+    """The job is ended after this long; also what its price cap is computed from."""
+    gate: Gate = Gate()
+
+
+class GenerateStage(StageBase):
+    """A ``generate`` stage."""
+
+    kind: Literal["generate"]
+    parameters: GenerateParameters = GenerateParameters()
+
+
+class SftStage(StageBase):
+    """An ``sft`` stage."""
+
+    kind: Literal["sft"]
+    parameters: SftParameters = SftParameters()
+
+
+class EvaluateStage(StageBase):
+    """An ``evaluate`` stage."""
+
+    kind: Literal["evaluate"]
+    parameters: EvaluateParameters = EvaluateParameters()
+
+
+class PackageStage(StageBase):
+    """A ``package`` stage."""
+
+    kind: Literal["package"]
+    parameters: PackageParameters = PackageParameters()
+
+
+Stage = Annotated[GenerateStage | SftStage | EvaluateStage | PackageStage, Field(discriminator="kind")]
+
+
+def resolve_parameters(stage: GenerateStage | SftStage | EvaluateStage | PackageStage, changes: dict[str, Any]) -> Parameters:
+    """Return the stage's parameters with ``changes`` applied, each inside its registered range.
+
+    Raises:
+        ValueError: a change names no range of this stage, leaves its range or breaks the parameter's own limits.
+    """
+    for name, value in changes.items():
+        allowed = stage.ranges.get(name)
+        if allowed is None:
+            raise ValueError(f"'{name}' has no allowed range in stage '{stage.name}'")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not allowed.holds(value):
+            raise ValueError(f"{name} = {value!r} leaves the allowed range [{allowed.min:g}, {allowed.max:g}]")
+    merged = stage.parameters.model_dump() | changes
+    return PARAMETERS[stage.kind].model_validate(merged)

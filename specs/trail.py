@@ -1,0 +1,57 @@
+"""Trail entries: what is recorded at every hand-over.
+
+``open`` the session and its registration · ``decision`` a gate's answer (also the design gate's) · ``grant`` the
+right to run · ``launch`` the intent to run, written before the job exists · ``exit`` how it ended · ``lost`` a job
+that vanished · ``metrics``, ``checks``, ``packet``, ``verdict`` the way to a decision · ``spend`` ledger lines ·
+``human`` what a person answered · ``pause``/``resume`` · ``report`` · ``close``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from specs.digests import Contract, Digest
+
+EntryKind = Literal[
+    "open",
+    "plan",
+    "grant",
+    "launch",
+    "exit",
+    "lost",
+    "metrics",
+    "checks",
+    "packet",
+    "verdict",
+    "decision",
+    "spend",
+    "human",
+    "pause",
+    "resume",
+    "report",
+    "close",
+]
+
+GENESIS = "sha256:" + "0" * 64
+
+
+class Entry(Contract):
+    """One link of the chain. ``digest`` covers every other field, ``previous`` is the digest before it."""
+
+    schema_version: Literal[1] = 1
+    seq: int
+    kind: EntryKind
+    session: str
+    key: str
+    """Idempotency key: appending the same key twice leaves one entry."""
+    time_ns: str
+    """Nanoseconds since 1970 as text: beyond 2**53, which canonical JSON refuses as a number."""
+    previous: Digest
+    body: dict[str, Any]
+
+
+class Head(Contract):
+    """The newest link: how many entries and the digest of the last."""
+
+    size: int
+    digest: Digest

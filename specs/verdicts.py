@@ -1,0 +1,124 @@
+"""Checks, findings, verdicts and decisions: what the gate is made of."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from specs.digests import Contract, Digest
+from specs.grants import ClaimResult
+from specs.stages import Criterion
+
+Status = Literal["PASS", "WARN", "FAIL", "NOT_APPLICABLE", "BLOCKED", "ERROR"]
+Severity = Literal["blocking", "major", "minor", "note"]
+Outcome = Literal["approve", "revise", "reject", "escalate", "null"]
+"""``null``: the evidence is sound and shows no significant difference; the session closes with that result."""
+
+CLOSED: tuple[Status, ...] = ("FAIL", "BLOCKED", "ERROR")
+"""Statuses that keep the gate closed when the check is blocking."""
+
+
+class RequiredChange(Contract):
+    """What would repair a finding. With ``parameter`` and ``value`` a builder can apply it, without it needs a person."""
+
+    text: str
+    parameter: str | None = None
+    value: float | int | None = None
+
+
+class CheckResult(Contract):
+    """What one deterministic check found: a figure, and the rows or lines that show it."""
+
+    id: str
+    title: str
+    status: Status
+    blocking: bool
+    detail: str
+    figure: float | None = None
+    threshold: str | None = None
+    shown: tuple[dict[str, Any], ...] = ()
+    evidence: tuple[Digest, ...] = ()
+    required_change: RequiredChange | None = None
+    repairable: bool = True
+    """False when no parameter can mend it: the data or the design itself is wrong."""
+
+
+class Span(Contract):
+    """A place in an artifact: a JSON pointer into a JSON value, or a 1-based line range of a text."""
+
+    artifact: Digest
+    pointer: str | None = None
+    lines: tuple[int, int] | None = None
+    quote: str = ""
+
+
+class Finding(Contract):
+    """One thing a reviewer saw, with the places that show it."""
+
+    id: str
+    severity: Severity
+    statement: str
+    evidence: tuple[Span, ...]
+    required_change: RequiredChange | None = None
+    ruled_out: str = ""
+
+
+class Verdict(Contract):
+    """What a reviewer returns. It proposes; ``decide()`` disposes."""
+
+    schema_version: Literal[1] = 1
+    reviewer: str
+    findings: tuple[Finding, ...]
+    recommendation: str
+    reasoning: str
+    risks: tuple[str, ...]
+    conditions: tuple[Criterion, ...] = ()
+    approve: bool
+    not_judged: tuple[str, ...] = ()
+
+
+class CriterionResult(Contract):
+    """A criterion against the measured value; ``value`` is None when the metric was not measured."""
+
+    criterion: Criterion
+    value: float | None
+    met: bool
+    hypothesis: bool = False
+    """True for the registered hypothesis itself: unmet on sound evidence is a null, not a failure."""
+
+
+class Packet(Contract):
+    """What a reviewer sees: built by Peergate, no builder prose; everything else by digest."""
+
+    schema_version: Literal[1] = 1
+    stage: str
+    kind: str
+    registration: Digest
+    registered: dict[str, Any]
+    granted_parameters: dict[str, Any]
+    allowed_ranges: dict[str, tuple[float, float]]
+    metrics: dict[str, Any]
+    metrics_digest: Digest | None
+    criteria: tuple[CriterionResult, ...]
+    checks: tuple[CheckResult, ...]
+    checks_digest: Digest
+    sample_rows: tuple[dict[str, Any], ...]
+    flagged_rows: tuple[dict[str, Any], ...]
+    log_tail: str
+    attempts: tuple[dict[str, Any], ...]
+    evaluations_of_heldout: int
+    claims: tuple[ClaimResult, ...]
+    left_out: dict[str, int]
+
+
+class Decision(Contract):
+    """The gate's answer: computed from findings, checks and criteria, and from nothing else."""
+
+    schema_version: Literal[1] = 1
+    stage: str
+    attempt: int
+    outcome: Outcome
+    reasons: tuple[str, ...]
+    required_changes: tuple[RequiredChange, ...] = ()
+    dropped_findings: int = 0
+    packet: Digest
+    verdict: Digest
