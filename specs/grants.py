@@ -46,10 +46,27 @@ class ClaimResult(Contract):
     measured: float | None = None
 
 
-class Submission(Contract):
-    """What a builder hands in for a stage: the parameters it asks for, or the claims it makes."""
+class StageView(Contract):
+    """What a builder is shown of the stage it is to prepare: no held-out rows, no reviewer prompt, no ledger."""
 
+    stage: str
+    kind: str
+    attempt: int
+    opened_by: Literal["decision", "human"]
+    objective: str
     parameters: dict[str, Any]
+    """The parameters of the spec with the changes of the attempt before, if there was one."""
+    changes: dict[str, Any]
+    """What the attempt before had changed."""
+    ranges: dict[str, tuple[float, float]]
+    required: dict[str, float | int]
+    """Changes the last decision asked for, by parameter."""
+
+
+class Proposal(Contract):
+    """What a builder asks for: parameters to move inside the allowed ranges, or that a person decides."""
+
     changes: dict[str, Any] = {}
-    reason: str = ""
+    reason: str
+    escalate: bool = False
     claims: tuple[Claim, ...] = ()

@@ -1,6 +1,6 @@
 """Trail entries: what is recorded at every hand-over.
 
-``open`` the session and its registration · ``decision`` a gate's answer (also the design gate's) · ``grant`` the
+``open`` the session and its registration · ``model`` the weights it starts from · ``decision`` a gate's answer (also the design gate's) · ``grant`` the
 right to run · ``launch`` the intent to run, written before the job exists · ``exit`` how it ended · ``lost`` a job
 that vanished · ``metrics``, ``checks``, ``packet``, ``verdict`` the way to a decision · ``spend`` ledger lines ·
 ``human`` what a person answered · ``pause``/``resume`` · ``report`` · ``close``.
@@ -14,6 +14,7 @@ from specs.digests import Contract, Digest
 
 EntryKind = Literal[
     "open",
+    "model",
     "plan",
     "grant",
     "launch",

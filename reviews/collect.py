@@ -1,0 +1,175 @@
+"""From trail and store to :class:`reviews.evidence.Evidence`: the same function for the gate and for the audit.
+
+Only entries up to the end of the attempt's job count, so the audit sees later exactly what the gate saw then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reviews.evidence import Evidence
+from reviews.store import Store
+from reviews.text import plain
+from reviews.trail import Recorded
+from specs.errors import EvidenceMissing
+from specs.evidence import ExitRecord, Item, JobOrder, Manifest
+from specs.grants import Grant
+from specs.metrics import MetricSet
+from specs.session import ResolvedSpec
+
+LOG_TAIL_BYTES = 16_384
+
+
+def find(entries: Sequence[Recorded], key: str) -> Recorded | None:
+    """Return the entry with this key, if there is one."""
+    return next((one for one in entries if one.entry.key == key), None)
+
+
+def registered_spec(entries: Sequence[Recorded], store: Store) -> tuple[ResolvedSpec, str]:
+    """Return the resolved spec of a session and the registration digest its ``open`` entry names.
+
+    Raises:
+        EvidenceMissing: the session has no ``open`` entry or its spec is not in the store.
+    """
+    opened = find(entries, "open")
+    if opened is None:
+        raise EvidenceMissing("the trail has no 'open' entry: nothing was registered")
+    resolved = ResolvedSpec.model_validate_json(store.get(opened.body["spec"]))
+    return resolved, opened.body["registration"]
+
+
+def load_items(store: Store, digest: str) -> tuple[Item, ...]:
+    """Return the items of a data file kept in the store when the session opened."""
+    return tuple(Item.model_validate_json(line) for line in store.get(digest).splitlines() if line.strip())
+
+
+def accepted_attempt(entries: Sequence[Recorded], stage: str) -> int | None:
+    """Return the attempt of a stage that opened the next one (by the gate, or by a person over it)."""
+    attempt = None
+    for recorded in entries:
+        body = recorded.body
+        decided = recorded.entry.kind == "decision" and body.get("outcome") == "approve"
+        overridden = recorded.entry.kind == "human" and body.get("answer") == "approve"
+        if (decided or overridden) and body.get("stage") == stage:
+            attempt = body["attempt"]
+    return attempt
+
+
+def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str, attempt: int) -> Evidence:
+    """Collect the evidence of one attempt; what is absent stays absent.
+
+    Raises:
+        EvidenceMissing: the session's registration itself cannot be read.
+        AuditDamage: something in the store has other bytes than its name.
+    """
+    resolved, registered = registered_spec(entries, store)
+    stage = resolved.spec.stage(stage_name)
+    key = f"{entries[0].entry.session}.{stage_name}.{attempt}"
+    ended = find(entries, f"exit/{key}") or find(entries, f"lost/{key}")
+    seen = entries[: ended.entry.seq + 1] if ended else entries
+    granted = find(seen, f"grant/{key}")
+    order = _order(find(seen, f"launch/{key}"), store)
+    manifest, exit_record, paths, digests, log_tail = _left_behind(run, ended, store)
+    analysis = resolved.spec.analysis
+    extra: dict[str, Any] = {}
+    if stage_name == analysis.treatment:
+        extra = _baseline(run, seen, store, analysis.baseline)
+    heldout_input = order.inputs.get("items") if order else None
+    heldout_digest = resolved.data_digests["heldout"]
+    return Evidence(
+        resolved=resolved,
+        registered=registered,
+        stage=stage,
+        attempt=attempt,
+        grant=Grant.model_validate(granted.body) if granted else None,
+        parameters=dict(order.parameters) if order else {},
+        heldout=load_items(store, heldout_digest),
+        heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
+        data={
+            name: load_items(store, digest) for name, digest in resolved.data_digests.items() if name != "heldout"
+        },
+        manifest=manifest,
+        exit=exit_record,
+        outputs=paths,
+        output_digests=digests,
+        inputs={role: run / artifact.path for role, artifact in order.inputs.items()} if order else {},
+        log_tail=log_tail,
+        attempts=_attempts(seen, stage_name),
+        evaluations_of_heldout=_evaluations(seen, resolved),
+        earlier=_earlier(seen, store, resolved),
+        **extra,
+    )
+
+
+def _order(launch: Recorded | None, store: Store) -> JobOrder | None:
+    return JobOrder.model_validate_json(store.get(launch.body["order"])) if launch else None
+
+
+def _left_behind(
+    run: Path, ended: Recorded | None, store: Store
+) -> tuple[Manifest | None, ExitRecord | None, dict[str, Path], dict[str, str], str]:
+    """Return manifest, exit record, outputs and log tail as the ``exit`` entry names them."""
+    if ended is None or ended.entry.kind == "lost":
+        return None, None, {}, {}, ""
+    body = ended.body
+    exit_record = ExitRecord.model_validate_json(store.get(body["exit"]))
+    manifest = Manifest.model_validate_json(store.get(body["manifest"])) if body["manifest"] else None
+    paths: dict[str, Path] = {}
+    digests: dict[str, str] = {}
+    for name, artifact in body["outputs"].items():
+        digests[name] = artifact["digest"]
+        if artifact["stored"]:
+            store.get(artifact["digest"])
+            paths[name] = store.path(artifact["digest"])
+        else:
+            paths[name] = run / artifact["path"]
+    tail = store.get(body["log"])[-LOG_TAIL_BYTES:].decode("utf-8", "replace") if body["log"] else ""
+    return manifest, exit_record, paths, digests, plain(tail, LOG_TAIL_BYTES)
+
+
+def _baseline(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> dict[str, Any]:
+    attempt = accepted_attempt(entries, stage)
+    if attempt is None:
+        return {}
+    key = f"{entries[0].entry.session}.{stage}.{attempt}"
+    ended = find(entries, f"exit/{key}")
+    manifest, _, paths, _, _ = _left_behind(run, ended, store)
+    order = _order(find(entries, f"launch/{key}"), store)
+    return {
+        "baseline_rows": paths.get("rows"),
+        "baseline_manifest": manifest,
+        "baseline_parameters": dict(order.parameters) if order else {},
+    }
+
+
+def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], ...]:
+    """Return what was tried in this stage and how each earlier attempt ended; nothing is left out."""
+    found: dict[int, dict[str, Any]] = {}
+    for recorded in entries:
+        body = recorded.body
+        if body.get("stage") != stage:
+            continue
+        kind = recorded.entry.kind
+        if kind == "plan":
+            found[body["attempt"]] = {"attempt": body["attempt"], "changes": body["changes"], "outcome": None}
+        elif kind in ("decision", "human") and body["attempt"] in found:
+            found[body["attempt"]]["outcome"] = body.get("outcome") or body.get("answer")
+    return tuple(found.values())
+
+
+def _evaluations(entries: Sequence[Recorded], resolved: ResolvedSpec) -> int:
+    evaluating = {stage.name for stage in resolved.spec.stages if stage.kind == "evaluate"}
+    return sum(one.entry.kind == "launch" and one.body["stage"] in evaluating for one in entries)
+
+
+def _earlier(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, MetricSet]:
+    found: dict[str, MetricSet] = {}
+    for stage in resolved.spec.stages:
+        attempt = accepted_attempt(entries, stage.name)
+        measured = find(entries, f"metrics/{stage.name}.{attempt}") if attempt else None
+        if measured is not None and measured.body["metrics"]:
+            found[stage.name] = MetricSet.model_validate(json.loads(store.get(measured.body["metrics"])))
+    return found

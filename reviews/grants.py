@@ -1,0 +1,146 @@
+"""Grants: minted from a decision in the trail, checked by the launcher on every route.
+
+There are two functions that matter. :func:`mint` turns an opening decision into the right to run one attempt
+on exactly these inputs and parameters. :func:`verify` is the choke point: the launcher calls it, and nothing
+starts a job but the launcher.
+
+Covered: no decision, wrong stage or attempt, changed parameters, inputs, model or spec, expired, forged (not in
+the trail), trail damaged. Not covered: someone who rewrites the whole trail, which only signatures and an
+anchor elsewhere can show.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+from reviews.trail import Recorded, Trail
+from specs.digests import digest_value
+from specs.errors import GrantRefused
+from specs.evidence import JobOrder
+from specs.grants import Grant
+from specs.session import ResolvedSpec
+from specs.stages import resolve_parameters
+from specs.verdicts import Outcome
+
+VALID_SECONDS = 24 * 3600.0
+"""A grant not used for a day is stale: mint a new one from a new decision."""
+
+
+class Opening(NamedTuple):
+    """The stage and attempt a decision opens, and the entry that opens it."""
+
+    stage: str
+    attempt: int
+    entry: str
+
+
+def opened_by(resolved: ResolvedSpec, stage: str | None, attempt: int, outcome: Outcome) -> dict[str, Any] | None:
+    """Return what an outcome opens: the next stage, another attempt, or nothing.
+
+    ``stage`` None is the design gate. Attempt numbers only ever grow: a stage is entered once per approval.
+    """
+    names = [item.name for item in resolved.spec.stages]
+    if outcome == "revise" and stage is not None:
+        return {"stage": stage, "attempt": attempt + 1}
+    if outcome == "approve":
+        following = 0 if stage is None else names.index(stage) + 1
+        if following < len(names):
+            return {"stage": names[following], "attempt": 1}
+    return None
+
+
+def latest_opening(trail: Trail) -> Opening | None:
+    """Return what the newest decision (or person's answer) opens; None when it opens nothing."""
+    newest: Recorded | None = None
+    for recorded in trail.iterate("decision", "human"):
+        newest = recorded
+    if newest is None or newest.body.get("opens") is None:
+        return None
+    opens = newest.body["opens"]
+    return Opening(opens["stage"], opens["attempt"], newest.digest)
+
+
+def mint(
+    trail: Trail,
+    resolved: ResolvedSpec,
+    *,
+    changes: dict[str, Any],
+    inputs: dict[str, str],
+    model: str,
+    price_cap_usd: float,
+) -> Grant:
+    """Mint the grant for the attempt the newest decision opens, and record it.
+
+    Minting again for the same attempt returns the grant already recorded, if it is for the same thing.
+
+    Raises:
+        GrantRefused: nothing is open, a change leaves its allowed range, or another grant exists for the attempt.
+    """
+    trail.verify_chain()
+    opening = latest_opening(trail)
+    if opening is None:
+        raise GrantRefused(
+            "no stage is open", where=trail.session, hint="a stage opens only by an approving or revising decision"
+        )
+    stage = resolved.spec.stage(opening.stage)
+    try:
+        parameters = resolve_parameters(stage, changes)
+    except ValueError as error:
+        raise GrantRefused(str(error), where=f"{trail.session}.{stage.name}") from error
+    now = time.time()
+    wanted = Grant(
+        session=trail.session,
+        stage=stage.name,
+        attempt=opening.attempt,
+        registration=resolved.registration(),
+        parameters=digest_value(parameters.model_dump(mode="json")),
+        inputs=inputs,
+        model=model,
+        price_cap_usd=price_cap_usd,
+        decision=opening.entry,
+        issued=round(now, 3),
+        expires=round(now + VALID_SECONDS, 3),
+    )
+    recorded = trail.append("grant", f"grant/{wanted.key()}", wanted.model_dump(mode="json"))
+    grant = Grant.model_validate(recorded.body)
+    same = {"issued": wanted.issued, "expires": wanted.expires}
+    if grant.model_copy(update=same) != wanted:
+        raise GrantRefused(
+            "another grant is already recorded for this attempt",
+            where=wanted.key(),
+            hint="one attempt has one grant; a change needs a new decision",
+        )
+    return grant
+
+
+def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict[str, str]) -> None:
+    """Refuse an order unless its grant is recorded, fresh and for exactly this.
+
+    ``input_digests`` are recomputed by the caller from the files as they are now.
+
+    Raises:
+        GrantRefused: with the first thing that does not match, both values named.
+        AuditDamage: the trail's chain does not hold, so no grant in it can be believed.
+    """
+    trail.verify_chain()
+    grant = order.grant
+    recorded = trail.find(f"grant/{grant.key()}")
+    hint = "only `peergate start` and `peergate resume` launch stages, each after its gate"
+    if recorded is None or recorded.body != grant.model_dump(mode="json"):
+        raise GrantRefused("no such grant is in the trail", where=order.key, hint=hint)
+    decision = next((one for one in trail.iterate("decision", "human") if one.digest == grant.decision), None)
+    opens = decision.body.get("opens") if decision else None
+    expectations: list[tuple[str, Any, Any]] = [
+        ("job key", order.key, grant.key()),
+        ("opening decision", opens, {"stage": grant.stage, "attempt": grant.attempt}),
+        ("spec registration", registration, grant.registration),
+        ("parameters", digest_value(order.parameters), grant.parameters),
+        ("inputs", input_digests, grant.inputs),
+        ("ordered inputs", {role: item.digest for role, item in order.inputs.items()}, grant.inputs),
+    ]
+    for what, found, granted in expectations:
+        if found != granted:
+            raise GrantRefused(f"{what} {found!r} is not what was granted, {granted!r}", where=order.key, hint=hint)
+    if time.time() > grant.expires:
+        raise GrantRefused(f"the grant expired {time.time() - grant.expires:.0f} s ago", where=order.key, hint=hint)

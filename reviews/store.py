@@ -1,0 +1,82 @@
+"""The content store: bytes by their sha256, written once, checked on every read.
+
+Does not guarantee: that nobody deletes or edits a file. It guarantees that an edited file is never returned.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from specs.digests import Contract, canonical_bytes, digest_bytes
+from specs.errors import AuditDamage, EvidenceMissing
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file so that after a crash it is either whole or absent (tmp + fsync + rename + folder fsync).
+
+    Raises:
+        OSError: the disk is full or not writable; nothing half-written is left.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        with partial.open("xb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class Store:
+    """A folder of content-addressed files: ``<root>/ab/cdef...``."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, digest: str) -> Path:
+        """Return where the bytes of a digest lie (whether or not they do)."""
+        name = digest.removeprefix("sha256:")
+        return self.root / name[:2] / name[2:]
+
+    def put(self, data: bytes) -> str:
+        """Keep bytes and return their digest; keeping the same bytes again changes nothing."""
+        digest = digest_bytes(data)
+        path = self.path(digest)
+        if not path.exists():
+            write_durably(path, data)
+        return digest
+
+    def put_value(self, value: Contract | list[Any] | dict[str, Any]) -> str:
+        """Keep a value as canonical JSON and return its digest."""
+        return self.put(value.canonical() if isinstance(value, Contract) else canonical_bytes(value))
+
+    def get(self, digest: str) -> bytes:
+        """Return the bytes of a digest.
+
+        Raises:
+            EvidenceMissing: nothing is stored under it.
+            AuditDamage: what is stored has other bytes.
+        """
+        path = self.path(digest)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise EvidenceMissing(f"{digest} is not in the content store", where=str(path)) from error
+        if digest_bytes(data) != digest:
+            raise AuditDamage(f"stored bytes have the digest {digest_bytes(data)}, not {digest}", where=str(path))
+        return data
+
+    def get_value(self, digest: str) -> Any:
+        """Return a stored JSON value; errors as in :meth:`get`."""
+        return json.loads(self.get(digest))

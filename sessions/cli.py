@@ -1,0 +1,176 @@
+"""The command line: `peergate`. Commands import what they need when they run, so that `--help` stays quick."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from specs.errors import ExitCode, PeergateError
+
+app = typer.Typer(
+    name="peergate",
+    help="Autonomous post-training sessions whose stages open only on an independent, evidence-bound verdict.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    epilog="Exit codes: 0 done, 1 fault, 2 usage or spec, 3 rejected by a gate, 4 blocked, 5 damage found, 6 budget, "
+    "130 paused. `audit verify` has its own: 0 verified and closed, 1 tampered, 2 valid but open, 3 unreadable.",
+)
+spec_app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
+audit_app = typer.Typer(help="Read and verify the trail of a session.", no_args_is_help=True)
+app.add_typer(spec_app, name="spec")
+app.add_typer(audit_app, name="audit")
+
+Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.", show_default=True)]
+Name = Annotated[str, typer.Argument(help="Name of the session.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+RunPath = Annotated[Path, typer.Argument(help="Run folder of a session, or its name under ./runs.")]
+DEFAULT_RUNS = Path("runs")
+
+
+@app.command(rich_help_panel="Sessions")
+def start(
+    spec: Annotated[str, typer.Argument(help="Spec file, or the name of a shipped spec (demo, demo_leaky, demo_null).")],
+    name: Annotated[str | None, typer.Option("--name", help="Name of the session; the spec's name by default.")] = None,
+    runs: Runs = DEFAULT_RUNS,
+) -> None:
+    """Register a spec and run the session, gate by gate."""
+    from sessions.commands import run
+
+    run.start(spec, name, runs)
+
+
+@app.command(rich_help_panel="Sessions")
+def resume(
+    name: Name,
+    runs: Runs = DEFAULT_RUNS,
+    answer: Annotated[
+        Literal["retry", "approve", "stop"] | None,
+        typer.Option("--answer", help="Settle what a waiting session asks: try again, override the gate, or stop."),
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why; recorded in the trail. Needed with --answer.")] = "",
+) -> None:
+    """Go on with a paused, killed or waiting session."""
+    from sessions.commands import run
+
+    run.resume(name, runs, answer, reason)
+
+
+@app.command(rich_help_panel="Sessions")
+def cancel(name: Name, runs: Runs = DEFAULT_RUNS) -> None:
+    """End a session for good, its running job included."""
+    from sessions.commands import run
+
+    run.cancel(name, runs)
+
+
+@app.command(rich_help_panel="Sessions")
+def status(name: Name, runs: Runs = DEFAULT_RUNS, json: Json = False) -> None:
+    """Say how a session stands: stage, decisions, money and time."""
+    from sessions.commands import show
+
+    show.status(name, runs, json)
+
+
+@app.command(name="list", rich_help_panel="Sessions")
+def list_sessions(runs: Runs = DEFAULT_RUNS, json: Json = False) -> None:
+    """List the sessions of a folder."""
+    from sessions.commands import show
+
+    show.list_sessions(runs, json)
+
+
+@app.command(rich_help_panel="Sessions")
+def report(name: Name, runs: Runs = DEFAULT_RUNS, json: Json = False) -> None:
+    """Print the report of a session."""
+    from sessions.commands import show
+
+    show.report(name, runs, json)
+
+
+@app.command(rich_help_panel="Look inside")
+def graph() -> None:
+    """Print the session graph as Mermaid."""
+    from sessions.commands import show
+
+    show.graph()
+
+
+@spec_app.command("check")
+def spec_check(
+    spec: Annotated[str, typer.Argument(help="Spec file, or the name of a shipped spec.")], json: Json = False
+) -> None:
+    """Check a spec and everything it names; all problems at once."""
+    from sessions.commands import spec as command
+
+    command.check(spec, json)
+
+
+@spec_app.command("show")
+def spec_show(
+    spec: Annotated[str, typer.Argument(help="Spec file, or the name of a shipped spec.")], json: Json = False
+) -> None:
+    """Show a spec with everything resolved, and its registration digest."""
+    from sessions.commands import spec as command
+
+    command.show(spec, json)
+
+
+@audit_app.command("verify")
+def audit_verify(run: RunPath, json: Json = False) -> None:
+    """Verify a session's trail and evidence: chain, digests, grants, and every number and decision derived again.
+
+    Read-only and offline. Exit codes: 0 verified and closed, 1 tampered, 2 valid but open, 3 unreadable.
+    """
+    from sessions.commands import audit
+
+    audit.verify(run, json)
+
+
+@audit_app.command("list")
+def audit_list(
+    run: RunPath,
+    kind: Annotated[str | None, typer.Option("--kind", help="Only entries of this kind.")] = None,
+    stage: Annotated[str | None, typer.Option("--stage", help="Only entries of this stage.")] = None,
+    json: Json = False,
+) -> None:
+    """List the entries of a trail."""
+    from sessions.commands import audit
+
+    audit.list_entries(run, kind, stage, json)
+
+
+@audit_app.command("show")
+def audit_show(
+    run: RunPath,
+    entry: Annotated[str, typer.Argument(help="Entry number or key, or a sha256 digest of the content store.")],
+    json: Json = False,
+) -> None:
+    """Show one entry with everything it points to."""
+    from sessions.commands import audit
+
+    audit.show_entry(run, entry, json)
+
+
+def main() -> None:
+    """Run the command line; every error Peergate raises on purpose is one message and its exit code."""
+    try:
+        from sessions.origin import require_own_packages
+
+        require_own_packages()
+        app()
+    except PeergateError as error:
+        print(f"peergate: {error}", file=sys.stderr)
+        raise SystemExit(int(error.exit_code)) from None
+    except KeyboardInterrupt:
+        print("peergate: interrupted; `peergate resume` goes on", file=sys.stderr)
+        raise SystemExit(int(ExitCode.INTERRUPTED)) from None
+    except BrokenPipeError:
+        raise SystemExit(int(ExitCode.FAULT)) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""`peergate start | resume | cancel`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from sessions import runtime
+from sessions.commands.show import print_summary
+from sessions.display import Terminal
+from sessions.overview import EXIT_CODES, overview
+from sessions.runtime import Answer
+from sessions.session import Paused
+from specs.errors import ExitCode, UserError
+from specs.loading import find_spec
+
+
+def start(spec: str, name: str | None, runs: Path) -> None:
+    """Start a session and end with its exit code."""
+    path = find_spec(spec)
+    terminal = Terminal()
+    try:
+        run = runtime.start(path, runs, name, terminal)
+    except Paused:
+        _paused(name or "the session", runs)
+    _finish(run)
+
+
+def resume(name: str, runs: Path, answer: Answer | None, reason: str) -> None:
+    """Go on with a session and end with its exit code."""
+    if answer and not reason:
+        raise UserError("an answer needs a reason", hint='for example --reason "the first job ran out of memory"')
+    try:
+        run = runtime.resume(runs / name, Terminal(), answer, reason)
+    except Paused:
+        _paused(name, runs)
+    _finish(run)
+
+
+def cancel(name: str, runs: Path) -> None:
+    """Cancel a session."""
+    run = runtime.cancel(runs / name, Terminal())
+    state = overview(run)
+    print(f"{name}: {state.state}, {state.decision}")
+
+
+def _paused(name: str, runs: Path) -> NoReturn:
+    where = "" if runs == Path("runs") else f" --runs {runs}"
+    print(f"paused; `peergate resume {name}{where}` goes on", file=sys.stderr)
+    raise SystemExit(int(ExitCode.INTERRUPTED))
+
+
+def _finish(run: Path) -> NoReturn:
+    print_summary(run)
+    state = overview(run)
+    code = EXIT_CODES[state.decision] if state.decision else ExitCode.BLOCKED
+    raise SystemExit(int(code))

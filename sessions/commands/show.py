@@ -1,0 +1,128 @@
+"""`peergate status | list | report | graph`: reading only."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from reviews.store import Store
+from reviews.text import plain
+from reviews.trail import read_entries
+from sessions import ledger
+from sessions.commands.output import print_json, print_table
+from sessions.overview import find_runs, overview
+from sessions.report import REPORT_JSON, REPORT_MARKDOWN
+from sessions.runtime import require_run
+from sessions.wiring import STORE, TRAIL
+from specs.errors import EvidenceMissing
+
+
+def list_sessions(runs: Path, as_json: bool) -> None:
+    """List the sessions of a folder."""
+    found = [overview(run) for run in find_runs(runs)]
+    if as_json:
+        print_json({"sessions": [one.as_json() for one in found]})
+        return
+    if not found:
+        print(f"no sessions in {runs}", file=sys.stderr)
+        return
+    rows = [(one.name, one.state, one.decision or "-", one.stage or "-", one.started or "-") for one in found]
+    print_table(("name", "state", "decision", "stage", "started"), rows)
+
+
+def status(name: str, runs: Path, as_json: bool) -> None:
+    """Say how one session stands."""
+    run = require_run(runs / name).resolve()
+    state = overview(run)
+    entries = read_entries(run / TRAIL)
+    spent = ledger.balance_of(entries, _budget(run))
+    money = {
+        "spent_usd": round(spent.spent_usd, 6),
+        "reserved_usd": round(spent.reserved_usd, 6),
+        "left_usd": round(spent.left_usd, 6),
+        "hours": round(spent.hours, 4),
+        "left_hours": round(spent.left_hours, 4),
+    }
+    decisions = [
+        {"stage": one.body.get("stage"), "attempt": one.body.get("attempt"), "outcome": one.body["outcome"]}
+        for one in entries
+        if one.entry.kind == "decision"
+    ]
+    if as_json:
+        print_json(state.as_json() | {"budget": money, "decisions": decisions})
+        return
+    print(f"{state.name}: {state.state}" + (f", {state.decision}" if state.decision else ""))
+    if state.stage:
+        print(f"stage {state.stage}, attempt {state.attempt}")
+    for one in decisions:
+        print(f"  gate {one['stage']}.{one['attempt']}: {one['outcome']}")
+    for reason in state.reasons:
+        print(f"    - {plain(reason, 2000)}")
+    print(f"spent {spent.spent_usd:.4f} USD, left {spent.left_usd:.4f} USD and {spent.left_hours * 60:.0f} min")
+    if state.state == "waiting":
+        print(f"it waits for a person: peergate resume {name} --answer retry|approve|stop --reason ...")
+    elif state.state == "paused":
+        print(f"it can go on: peergate resume {name}")
+
+
+def report(name: str, runs: Path, as_json: bool) -> None:
+    """Print the report of a closed session.
+
+    Raises:
+        EvidenceMissing: the session is still open, so there is no report.
+    """
+    run = require_run(runs / name)
+    path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
+    if not path.is_file():
+        raise EvidenceMissing(
+            f"session '{name}' has no report yet", where=str(run), hint=f"`peergate status {name}` says how it stands"
+        )
+    if as_json:
+        data: dict[str, Any] = json.loads(path.read_bytes())
+        data.pop("schema_version", None)
+        print_json(data)
+    else:
+        sys.stdout.write(path.read_text(encoding="utf-8"))
+
+
+def graph() -> None:
+    """Print the session graph as Mermaid."""
+    from sessions.graph import build_graph
+
+    print(build_graph(None).get_graph().draw_mermaid())
+
+
+def print_summary(run: Path) -> None:
+    """Print how a session stands after `start` or `resume`: the result, why, and how to check it."""
+    state = overview(run)
+    where = _shown(run)
+    if state.state == "closed":
+        data = json.loads((run / REPORT_JSON).read_bytes())
+        print(f"\n{state.name}: {data['result']}")
+        for line in data["why"]:
+            print(f"  {plain(line, 2000)}")
+        print(f"report: {where}/{REPORT_MARKDOWN}")
+        print(f"verify: peergate audit verify {where}")
+        return
+    print(f"\n{state.name}: {state.state}")
+    for reason in state.reasons:
+        print(f"  - {plain(reason, 2000)}")
+    if state.state == "waiting":
+        runs = "" if run.parent == Path("runs").resolve() else f" --runs {_shown(run.parent)}"
+        print(f"answer: peergate resume {state.name}{runs} --answer retry|approve|stop --reason ...")
+
+
+def _shown(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _budget(run: Path) -> Any:
+    from reviews.collect import registered_spec
+
+    resolved, _ = registered_spec(read_entries(run / TRAIL), Store(run / STORE))
+    return resolved.spec.budget
+
+

@@ -1,0 +1,1 @@
+"""Jobs: the launcher that refuses without a grant, and the wrapper every stage process runs in."""

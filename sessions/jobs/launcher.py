@@ -1,0 +1,83 @@
+"""The contract all launchers share, and the one door every job goes through.
+
+A launcher is told an order; it refuses without a grant, records the intent in the trail before the job exists,
+and starts the wrapper. Its own idea of a job's state is a hint: the wrapper's exit record is the evidence.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from reviews import grants
+from reviews.store import write_durably
+from reviews.trail import Recorded, Trail
+from specs.digests import digest_path
+from specs.errors import EvidenceMissing
+from specs.evidence import ExitRecord, JobOrder
+
+State = Literal["pending", "running", "exited", "lost"]
+
+
+class JobState(NamedTuple):
+    """What is known of a job; ``exit`` is there once it has exited. *Lost* is never *failed*."""
+
+    state: State
+    exit: ExitRecord | None = None
+
+
+class Launcher(Protocol):
+    """Starts and watches jobs by key. All methods may be called again after a crash."""
+
+    name: str
+
+    def start(self, folder: Path) -> None:
+        """Start the wrapper on a job folder; starting twice is harmless, the wrapper's claim decides."""
+        ...
+
+    def poll(self, folder: Path) -> JobState:
+        """Say how the job of a folder is."""
+        ...
+
+    def cancel(self, folder: Path, reason: str) -> None:
+        """Ask the job to end; returns at once."""
+        ...
+
+
+def job_folder(run: Path, key: str) -> Path:
+    """Return the folder of a job; keys are ``session.stage.attempt``."""
+    return run / "jobs" / key
+
+
+def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registration: str) -> Recorded:
+    """Launch a job under its grant: verify, record the intent, start the wrapper. Safe to repeat.
+
+    Raises:
+        GrantRefused: no matching, fresh grant in the trail.
+        EvidenceMissing: an input artifact is not there.
+    """
+    found: dict[str, str] = {}
+    for role, artifact in order.inputs.items():
+        try:
+            found[role] = digest_path(run / artifact.path)
+        except (OSError, ValueError) as error:
+            raise EvidenceMissing(f"input '{role}' cannot be read: {error}", where=order.key) from error
+    grants.verify(trail, order, registration, found)
+    folder = job_folder(run, order.key)
+    write_durably(folder / "order.json", order.canonical())
+    # The intent comes before the effect: after a crash in between, the job is started again and its claim
+    # decides whether that is the first time.
+    launch = trail.append(
+        "launch",
+        f"launch/{order.key}",
+        {
+            "key": order.key,
+            "stage": order.grant.stage,
+            "attempt": order.grant.attempt,
+            "grant": order.grant.content_digest(),
+            "order": order.content_digest(),
+            "launcher": launcher.name,
+        },
+    )
+    launcher.start(folder)
+    return launch

@@ -1,0 +1,130 @@
+"""The job side of exactly-once: ``python -P -m sessions.jobs.wrapper JOB_FOLDER``.
+
+Claims the folder atomically before any work (a second wrapper for the same job ends at once), runs the stage as
+a child, writes a heartbeat, ends it on a time limit or a cancel request, and leaves an exit record. It knows
+nothing of the trail and outlives the orchestrator.
+
+Covered: two starts of one job, orchestrator killed, stage killed, stage hanging, cancel. Not covered: the
+wrapper itself being killed; its child dies with it (Linux) and the job is *lost*, which a decision must settle.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+import psutil
+from pydantic import ValidationError
+
+from reviews.store import write_durably
+from specs.digests import canonical_bytes, digest_file
+from specs.evidence import ExitRecord, JobOrder
+
+HEARTBEAT_S = 1.0
+TERM_GRACE_S = 10.0
+Reason = Literal["exited", "signal", "timeout", "cancelled", "refused"]
+
+
+def main() -> int:
+    """Run the job of the folder given as the only argument."""
+    if len(sys.argv) != 2:
+        print("usage: python -P -m sessions.jobs.wrapper JOB_FOLDER", file=sys.stderr)
+        return 2
+    folder = Path(sys.argv[1]).resolve()
+    try:
+        order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
+    except (OSError, ValidationError) as error:
+        print(f"{folder}: no readable order.json: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 4
+    if not claim(folder, order.key):
+        print(f"{order.key}: already claimed, nothing to do", file=sys.stderr)
+        return 0
+    run(folder, order)
+    return 0
+
+
+def claim(folder: Path, key: str) -> bool:
+    """Take the job. ``mkdir`` is atomic: of any number of wrappers one gets True."""
+    try:
+        (folder / "claim").mkdir()
+    except FileExistsError:
+        return False
+    owner = {"key": key, "pid": os.getpid(), "started": psutil.Process().create_time(), "host": platform.node()}
+    write_durably(folder / "claim" / "claim.json", json.dumps(owner).encode())
+    return True
+
+
+def run(folder: Path, order: JobOrder) -> None:
+    """Run the stage to its end and write the exit record."""
+    started = time.time()
+    stop: list[Reason] = []
+    # Asked to end from outside: end the stage first, so that an exit record is left and nothing is orphaned.
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: stop.append("cancelled"))
+    log_path = folder / "log.txt"
+    with log_path.open("wb") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", f"training.stages.{order.kind}", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            preexec_fn=_die_with_parent,
+        )
+        asked: float | None = None
+        while True:
+            now = time.time()
+            write_heartbeat(folder, child.pid, now)
+            if asked is None and not stop:
+                if (folder / "cancel").exists():
+                    stop.append("cancelled")
+                elif now - started > order.max_seconds:
+                    stop.append("timeout")
+            if stop and asked is None:
+                child.terminate()
+                asked = now
+            elif asked is not None and now - asked > TERM_GRACE_S:
+                child.kill()
+            try:
+                code = child.wait(HEARTBEAT_S)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        os.fsync(log.fileno())
+    reason: Reason = stop[0] if stop else "signal" if code < 0 else "exited"
+    record = ExitRecord(
+        key=order.key,
+        code=code,
+        reason=reason,
+        started=round(started, 3),
+        ended=round(time.time(), 3),
+        host=platform.node(),
+        log=digest_file(log_path),
+    )
+    write_durably(folder / "exit.json", record.canonical())
+
+
+def write_heartbeat(folder: Path, child: int, now: float) -> None:
+    """Say that the job lives. Not durable on purpose: an old heartbeat is worth nothing after a crash."""
+    beat = folder / "heartbeat.json"
+    partial = folder / ".heartbeat.json"
+    partial.write_bytes(canonical_bytes({"time": round(now, 3), "wrapper": os.getpid(), "child": child}))
+    partial.replace(beat)
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end the stage when the wrapper is gone, so that a lost job stops spending."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,105 @@
+"""The ledger: what is spent, reserved and left, computed from the trail and from nothing else.
+
+Reserve before the job, settle after it. There is no counter that a resume could reset. Held-back shares keep
+evaluation, review and teardown possible whatever the other stages cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from reviews.trail import Recorded, Trail
+from specs.errors import BudgetExceeded
+from specs.session import Budget
+from specs.stages import Stage
+
+
+class Balance(NamedTuple):
+    """Money in USD, time in hours of orchestrated session (pauses do not count)."""
+
+    spent_usd: float
+    reserved_usd: float
+    left_usd: float
+    hours: float
+    left_hours: float
+
+
+def price_cap(budget: Budget, stage: Stage) -> float:
+    """Return the most one attempt can cost: its time limit at the machine's rate."""
+    return round(stage.max_minutes / 60 * budget.machine_usd_per_hour, 6)
+
+
+def balance(trail: Trail, budget: Budget) -> Balance:
+    """Add up the trail of a running session."""
+    return balance_of(list(trail.iterate()), budget)
+
+
+def balance_of(entries: Sequence[Recorded], budget: Budget) -> Balance:
+    """Add up the entries of a trail."""
+    reserved: dict[str, float] = {}
+    spent = 0.0
+    for recorded in entries:
+        if recorded.entry.kind != "spend":
+            continue
+        body = recorded.body
+        if body["what"] == "reserve":
+            reserved[body["job"]] = body["usd"]
+        else:
+            reserved.pop(body["job"], None)
+            spent += body["usd"]
+    hours = _active_seconds(entries) / 3600
+    held = sum(reserved.values())
+    return Balance(spent, held, budget.max_cost_usd - spent - held, hours, budget.max_hours - hours)
+
+
+def reserve(trail: Trail, budget: Budget, stage: Stage, key: str) -> None:
+    """Set the price cap of a job aside before it starts; repeating it for the same job changes nothing.
+
+    Raises:
+        BudgetExceeded: the cap, or the stage's time limit, does not fit in what is left for this kind of stage.
+    """
+    if trail.find(f"reserve/{key}"):
+        return
+    now = balance(trail, budget)
+    shares = budget.held_back
+    # Evaluation may use its own share; everybody else leaves all three alone.
+    held = shares.review + shares.teardown + (0.0 if stage.kind in ("evaluate", "package") else shares.evaluation)
+    available = now.left_usd - held * budget.max_cost_usd
+    cap = price_cap(budget, stage)
+    if cap > available + 1e-9:
+        raise BudgetExceeded(
+            f"the attempt may cost {cap:.4f} USD, {max(available, 0):.4f} USD of {budget.max_cost_usd:g} are left for it",
+            where=key,
+            hint="raise budget.max_cost_usd or lower the stage's max_minutes in a new session",
+        )
+    if now.left_hours <= 0:
+        raise BudgetExceeded(
+            f"the session has run {now.hours:.2f} h of {budget.max_hours:g} h",
+            where=key,
+            hint="raise budget.max_hours in a new session",
+        )
+    trail.append("spend", f"reserve/{key}", {"what": "reserve", "job": key, "party": "job", "stage": stage.name, "usd": cap})
+
+
+def settle(trail: Trail, budget: Budget, stage: Stage, key: str, seconds: float) -> None:
+    """Replace a reservation by what the job's wall time cost."""
+    usd = round(max(seconds, 0.0) / 3600 * budget.machine_usd_per_hour, 6)
+    body = {"what": "settle", "job": key, "party": "job", "stage": stage.name, "usd": usd, "seconds": round(seconds, 3)}
+    trail.append("spend", f"settle/{key}", body)
+
+
+def _active_seconds(entries: Sequence[Recorded]) -> float:
+    """Sum the stretches from open or resume to the last entry before the next resume."""
+    total = 0
+    start = last = None
+    for recorded in entries:
+        now = int(recorded.entry.time_ns)
+        if recorded.entry.kind in ("open", "resume"):
+            if start is not None and last is not None:
+                total += last - start
+            start = now
+        last = now
+    if start is not None and last is not None:
+        total += last - start
+    return total / 1e9

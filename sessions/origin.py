@@ -1,0 +1,27 @@
+"""Guard against name clashes: our top-level packages have plain names, and `openai-agents` brings an `agents` too."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from specs.errors import UserError
+
+PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
+
+
+def require_own_packages() -> None:
+    """Make sure the five packages all come from one place.
+
+    Raises:
+        UserError: one is missing or belongs to another distribution.
+    """
+    home = Path(__file__).resolve().parent.parent
+    for name in PACKAGES:
+        found = find_spec(name)
+        where = Path(found.origin).resolve().parent.parent if found and found.origin else None
+        if where != home:
+            raise UserError(
+                f"import name '{name}' is provided by {where or 'nothing'}, not by Peergate in {home}",
+                hint="install peergate in an environment of its own (openai-agents also installs 'agents')",
+            )

@@ -1,0 +1,102 @@
+"""Where a session stands, read from its trail alone: for `list`, `status` and the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from reviews.trail import Recorded, read_entries
+from sessions.runtime import is_running
+from sessions.wiring import TRAIL
+from specs.errors import ExitCode, PeergateError
+
+SessionState = Literal["running", "waiting", "paused", "closed", "damaged"]
+
+EXIT_CODES: dict[str, ExitCode] = {
+    "approve": ExitCode.DONE,
+    "null": ExitCode.DONE,
+    "reject": ExitCode.REJECTED,
+    "stop": ExitCode.REJECTED,
+    "budget": ExitCode.BUDGET,
+    "cancelled": ExitCode.INTERRUPTED,
+}
+"""The exit code of a closed session, by its decision."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One session in a few words."""
+
+    name: str
+    path: Path
+    state: SessionState
+    decision: str | None
+    """How it closed: approve, null, reject, stop, budget or cancelled; None while it is open."""
+    stage: str | None
+    attempt: int | None
+    started: str | None
+    ended: str | None
+    reasons: tuple[str, ...]
+    entries: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of `list --json` and `status --json`."""
+        return {
+            "name": self.name,
+            "path": str(self.path),
+            "state": self.state,
+            "decision": self.decision,
+            "started": self.started,
+            "ended": self.ended,
+            "stage": self.stage,
+            "attempt": self.attempt,
+            "reasons": list(self.reasons),
+            "entries": self.entries,
+        }
+
+
+def overview(run: Path) -> Overview:
+    """Read where the session of a run folder stands; a damaged trail is a state, not an error."""
+    try:
+        entries = read_entries(run / TRAIL)
+    except (PeergateError, OSError) as error:
+        return Overview(run.name, run, "damaged", None, None, None, None, None, (str(error),), 0)
+    closed = next((one for one in entries if one.entry.kind == "close"), None)
+    last_plan = next((one for one in reversed(entries) if one.entry.kind == "plan"), None)
+    judged = next((one for one in reversed(entries) if one.entry.kind in ("decision", "human")), None)
+    return Overview(
+        name=run.name,
+        path=run,
+        state="closed" if closed else "running" if is_running(run) else "waiting" if is_waiting(entries) else "paused",
+        decision=closed.body["decision"] if closed else None,
+        stage=last_plan.body["stage"] if last_plan else None,
+        attempt=last_plan.body["attempt"] if last_plan else None,
+        started=_when(entries[0]) if entries else None,
+        ended=_when(closed) if closed else None,
+        reasons=tuple(judged.body.get("reasons", ())) if judged else (),
+        entries=len(entries),
+    )
+
+
+def is_waiting(entries: list[Recorded]) -> bool:
+    """Say whether the newest judgement asks for a person."""
+    for recorded in reversed(entries):
+        kind, body = recorded.entry.kind, recorded.body
+        if kind == "human":
+            return False
+        if kind == "decision":
+            return body["outcome"] == "escalate"
+        if kind == "plan" and body["escalate"]:
+            return True
+    return False
+
+
+def find_runs(runs: Path) -> list[Path]:
+    """Return the run folders below a folder, by name."""
+    return sorted(path.parent for path in runs.glob(f"*/{TRAIL}")) if runs.is_dir() else []
+
+
+def _when(recorded: Recorded) -> str:
+    return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).isoformat(timespec="seconds")

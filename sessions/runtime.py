@@ -1,0 +1,243 @@
+"""Start, resume and cancel: leases, signals and the graph's life cycle around ``graph.py``."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.types import Command
+
+from reviews.store import Store, write_durably
+from reviews.trail import Trail
+from sessions import steps
+from sessions.graph import build_graph
+from sessions.jobs.launcher import job_folder
+from sessions.session import Cancelled, Display, Paused, Session
+from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_session
+from specs.errors import LeaseHeld, UserError
+from specs.loading import load_spec
+from specs.session import ResolvedSpec
+
+Answer = Literal["retry", "approve", "stop"]
+CANCEL_WAIT_S = 30.0
+
+
+def start(spec_path: Path, runs: Path, name: str | None, display: Display) -> Path:
+    """Register a spec as a new session and run it; returns the run folder.
+
+    Raises:
+        SpecError: the spec is wrong; nothing was created.
+        UserError: the name is taken or cannot be a folder name.
+    """
+    resolved = load_spec(spec_path)
+    make_builder(resolved.spec)
+    make_reviewer(resolved.spec)
+    name = name or resolved.spec.name
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+        raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")
+    run = (runs / name).resolve()
+    if run.exists():
+        raise UserError(
+            f"{run} exists already",
+            hint=f"`peergate resume {name}` goes on with it; or choose another --name",
+        )
+    _register(run, name, spec_path, resolved)
+    with _lease(run):
+        session = make_session(run, display, resolved)
+        _drive(session, None)
+    return run
+
+
+def resume(run: Path, display: Display, answer: Answer | None = None, reason: str = "") -> Path:
+    """Go on with a paused, killed or waiting session; ``answer`` settles what a person was asked.
+
+    Raises:
+        LeaseHeld: another process is running it.
+        UserError: there is no such session, or an answer was given though nothing was asked.
+    """
+    with _lease(require_run(run)):
+        session = make_session(run, display)
+        if session.trail.find("close") is not None:
+            session.trail.close()
+            return run
+        number = sum(1 for _ in session.trail.iterate("resume")) + 1
+        session.trail.append("resume", f"resume/{number}", {"by": getpass.getuser()})
+        given = {"answer": answer, "reason": reason, "by": getpass.getuser()} if answer else None
+        _drive(session, given)
+    return run
+
+
+def cancel(run: Path, display: Display) -> Path:
+    """End a session for good: its job is ended, the trail is closed as cancelled. Safe to repeat."""
+    require_run(run)
+    write_durably(run / "cancel", b"")
+    deadline = time.monotonic() + CANCEL_WAIT_S
+    while True:
+        try:
+            with _lease(run):
+                session = make_session(run, display)
+                try:
+                    _end_cancelled(session)
+                finally:
+                    session.trail.close()
+                return run
+        except LeaseHeld:
+            # The running orchestrator sees the request at its next step.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def require_run(run: Path) -> Path:
+    """Return the run folder if a session lies in it.
+
+    Raises:
+        UserError: it does not; the message lists what is there.
+    """
+    if not (run / TRAIL).is_file():
+        there = sorted(path.parent.name for path in run.parent.glob(f"*/{TRAIL}")) if run.parent.is_dir() else []
+        known = f"sessions in {run.parent}: {', '.join(there)}" if there else f"no session lies in {run.parent}"
+        raise UserError(f"there is no session '{run.name}'", where=str(run), hint=f"{known}; --runs names the folder")
+    return run
+
+
+def _register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> None:
+    """Create the run folder whole: spec, data and the ``open`` entry, before anything else happens."""
+    run.parent.mkdir(parents=True, exist_ok=True)
+    partial = run.with_name(f".{name}.opening")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        store = Store(partial / STORE)
+        spec = resolved.spec
+        for named in (spec.heldout, *spec.data.values()):
+            store.put(resolved.path(named.path).read_bytes())
+        store.put(resolved.path(spec.constitution).read_bytes())
+        source = spec_path.read_bytes()
+        (partial / "spec.yaml").write_bytes(source)
+        (partial / "spec.resolved.json").write_bytes(resolved.canonical())
+        trail = Trail(partial / TRAIL, name)
+        trail.append(
+            "open",
+            "open",
+            {
+                "registration": resolved.registration(),
+                "spec": store.put_value(resolved),
+                "source": store.put(source),
+                "constitution": resolved.constitution_digest,
+                "data": dict(resolved.data_digests),
+                "analysis": spec.analysis.model_dump(mode="json"),
+                "builder": spec.builder.vendor,
+                "reviewer": spec.reviewer.vendor,
+                "by": getpass.getuser(),
+            },
+        )
+        trail.close()
+        partial.rename(run)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _drive(session: Session, answer: dict[str, Any] | None) -> None:
+    """Run the graph until it ends, asks a person, is paused or cancelled."""
+    connection = sqlite3.connect(session.run / "state.sqlite", check_same_thread=False)
+    connection.execute("PRAGMA synchronous=FULL")
+    try:
+        with _signals(session):
+            graph = build_graph(session, SqliteSaver(connection))
+            config: Any = {"configurable": {"thread_id": session.name}, "recursion_limit": 10_000}
+            snapshot = graph.get_state(config)
+            waiting = bool(snapshot.interrupts)
+            if answer is not None and not waiting:
+                raise UserError("nothing is being asked of a person", where=session.name, hint="resume without --answer")
+            if waiting and answer is None:
+                return
+            # Both empty means there is nothing to go on with; nodes find what they did in the trail, so beginning
+            # again repeats nothing.
+            begun = bool(snapshot.next or snapshot.tasks)
+            request: Any = Command(resume=answer) if answer else None if begun else {"session": session.name}
+            graph.invoke(request, config, durability="sync")
+    except Paused:
+        number = sum(1 for _ in session.trail.iterate("pause")) + 1
+        session.trail.append("pause", f"pause/{number}", {"by": getpass.getuser()})
+        raise
+    except Cancelled:
+        _end_cancelled(session)
+    finally:
+        connection.close()
+        session.trail.close()
+
+
+def _end_cancelled(session: Session) -> None:
+    """End the running job, record its end and close the session as cancelled."""
+    if session.trail.find("close") is not None:
+        return
+    for launch in list(session.trail.iterate("launch")):
+        key, stage = launch.body["key"], session.resolved.spec.stage(launch.body["stage"])
+        if session.trail.find(f"exit/{key}") or session.trail.find(f"lost/{key}"):
+            continue
+        folder = job_folder(session.run, key)
+        session.launcher.cancel(folder, "the session was cancelled")
+        deadline = time.monotonic() + CANCEL_WAIT_S
+        state = session.launcher.poll(folder)
+        while state.state == "running" and time.monotonic() < deadline:
+            time.sleep(0.2)
+            state = session.launcher.poll(folder)
+        steps.record_end(session, stage, launch.body["attempt"], key, state)
+    steps.close_with(session, "cancelled")
+
+
+@contextmanager
+def _lease(run: Path) -> Iterator[None]:
+    """Own the session: two orchestrators on one session would fork its history.
+
+    Raises:
+        LeaseHeld: another process has it.
+    """
+    lock = FileLock(run / "lease.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise LeaseHeld(
+            "another process is running this session", where=str(run), hint="wait for it, or stop it with Ctrl-C"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _signals(session: Session) -> Iterator[None]:
+    """Turn the first Ctrl-C or SIGTERM into a pause at the next safe place; a second one interrupts at once."""
+
+    def ask(number: int, _frame: object) -> None:
+        if session.stop.is_set():
+            raise KeyboardInterrupt
+        session.stop.set()
+        session.display.say("pausing ... (the running job goes on; Ctrl-C again to leave at once)")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def is_running(run: Path) -> bool:
+    """Say whether some process holds the session's lease."""
+    try:
+        with _lease(run):
+            return False
+    except LeaseHeld:
+        return True

@@ -1,0 +1,88 @@
+"""One session at work: its folder, trail, store and the parties wired to it. Built only in ``wiring.py``."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from agents.builder import Builder
+from reviews.reviewer import Reviewer
+from reviews.store import Store
+from reviews.trail import Trail
+from sessions.jobs.launcher import Launcher
+from sessions.ledger import Balance
+from specs.evidence import Progress
+from specs.metrics import MetricSet
+from specs.session import ResolvedSpec
+from specs.verdicts import CheckResult, Decision
+
+
+class Paused(Exception):  # noqa: N818 (not an error: a person asked for it)
+    """The session was asked to stop here; nothing is lost and ``peergate resume`` goes on."""
+
+
+class Cancelled(Exception):  # noqa: N818
+    """The session was asked to end for good."""
+
+
+class Display(Protocol):
+    """Who watches: the terminal, or nobody. Nothing depends on it."""
+
+    def say(self, text: str) -> None:
+        """Show one line."""
+        ...
+
+    def stage(self, name: str, attempt: int, position: int, count: int) -> None:
+        """An attempt begins."""
+        ...
+
+    def progress(self, stage: str, progress: Progress) -> None:
+        """A job reports how far it is."""
+        ...
+
+    def job_ended(self, stage: str, text: str) -> None:
+        """A job is over."""
+        ...
+
+    def metrics(self, metrics: MetricSet) -> None:
+        """Metrics were measured."""
+        ...
+
+    def checks(self, results: tuple[CheckResult, ...]) -> None:
+        """Checks were run."""
+        ...
+
+    def decision(self, decision: Decision, balance: Balance) -> None:
+        """A gate has decided."""
+        ...
+
+
+@dataclass
+class Session:
+    """Everything the nodes of the graph work with."""
+
+    name: str
+    run: Path
+    cache: Path
+    resolved: ResolvedSpec
+    trail: Trail
+    store: Store
+    launcher: Launcher
+    builder: Builder
+    reviewer: Reviewer
+    display: Display
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def checkpoint(self) -> None:
+        """Stop here if somebody asked to.
+
+        Raises:
+            Paused: Ctrl-C or SIGTERM.
+            Cancelled: ``peergate cancel``.
+        """
+        if (self.run / "cancel").exists():
+            raise Cancelled
+        if self.stop.is_set():
+            raise Paused

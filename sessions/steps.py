@@ -1,0 +1,285 @@
+"""The nodes that act: open, plan, build, launch, wait, close. The nodes that judge are in ``gate.py``.
+
+Each is idempotent: what it did is an entry in the trail, and what counts afterwards is that entry.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from reviews import grants
+from reviews.collect import accepted_attempt
+from reviews.trail import Recorded
+from sessions import ledger, report
+from sessions.jobs.launcher import JobState, job_folder, submit
+from sessions.models import prepare_model
+from sessions.session import Session
+from sessions.state import State
+from specs.digests import digest_path
+from specs.errors import BudgetExceeded, PeergateError
+from specs.evidence import Artifact, JobOrder, Manifest, Progress
+from specs.grants import StageView
+from specs.stages import STAGE_KINDS, Stage, resolve_parameters
+
+POLL_S = 0.5
+RESTART_S = 30.0
+"""A launched job nobody has claimed for this long is started again; its claim keeps that harmless."""
+
+
+def open_session(session: Session, state: State) -> State:
+    """Make sure the registration is in the trail. It was written before the graph ran at all."""
+    if session.trail.find("open") is None:
+        raise PeergateError("the session was never opened", where=session.name)
+    return {"session": session.name, "route": "go"}
+
+
+def plan(session: Session, state: State) -> State:
+    """Show the builder the stage that is open and record what it proposes."""
+    opening = grants.latest_opening(session.trail)
+    if opening is None:
+        raise PeergateError("no decision opens a stage", where=session.name)
+    spec = session.resolved.spec
+    stage = spec.stage(opening.stage)
+    names = [item.name for item in spec.stages]
+    session.display.stage(stage.name, opening.attempt, names.index(stage.name) + 1, len(names))
+    ensure_model(session)
+    proposal = session.builder.propose(_view(session, stage, opening))
+    recorded = session.trail.append(
+        "plan",
+        f"plan/{stage.name}.{opening.attempt}",
+        {
+            "stage": stage.name,
+            "attempt": opening.attempt,
+            "builder": session.builder.name,
+            "changes": proposal.changes,
+            "reason": proposal.reason,
+            "escalate": proposal.escalate,
+            "claims": [claim.model_dump(mode="json") for claim in proposal.claims],
+        },
+    )
+    if recorded.body["changes"]:
+        session.display.say(f"{stage.name}: {recorded.body['reason']}")
+    route = "human" if recorded.body["escalate"] else "go"
+    return {"stage": stage.name, "attempt": opening.attempt, "route": route}
+
+
+def build(session: Session, state: State) -> State:
+    """Pin inputs and parameters and mint the grant that binds them."""
+    stage, attempt, _ = _current(session, state)
+    changes = _body(session, f"plan/{stage.name}.{attempt}")["changes"]
+    inputs = {role: resolve_input(session, reference) for role, reference in sorted(stage.inputs.items())}
+    grants.mint(
+        session.trail,
+        session.resolved,
+        changes=changes,
+        inputs={role: artifact.digest for role, artifact in inputs.items()},
+        model=_body(session, "model")["digest"],
+        price_cap_usd=ledger.price_cap(session.resolved.spec.budget, stage),
+    )
+    session.store.put_value(_order(session, state))
+    return {"route": "go"}
+
+
+def launch(session: Session, state: State) -> State:
+    """Reserve the money, then hand the job to the launcher, which checks the grant again."""
+    stage, _, key = _current(session, state)
+    order = _order(session, state)
+    try:
+        ledger.reserve(session.trail, session.resolved.spec.budget, stage, key)
+    except BudgetExceeded as error:
+        session.display.say(str(error))
+        return {"route": "close", "outcome": "budget"}
+    submit(session.launcher, session.trail, session.run, order, session.resolved.registration())
+    return {"route": "go"}
+
+
+def _order(session: Session, state: State) -> JobOrder:
+    """Rebuild the order from the recorded grant: the same bytes every time."""
+    stage, attempt, key = _current(session, state)
+    changes = _body(session, f"plan/{stage.name}.{attempt}")["changes"]
+    return JobOrder.model_validate(
+        {
+            "key": key,
+            "kind": stage.kind,
+            "parameters": resolve_parameters(stage, changes).model_dump(mode="json"),
+            "inputs": {role: resolve_input(session, reference) for role, reference in sorted(stage.inputs.items())},
+            "task": session.resolved.spec.task,
+            "grant": _body(session, f"grant/{key}"),
+            "max_seconds": stage.max_minutes * 60,
+        }
+    )
+
+
+def wait(session: Session, state: State) -> State:
+    """Watch the job, whether or not this process started it, and record how it ended."""
+    stage, attempt, key = _current(session, state)
+    folder = job_folder(session.run, key)
+    seen = 0
+    since = time.monotonic()
+    while True:
+        seen = _show_progress(session, stage.name, folder / "progress.jsonl", seen)
+        job = session.launcher.poll(folder)
+        if job.state in ("exited", "lost"):
+            break
+        if job.state == "pending" and time.monotonic() - since > RESTART_S:
+            session.launcher.start(folder)
+            since = time.monotonic()
+        session.checkpoint()
+        time.sleep(POLL_S)
+    record_end(session, stage, attempt, key, job)
+    return {"route": "go"}
+
+
+def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobState) -> None:
+    """Keep what the job left and record its end; a lost job leaves nothing that counts."""
+    folder = job_folder(session.run, key)
+    budget = session.resolved.spec.budget
+    common = {"key": key, "stage": stage.name, "attempt": attempt}
+    if job.exit is None:
+        session.trail.append("lost", f"lost/{key}", common)
+        # What it cost is unknown, so the whole reservation counts as spent.
+        ledger.settle(session.trail, budget, stage, key, stage.max_minutes * 60)
+        session.display.job_ended(stage.name, f"{key} is lost: its process is gone and left no exit record")
+        return
+    manifest, outputs = _keep_outputs(session, stage, folder)
+    body: dict[str, Any] = common | {
+        "exit": session.store.put_value(job.exit),
+        "manifest": manifest,
+        "outputs": outputs,
+        "log": session.store.put((folder / "log.txt").read_bytes()),
+    }
+    session.trail.append("exit", f"exit/{key}", body)
+    seconds = job.exit.ended - job.exit.started
+    ledger.settle(session.trail, budget, stage, key, seconds)
+    ended = "done" if job.exit.code == 0 else f"ended with code {job.exit.code} ({job.exit.reason})"
+    session.display.job_ended(stage.name, f"job {key} {ended} after {seconds:.0f} s")
+
+
+def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | None, dict[str, Any]]:
+    """Digest what the job left; row files also go into the store, weights stay where they are."""
+    outputs: dict[str, Any] = {}
+    manifest_path = folder / "manifest.json"
+    if not manifest_path.exists():
+        return None, outputs
+    raw = manifest_path.read_bytes()
+    try:
+        Manifest.model_validate_json(raw)
+    except ValidationError:
+        session.display.say(f"{stage.name}: the job's manifest does not have the manifest's form; it does not count")
+        return None, outputs
+    for name, kind in STAGE_KINDS[stage.kind].outputs.items():
+        path = _output_path(folder, name, kind)
+        if not path.exists():
+            continue
+        stored = path.is_file()
+        digest = session.store.put(path.read_bytes()) if stored else digest_path(path)
+        size = path.stat().st_size if stored else sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+        relative = path.relative_to(session.run).as_posix()
+        outputs[name] = {"path": relative, "digest": digest, "bytes": size, "stored": stored}
+    return session.store.put(raw), outputs
+
+
+def _output_path(folder: Path, name: str, kind: str) -> Path:
+    return folder / "out" / (name if kind == "checkpoint" else f"{name}.jsonl")
+
+
+def close(session: Session, state: State) -> State:
+    """Write the report and close the trail with the session's result."""
+    outcome = state.get("outcome", "escalate")
+    close_with(session, outcome)
+    return {"route": "close"}
+
+
+def close_with(session: Session, outcome: str) -> None:
+    """Record the report and the end of the session."""
+    if session.trail.find("close") is None:
+        written = report.write(session.run, outcome)
+        recorded = session.trail.append("report", "report", {"files": written, "outcome": outcome})
+        session.trail.append(
+            "close", "close", {"decision": recorded.body["outcome"], "report": recorded.digest}
+        )
+
+
+def ensure_model(session: Session) -> Recorded:
+    """Find or convert the weights the session starts from and record their digest, once.
+
+    Raises:
+        SpecError: the checkpoint's digest is not the one the spec pins.
+    """
+    found = session.trail.find("model")
+    if found is not None:
+        return found
+    source = session.resolved.spec.model
+    path, digest = prepare_model(session.resolved, session.cache, session.display.say)
+    body = {"source": source.source, "kind": source.kind, "path": str(path), "digest": digest}
+    return session.trail.append("model", "model", body)
+
+
+def resolve_input(session: Session, reference: str) -> Artifact:
+    """Return the artifact a reference of the spec stands for: always one whose digest is in the trail."""
+    if reference == "model":
+        body = _body(session, "model")
+        return Artifact(name="model", path=body["path"], digest=body["digest"], bytes=0)
+    owner, _, output = reference.partition(".")
+    if reference == "heldout" or owner == "data":
+        digest = session.resolved.data_digests["heldout" if reference == "heldout" else output]
+        path = session.store.path(digest)
+        relative = path.relative_to(session.run).as_posix()
+        return Artifact(name=reference, path=relative, digest=digest, bytes=path.stat().st_size)
+    attempt = accepted_attempt(list(session.trail.iterate("decision", "human")), owner)
+    if attempt is None:
+        raise PeergateError(f"stage '{owner}' has no accepted attempt", where=reference)
+    made = _body(session, f"exit/{session.name}.{owner}.{attempt}")["outputs"][output]
+    return Artifact(name=reference, path=made["path"], digest=made["digest"], bytes=made["bytes"])
+
+
+def _view(session: Session, stage: Stage, opening: grants.Opening) -> StageView:
+    before = session.trail.find(f"plan/{stage.name}.{opening.attempt - 1}")
+    changes = dict(before.body["changes"]) if before else {}
+    opener = next(one for one in session.trail.iterate("decision", "human") if one.digest == opening.entry)
+    return StageView(
+        stage=stage.name,
+        kind=stage.kind,
+        attempt=opening.attempt,
+        opened_by="human" if opener.entry.kind == "human" else "decision",
+        objective=session.resolved.spec.objective,
+        parameters=stage.parameters.model_dump(mode="json") | changes,
+        changes=changes,
+        ranges={name: (limits.min, limits.max) for name, limits in stage.ranges.items()},
+        required=opener.body.get("required", {}),
+    )
+
+
+def _current(session: Session, state: State) -> tuple[Stage, int, str]:
+    stage = session.resolved.spec.stage(state.get("stage", ""))
+    attempt = state.get("attempt", 0)
+    return stage, attempt, f"{session.name}.{stage.name}.{attempt}"
+
+
+def _body(session: Session, key: str) -> dict[str, Any]:
+    recorded = session.trail.find(key)
+    if recorded is None:
+        raise PeergateError(f"the trail has no entry '{key}'", where=session.name)
+    return recorded.body
+
+
+def _show_progress(session: Session, stage: str, path: Path, seen: int) -> int:
+    """Show the newest complete line of the progress file; return how many bytes were read."""
+    try:
+        with path.open("rb") as handle:
+            handle.seek(seen)
+            new = handle.read()
+    except OSError:
+        return seen
+    complete, newline, _ = new.rpartition(b"\n")
+    if newline:
+        try:
+            session.display.progress(stage, Progress.model_validate(json.loads(complete.splitlines()[-1])))
+        except ValueError:
+            session.display.say(f"{stage}: an unreadable progress line was skipped")
+    return seen + len(complete) + len(newline)

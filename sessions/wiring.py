@@ -1,0 +1,78 @@
+"""The only place where concrete parts are chosen: launcher, builder, reviewer, store, trail."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from agents.builder import Builder
+from agents.playbook import Playbook
+from reviews.checklist import Checklist
+from reviews.collect import registered_spec
+from reviews.reviewer import Reviewer
+from reviews.store import Store
+from reviews.trail import Trail
+from sessions.jobs.local import LocalLauncher
+from sessions.session import Display, Session
+from specs.errors import UserError
+from specs.session import ResolvedSpec, SessionSpec
+
+TRAIL = "trail.sqlite"
+STORE = "store"
+
+
+def cache_folder() -> Path:
+    """Return where converted models are kept: ``PEERGATE_CACHE`` or the platform's cache folder."""
+    named = os.environ.get("PEERGATE_CACHE")
+    return Path(named).resolve() if named else Path(platformdirs.user_cache_dir("peergate"))
+
+
+def make_builder(spec: SessionSpec) -> Builder:
+    """Return the builder a spec names.
+
+    Raises:
+        UserError: this version has no such builder yet.
+    """
+    if spec.builder.vendor == "playbook":
+        return Playbook()
+    raise UserError(
+        f"builder vendor '{spec.builder.vendor}' is not in this version", hint="use `builder: {vendor: playbook}`"
+    )
+
+
+def make_reviewer(spec: SessionSpec) -> Reviewer:
+    """Return the reviewer a spec names.
+
+    Raises:
+        UserError: this version has no such reviewer yet.
+    """
+    if spec.reviewer.vendor == "checklist":
+        return Checklist()
+    raise UserError(
+        f"reviewer vendor '{spec.reviewer.vendor}' is not in this version", hint="use `reviewer: {vendor: checklist}`"
+    )
+
+
+def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = None) -> Session:
+    """Wire a session on a run folder; without ``resolved`` it is read back from the trail."""
+    run = run.resolve()
+    name = run.name
+    trail = Trail(run / TRAIL, name)
+    store = Store(run / STORE)
+    if resolved is None:
+        trail.verify_chain()
+        resolved, _ = registered_spec(list(trail.iterate()), store)
+    return Session(
+        name=name,
+        run=run,
+        cache=cache_folder(),
+        resolved=resolved,
+        trail=trail,
+        store=store,
+        launcher=LocalLauncher(),
+        builder=make_builder(resolved.spec),
+        reviewer=make_reviewer(resolved.spec),
+        display=display,
+    )
