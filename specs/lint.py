@@ -1,0 +1,215 @@
+"""Rules that need more than one value: what the schema cannot say. Pure functions of a parsed spec.
+
+Rules on stages stand in ``specs/lint_stages.py``; here are the ones on the session as a whole and the constitution.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from specs.constitution import Constitution
+from specs.lint_stages import lint_criteria, lint_inputs, lint_names, lint_ranges
+from specs.places import LintProblem, Loc, suggest
+from specs.session import SessionSpec
+from specs.stages import EvaluateStage
+
+__all__ = ["LintProblem", "lint", "lint_constitution"]
+
+_OWN_SHARE = ("evaluate", "package")
+"""Stage kinds that may use the share held back for evaluation."""
+
+
+def lint(spec: SessionSpec) -> list[LintProblem]:
+    """Return every rule the spec breaks; an empty list means it can be registered."""
+    rules = (
+        lint_names,
+        lint_inputs,
+        lint_criteria,
+        lint_ranges,
+        _lint_data,
+        _lint_arms,
+        _lint_seeds,
+        _lint_parties,
+        _lint_budget,
+        _lint_hours,
+    )
+    return [problem for rule in rules for problem in rule(spec)]
+
+
+def _lint_data(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Data files are not the held-out split under another name."""
+    for name, data in spec.data.items():
+        if name == "heldout":
+            yield LintProblem(("data", name), "'heldout' is reserved for the held-out split", "choose another name")
+        if data.path == spec.heldout.path:
+            message = f"'{data.path}' is the held-out split"
+            uses: tuple[Loc, ...] = (("heldout", "path"),)
+            yield LintProblem(("data", name, "path"), message, "no stage may train on it; name another file", uses)
+
+
+def _lint_arms(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Baseline and treatment are evaluations of different checkpoints on the same items in the same way, in order."""
+    names = [stage.name for stage in spec.stages]
+    all_names: tuple[Loc, ...] = tuple(("stages", index, "name") for index in range(len(names)))
+    arms: dict[str, int] = {}
+    evaluations = [stage.name for stage in spec.stages if stage.kind == "evaluate"]
+    for arm, name in (("baseline", spec.analysis.baseline), ("treatment", spec.analysis.treatment)):
+        loc: Loc = ("analysis", arm)
+        if name not in names:
+            yield LintProblem(
+                loc, f"there is no stage '{name}'", suggest(name, evaluations, "evaluate stages"), all_names
+            )
+            continue
+        index = names.index(name)
+        if spec.stages[index].kind != "evaluate":
+            message = f"'{name}' is a stage of kind {spec.stages[index].kind}; an arm is an evaluate stage"
+            uses = (*all_names, ("stages", index, "kind"))
+            yield LintProblem(loc, message, f"evaluate stages: {', '.join(evaluations) or 'none'}", uses)
+            continue
+        arms[arm] = index
+        reference = spec.stages[index].inputs.get("items")
+        if reference is not None and reference != "heldout":
+            place: Loc = ("stages", index, "inputs", "items")
+            yield LintProblem(
+                place, f"the {arm} reads '{reference}', the analysis registers heldout", "read heldout", (loc,)
+            )
+    if len(arms) == 2:
+        yield from _compare_arms(spec, arms["baseline"], arms["treatment"])
+
+
+def _compare_arms(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintProblem]:
+    first, second = spec.stages[baseline], spec.stages[treatment]
+    if not isinstance(first, EvaluateStage) or not isinstance(second, EvaluateStage):
+        return
+    uses: tuple[Loc, ...] = (("analysis", "baseline"), ("analysis", "treatment"), ("stages", baseline, "name"))
+    uses = (*uses, ("stages", treatment, "name"))
+    if baseline >= treatment:
+        same = "are the same stage" if baseline == treatment else f"are in the wrong order: '{second.name}' runs first"
+        yield LintProblem(("analysis", "treatment"), f"baseline and treatment {same}", "the baseline comes first", uses)
+        return
+    for name in type(first.parameters).model_fields:
+        ours, theirs = getattr(second.parameters, name), getattr(first.parameters, name)
+        if ours != theirs and name != "seed":
+            loc: Loc = ("stages", treatment, "parameters", name)
+            other: Loc = ("stages", baseline, "parameters", name)
+            message = f"{name} is {ours} here and {theirs} at the baseline '{first.name}'"
+            yield LintProblem(loc, message, "both arms are evaluated the same way", (*uses, other))
+    model = second.inputs.get("model")
+    if model is not None and model == first.inputs.get("model"):
+        message = f"both arms evaluate '{model}', so they cannot differ"
+        other = ("stages", baseline, "inputs", "model")
+        yield LintProblem(
+            ("stages", treatment, "inputs", "model"), message, "evaluate the trained checkpoint", (*uses, other)
+        )
+
+
+def _lint_seeds(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Every stage runs under the one registered seed."""
+    registered = spec.analysis.seeds[0]
+    for index, stage in enumerate(spec.stages):
+        seed = stage.parameters.seed
+        if seed != registered:
+            given = "seed" in stage.parameters.model_fields_set
+            message = f"seed is {seed}{'' if given else ' (the default)'}, the analysis registers {registered}"
+            loc: Loc = ("stages", index, "parameters", "seed")
+            yield LintProblem(
+                loc, message, f"write seed: {registered}", (("analysis", "seeds"), ("stages", index, "kind"))
+            )
+
+
+def _lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Builder and reviewer come from different vendors, and name a model exactly when they need one."""
+    if spec.builder.vendor == spec.reviewer.vendor:
+        message = f"the reviewer is from the builder's vendor '{spec.builder.vendor}': it would judge its own work"
+        uses: tuple[Loc, ...] = (("builder", "vendor"),)
+        yield LintProblem(("reviewer", "vendor"), message, "take another vendor, or 'checklist'", uses)
+    for party, vendor, model in (
+        ("builder", spec.builder.vendor, spec.builder.model),
+        ("reviewer", spec.reviewer.vendor, spec.reviewer.model),
+    ):
+        without = vendor in ("playbook", "checklist")
+        loc: Loc = (party, "model")
+        if without and model is not None:
+            yield LintProblem(loc, f"'{vendor}' works without a model", "remove the line", ((party, "vendor"),))
+        elif not without and not model:
+            yield LintProblem(loc, f"vendor '{vendor}' needs a model", "name it under model", ((party, "vendor"),))
+
+
+def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
+    """One attempt of every stage can be paid for, in order, by the rule the ledger reserves by."""
+    budget = spec.budget
+    shares = budget.held_back
+    total = shares.evaluation + shares.review + shares.teardown
+    if total >= 1:
+        message = f"the held-back shares add up to {total:g}; nothing is left for the other stages"
+        yield LintProblem(("budget", "held_back"), message, "keep their sum below 1")
+        return
+    spent = 0.0
+    for stage in spec.stages:
+        held = shares.review + shares.teardown + (0.0 if stage.kind in _OWN_SHARE else shares.evaluation)
+        spent += stage.max_minutes / 60 * budget.machine_usd_per_hour
+        if spent + held * budget.max_cost_usd > budget.max_cost_usd + 1e-9:
+            every = sum(stage.max_minutes for stage in spec.stages) / 60 * budget.machine_usd_per_hour
+            message = (
+                f"{budget.max_cost_usd:g} USD do not cover one attempt of each stage: up to '{stage.name}' they may "
+                f"cost {spent:.2f} USD, and {held * budget.max_cost_usd:.2f} USD are held back "
+                f"(all stages: {every:.2f} USD)"
+            )
+            hint = "raise max_cost_usd, or lower max_minutes or held_back"
+            yield LintProblem(("budget", "max_cost_usd"), message, hint, _costs(spec))
+            return
+
+
+def _lint_hours(spec: SessionSpec) -> Iterator[LintProblem]:
+    minutes = sum(stage.max_minutes for stage in spec.stages)
+    if minutes > spec.budget.max_hours * 60 + 1e-9:
+        message = f"one attempt of each stage may take {minutes / 60:.2f} h, max_hours is {spec.budget.max_hours:g}"
+        hint = "raise max_hours or lower max_minutes"
+        yield LintProblem(("budget", "max_hours"), message, hint, _costs(spec)[2:])
+
+
+def _costs(spec: SessionSpec) -> tuple[Loc, ...]:
+    stages: tuple[Loc, ...] = tuple(
+        ("stages", index, key) for index in range(len(spec.stages)) for key in ("max_minutes", "kind")
+    )
+    return (("budget", "machine_usd_per_hour"), ("budget", "held_back"), *stages)
+
+
+def lint_constitution(constitution: Constitution) -> list[LintProblem]:
+    """Return every way in which the constitution does not hold what it says."""
+    problems: list[LintProblem] = []
+    ids: dict[str, int] = {}
+    texts: dict[str, int] = {}
+    for index, principle in enumerate(constitution.principles):
+        loc: Loc = ("principles", index)
+        if principle.id in ids:
+            first: Loc = ("principles", ids[principle.id], "id")
+            message = f"id '{principle.id}' is already used by principles[{ids[principle.id]}]"
+            problems.append(LintProblem((*loc, "id"), message, "ids are unique", (first,)))
+        same = " ".join(principle.text.lower().split())
+        if same in texts:
+            first = ("principles", texts[same], "text")
+            message = f"the same text as principles[{texts[same]}]"
+            problems.append(LintProblem((*loc, "text"), message, "remove one of the two", (first,)))
+        ids.setdefault(principle.id, index)
+        texts.setdefault(same, index)
+
+    held = Counter(principle.category for principle in constitution.principles)
+    said = constitution.totals
+    # A principle that could not be read still counts, but its category is not known.
+    categories: tuple[Loc, ...] = tuple(("principles", index, "category") for index in range(held.total()))
+    if said.principles != held.total():
+        message = f"says {said.principles} principles, the file holds {held.total()}"
+        problems.append(LintProblem(("totals", "principles"), message, f"write {held.total()}"))
+    for category, number in said.by_category.items():
+        if number != held[category]:
+            message = f"says {number} in category '{category}', the file holds {held[category]}"
+            hint = f"write {held[category]}" if held[category] else suggest(category, held, "categories in the file")
+            problems.append(LintProblem(("totals", "by_category", category), message, hint, categories))
+    for category in held:
+        if category not in said.by_category:
+            message = f"category '{category}' has {held[category]} principles but no total"
+            hint = f"add {category}: {held[category]}"
+            problems.append(LintProblem(("totals", "by_category", category), message, hint, categories))
+    return problems

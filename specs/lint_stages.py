@@ -1,0 +1,309 @@
+"""Rules on single stages: names, inputs, criteria and ranges. Pure; called by :func:`specs.lint.lint`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from specs.metrics import METRICS, metrics_of
+from specs.places import LintProblem, Loc, closest, suggest
+from specs.session import SessionSpec
+from specs.stages import PARAMETERS, STAGE_KINDS, ArtifactKind, Criterion, Kind, Parameters, Stage
+
+RESERVED = ("model", "heldout", "data")
+"""Words that already mean something where a stage is referred to."""
+
+HELDOUT_READERS: tuple[Kind, ...] = ("evaluate", "package")
+_LOWER = ("at_least", "above")
+_UPPER = ("at_most", "below")
+_BOUNDS = (*_LOWER, *_UPPER)
+_COUNTS = ("completions", "kinds", "items", "model tokens", "optimizer steps", "L2 norm")
+
+
+def lint_names(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Stage names are unique and not reserved."""
+    first: dict[str, int] = {}
+    for index, stage in enumerate(spec.stages):
+        loc: Loc = ("stages", index, "name")
+        if stage.name in RESERVED:
+            yield LintProblem(loc, f"'{stage.name}' is reserved for references to inputs", "choose another name")
+        elif stage.name in first:
+            other: Loc = ("stages", first[stage.name], "name")
+            message = f"the name is already used by stages[{first[stage.name]}]"
+            yield LintProblem(loc, message, "stage names are unique", uses=(other,))
+        first.setdefault(stage.name, index)
+
+
+def lint_inputs(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Roles are complete and known; references resolve to an earlier artifact of the right kind."""
+    for index, stage in enumerate(spec.stages):
+        roles = STAGE_KINDS[stage.kind].inputs
+        kind: Loc = ("stages", index, "kind")
+        meant: set[str] = set()
+        for role, reference in stage.inputs.items():
+            loc: Loc = ("stages", index, "inputs", role)
+            read_as = role
+            if role not in roles:
+                read_as = closest(role, [name for name in roles if name not in stage.inputs]) or ""
+                meant.add(read_as)
+                yield LintProblem(loc, f"{stage.kind} has no input '{role}'", suggest(role, roles, "it reads"), (kind,))
+            if reference == "heldout" and stage.kind not in HELDOUT_READERS:
+                message = f"the held-out split is not for {stage.kind} stages"
+                yield LintProblem(loc, message, f"only {' and '.join(HELDOUT_READERS)} stages may read it", (kind,))
+            elif read_as:
+                yield from _reference(spec, index, loc, reference, roles[read_as])
+        for role in roles:
+            # A misspelt role is one mistake, not two.
+            if role not in stage.inputs and role not in meant:
+                hint = _candidates(spec, index, roles[role])
+                message = f"input '{role}' is missing: {stage.kind} reads {' and '.join(roles)}"
+                yield LintProblem(("stages", index, "inputs", role), message, hint, (kind,))
+
+
+def _reference(spec: SessionSpec, index: int, loc: Loc, reference: str, needed: ArtifactKind) -> Iterator[LintProblem]:
+    names = [stage.name for stage in spec.stages]
+    all_names: tuple[Loc, ...] = tuple(("stages", number, "name") for number in range(len(names)))
+    uses: tuple[Loc, ...] = (("stages", index, "kind"),)
+    head, _, tail = reference.partition(".")
+    found: ArtifactKind
+    if reference == "model":
+        found = "checkpoint"
+    elif reference == "heldout":
+        found = "items"
+    elif head == "data":
+        if tail not in spec.data:
+            hint = suggest(tail, spec.data, "data files")
+            yield LintProblem(loc, f"there is no data file '{tail}'", hint, (*uses, ("data", tail)))
+            return
+        found = "items"
+    elif head not in names:
+        hint = suggest(head, names[:index], "stages before it")
+        yield LintProblem(loc, f"'{reference}' names the unknown stage '{head}'", hint, (*uses, *all_names))
+        return
+    else:
+        source = names.index(head)
+        uses = (*uses, *all_names, ("stages", source, "kind"))
+        if source >= index:
+            where = "the stage itself" if source == index else f"stages[{source}], which comes later"
+            yield LintProblem(loc, f"'{reference}' points to {where}", "inputs come from earlier stages", uses)
+            return
+        outputs = STAGE_KINDS[spec.stages[source].kind].outputs
+        if tail not in outputs:
+            hint = suggest(tail, outputs, "it leaves")
+            message = f"stage '{head}' ({spec.stages[source].kind}) has no output '{tail}'"
+            yield LintProblem(loc, message, hint, uses)
+            return
+        found = outputs[tail]
+    if found != needed:
+        hint = _candidates(spec, index, needed)
+        yield LintProblem(loc, f"needs {_a(needed)}, '{reference}' is {_a(found)}", hint, uses)
+
+
+def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
+    """List what could stand as an input of this artifact kind."""
+    found = ["model"] if needed == "checkpoint" else []
+    if needed == "items":
+        found += [f"data.{name}" for name in spec.data]
+        if spec.stages[index].kind in HELDOUT_READERS:
+            found.append("heldout")
+    for stage in spec.stages[:index]:
+        found += [f"{stage.name}.{out}" for out, kind in STAGE_KINDS[stage.kind].outputs.items() if kind == needed]
+    return f"{needed} here: {', '.join(found)}" if found else f"no earlier stage leaves {needed}"
+
+
+def _a(kind: ArtifactKind) -> str:
+    return "a checkpoint" if kind == "checkpoint" else kind
+
+
+def lint_criteria(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Criteria have one bound that can be met, on a metric the stage measures, and do not contradict each other."""
+    for index, stage in enumerate(spec.stages):
+        for number, criterion in enumerate(stage.gate.criteria):
+            loc: Loc = ("stages", index, "gate", "criteria", number)
+            yield from _metric(spec, index, stage, criterion, loc)
+            given = [name for name in _BOUNDS if getattr(criterion, name) is not None]
+            if len(given) != 1:
+                found = f"has {' and '.join(given)}" if given else "has no bound"
+                yield LintProblem(
+                    loc, f"the criterion on {criterion.metric} {found}", f"give one of {', '.join(_BOUNDS)}"
+                )
+                continue
+            yield from _impossible(criterion, given[0], loc)
+            yield from _registered(spec, index, stage, criterion, loc)
+        yield from _pairs(stage, index)
+
+
+def _metric(spec: SessionSpec, index: int, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
+    measured = metrics_of(stage.kind)
+    treatment = stage.name == spec.analysis.treatment
+    if treatment:
+        measured = measured + metrics_of("comparison")
+    if criterion.metric in measured:
+        return
+    uses: tuple[Loc, ...] = (("stages", index, "kind"),)
+    definition = METRICS.get(criterion.metric)
+    if definition is None:
+        hint = f"measured here: {', '.join(measured)}"
+        match = closest(criterion.metric, measured) or closest(criterion.metric, METRICS)
+        hint = f"did you mean '{match}'? {hint}" if match else hint
+        yield LintProblem((*loc, "metric"), f"unknown metric '{criterion.metric}'", hint, uses)
+        return
+    if definition.scope == "comparison":
+        where = f"only at the treatment stage '{spec.analysis.treatment}'"
+        uses = (*uses, ("stages", index, "name"), ("analysis", "treatment"))
+    else:
+        where = f"by {definition.scope} stages, this one is {stage.kind}"
+    message = f"'{criterion.metric}' is measured {where}"
+    yield LintProblem((*loc, "metric"), message, f"measured here: {', '.join(measured)}", uses)
+
+
+def _domain(metric: str) -> tuple[float, float]:
+    """Return the smallest and largest value a metric can have."""
+    definition = METRICS.get(metric)
+    if definition is None:
+        return -math.inf, math.inf
+    if metric == "accuracy_gain":
+        return -1.0, 1.0
+    if definition.unit in ("fraction", "probability"):
+        return 0.0, 1.0
+    if definition.unit == "radians":
+        return -math.pi, math.pi
+    return (0.0, math.inf) if definition.unit in _COUNTS else (-math.inf, math.inf)
+
+
+def _impossible(criterion: Criterion, bound: str, loc: Loc) -> Iterator[LintProblem]:
+    low, high = _domain(criterion.metric)
+    _, value = criterion.bound()
+    if low <= value <= high and not (bound == "above" and value == high) and not (bound == "below" and value == low):
+        return
+    unit = METRICS[criterion.metric].unit
+    between = f"from {low:g} to {high:g}" if math.isfinite(high) else f"{low:g} or more"
+    hint = "write 0.9 for 90 percent" if unit == "fraction" and 1 < value <= 100 else ""
+    message = f"'{criterion}' makes no sense: {criterion.metric} ({unit}) is always {between}"
+    yield LintProblem((*loc, bound), message, hint, ((*loc, "metric"),))
+
+
+def _registered(spec: SessionSpec, index: int, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
+    """The treatment's gate may not move the thresholds of the registered analysis."""
+    analysis = spec.analysis
+    if stage.name != analysis.treatment:
+        return
+    sign, value = criterion.bound()
+    lower = sign in (">=", ">")
+    if criterion.metric == "mcnemar_p" and (lower or value != analysis.alpha):
+        registered, key = f"mcnemar_p below alpha = {analysis.alpha:g}", "alpha"
+    elif criterion.metric == "accuracy_gain" and (
+        value != analysis.minimum_effect if lower else value <= analysis.minimum_effect
+    ):
+        registered, key = f"accuracy_gain against minimum_effect = {analysis.minimum_effect:g}", "minimum_effect"
+    else:
+        return
+    message = f"'{criterion}' contradicts the registered analysis, which already holds {registered}"
+    uses: tuple[Loc, ...] = (("analysis", key), ("analysis", "treatment"), ("stages", index, "name"))
+    yield LintProblem(loc, message, "remove the criterion", uses)
+
+
+def _pairs(stage: Stage, index: int) -> Iterator[LintProblem]:
+    """Two criteria on one metric: no duplicates, no second threshold on the same side, no empty interval."""
+    seen: list[tuple[int, Criterion]] = []
+    for number, criterion in enumerate(stage.gate.criteria):
+        loc: Loc = ("stages", index, "gate", "criteria", number)
+        if sum(getattr(criterion, name) is not None for name in _BOUNDS) != 1:
+            continue
+        for earlier, other in seen:
+            if other.metric != criterion.metric:
+                continue
+            message = _clash(other, criterion, f"criteria[{earlier}]")
+            if message:
+                hint = "keep one of the two"
+                yield LintProblem(loc, message, hint, (("stages", index, "gate", "criteria", earlier),))
+                break
+        seen.append((number, criterion))
+
+
+def _clash(first: Criterion, second: Criterion, where: str) -> str:
+    (sign, value), (other_sign, other_value) = second.bound(), first.bound()
+    if (sign, value) == (other_sign, other_value):
+        return f"'{second}' repeats {where}"
+    lower, other_lower = sign in (">=", ">"), other_sign in (">=", ">")
+    if lower == other_lower:
+        side = "lower" if lower else "upper"
+        return f"'{second}' is a second {side} bound beside '{first}' ({where})"
+    low, high = (value, other_value) if lower else (other_value, value)
+    if (
+        low > high
+        or (low == high and ">=" not in (sign, other_sign))
+        or (low == high and "<=" not in (sign, other_sign))
+    ):
+        return f"'{second}' contradicts '{first}' ({where}): no value meets both"
+    return ""
+
+
+def lint_ranges(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Ranges are for numeric parameters, lie inside their limits and hold the stage's own value."""
+    for index, stage in enumerate(spec.stages):
+        numeric = numeric_parameters(PARAMETERS[stage.kind])
+        arm = stage.kind == "evaluate" and stage.name in (spec.analysis.baseline, spec.analysis.treatment)
+        kind: Loc = ("stages", index, "kind")
+        for name, allowed in stage.ranges.items():
+            loc: Loc = ("stages", index, "ranges", name)
+            own: Loc = ("stages", index, "parameters", name)
+            if name not in PARAMETERS[stage.kind].model_fields:
+                message = f"{stage.kind} has no parameter '{name}'"
+                yield LintProblem(loc, message, suggest(name, numeric, "ranges can be given for"), (kind,))
+            elif name not in numeric:
+                message = f"'{name}' is not a number, so it has no range"
+                yield LintProblem(loc, message, f"ranges can be given for: {', '.join(numeric)}", (kind,))
+            elif name == "seed":
+                message = "the seed is registered under analysis.seeds, a builder cannot move it"
+                yield LintProblem(loc, message, "remove the range")
+            elif arm:
+                message = "this stage is an arm of the registered analysis, a builder cannot move its parameters"
+                arms: tuple[Loc, ...] = (("analysis",), ("stages", index, "name"))
+                yield LintProblem(loc, message, "remove the range", arms)
+            elif allowed.min > allowed.max:
+                yield LintProblem(loc, f"min {allowed.min:g} is larger than max {allowed.max:g}", "swap them")
+            else:
+                limit = _outside_limits(stage.kind, name, numeric[name], allowed.min, allowed.max)
+                value = getattr(stage.parameters, name)
+                if limit:
+                    yield LintProblem(loc, limit, "", (kind,))
+                elif value is None:
+                    yield LintProblem(loc, f"{name} has a range but no value", "give it under parameters", (kind, own))
+                elif not allowed.holds(value):
+                    message = f"{name} = {value:g} lies outside its own range [{allowed.min:g}, {allowed.max:g}]"
+                    yield LintProblem(loc, message, "the registered value is the first one tried", (kind, own))
+
+
+def numeric_parameters(model: type[Parameters]) -> dict[str, type[int] | type[float]]:
+    """Return the parameters a range can be given for, with their number type."""
+    found: dict[str, type[int] | type[float]] = {}
+    for name, info in model.model_fields.items():
+        kinds = _types(info.annotation)
+        if float in kinds:
+            found[name] = float
+        elif int in kinds:
+            found[name] = int
+    return found
+
+
+def _types(annotation: Any) -> set[Any]:
+    arguments = get_args(annotation)
+    return {annotation} if not arguments else {kind for argument in arguments for kind in _types(argument)}
+
+
+def _outside_limits(kind: Kind, name: str, number: type[int] | type[float], low: float, high: float) -> str:
+    """Return what is wrong with the ends of a range as values of the parameter, or nothing."""
+    model: type[BaseModel] = PARAMETERS[kind]
+    for end, value in (("min", low), ("max", high)):
+        if number is int and not value.is_integer():
+            return f"{end} {value:g} is not a whole number, {name} is one"
+        try:
+            model.model_validate({name: number(value)})
+        except ValidationError as error:
+            said = error.errors(include_url=False)[0]["msg"].removeprefix("Input should be ")
+            return f"{end} {value:g} is outside the limits of {name}: must be {said}"
+    return ""

@@ -1,0 +1,61 @@
+"""What is wrong at which key, before it has a line and column; with suggestions for slips of the pen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+Loc = tuple[str | int, ...]
+"""The way to a value: keys and list indices from the top of the file."""
+
+
+@dataclass(frozen=True)
+class LintProblem:
+    """One rule broken at ``loc``.
+
+    ``uses`` are further values the finding rests on. The loader keeps silent about a finding when one of them was
+    repaired, because the repair could be what breaks the rule.
+    """
+
+    loc: Loc
+    message: str
+    hint: str = ""
+    uses: tuple[Loc, ...] = ()
+
+    def rests_on(self, places: Iterable[Loc]) -> bool:
+        """Say whether one of ``places`` lies above, at or below a value this finding rests on."""
+        own = (self.loc, *self.uses)
+        return any(within(place, mine) or within(mine, place) for place in places for mine in own)
+
+
+def within(loc: Loc, above: Loc) -> bool:
+    """Say whether ``loc`` is ``above`` or lies below it."""
+    return loc[: len(above)] == above
+
+
+def dotted(loc: Loc) -> str:
+    """Write a place as a person would: ``stages[2].gate.criteria[0].metric``."""
+    text = ""
+    for part in loc:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += ("." if text else "") + (part if re.fullmatch(r"[\w-]+", part) else repr(part))
+    return text
+
+
+def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known word most like ``word``, if any is like it at all."""
+    found = get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    return found[0] if found else None
+
+
+def suggest(word: str, known: Iterable[str], what: str = "known") -> str:
+    """Return "did you mean 'x'?" or, without a likely candidate, the list of what there is."""
+    names = list(known)
+    match = closest(word, names)
+    if match:
+        return f"did you mean '{match}'?"
+    return f"{what}: {', '.join(names)}" if names else f"{what}: none"

@@ -1,0 +1,53 @@
+"""JSON Schemas of the contracts that leave Peergate: for editors and for people who check files without it.
+
+``python -m specs.schemas specs/schema`` writes them; a test keeps the committed files equal to the contracts.
+A schema cannot say what the lint rules say: a file that fits its schema may still be refused.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from specs.constitution import Constitution
+from specs.grants import Grant
+from specs.session import SessionSpec
+from specs.trail import Entry
+from specs.verdicts import Verdict
+
+SCHEMAS: dict[str, type[BaseModel]] = {
+    "session.json": SessionSpec,
+    "constitution.json": Constitution,
+    "verdict.json": Verdict,
+    "grant.json": Grant,
+    "trail_entry.json": Entry,
+}
+
+
+def schema_text(model: type[BaseModel]) -> str:
+    """Return the JSON Schema of a contract as the text of its file."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_schemas(folder: Path) -> list[Path]:
+    """Write every schema into ``folder`` and return the files.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for name, model in SCHEMAS.items():
+        path = folder / name
+        path.write_text(schema_text(model), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+if __name__ == "__main__":
+    for file in write_schemas(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "schema"):
+        print(file)

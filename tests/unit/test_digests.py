@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specs.digests import canonical_bytes, digest_bytes, digest_file, digest_path, digest_tree, digest_value
+from specs.session import Budget
+
+KEYS = st.text(max_size=8).filter(lambda text: not any(0xD800 <= ord(letter) <= 0xDFFF for letter in text))
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(-(2.0**53), 2.0**53, exclude_min=True, exclude_max=True)
+    | KEYS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+QUICK = settings(max_examples=100, deadline=None)
+
+
+def reordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: reordered(inner) for key, inner in reversed(list(value.items()))}
+    return [reordered(inner) for inner in value] if isinstance(value, list) else value
+
+
+@QUICK
+@given(JSON)
+def test_key_order_and_layout_never_change_a_digest(value: Any) -> None:
+    assert digest_value(reordered(value)) == digest_value(value)
+    spaced = json.dumps(reordered(value), indent=3, ensure_ascii=False)
+    assert digest_value(json.loads(spaced)) == digest_value(value)
+
+
+@QUICK
+@given(JSON)
+def test_canonical_bytes_are_json_of_the_same_value_and_a_fixed_point(value: Any) -> None:
+    read = json.loads(canonical_bytes(value))
+    assert read == value
+    assert canonical_bytes(read) == canonical_bytes(value)
+
+
+@QUICK
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_survives_bit_for_bit_up_to_the_sign_of_zero(value: float) -> None:
+    assert float(json.loads(canonical_bytes(value))) == value
+
+
+def test_an_integral_float_and_the_integer_have_one_digest() -> None:
+    assert digest_value({"a": 1.0}) == digest_value({"a": 1})
+    assert digest_value(1e-5) == digest_value(0.00001)
+    assert digest_value(-0.0) == digest_value(0)
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, 2**53, -(2**53), {"a": [math.nan]}, {1: 2}, {"a": object()}]
+)
+def test_what_canonical_json_cannot_hold_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="cannot be written as canonical JSON"):
+        digest_value(value)
+
+
+def test_floats_from_2_to_the_53_on_are_written_as_integers_that_only_a_typed_contract_reads_back() -> None:
+    assert canonical_bytes(2.0**53) == b"9007199254740992"
+    written = Budget(max_cost_usd=2.0**60, machine_usd_per_hour=0, max_hours=1)
+    assert Budget.model_validate_json(written.canonical(), strict=True).canonical() == written.canonical()
+
+
+def test_the_largest_integers_are_accepted() -> None:
+    assert canonical_bytes([2**53 - 1, -(2**53) + 1]) == b"[9007199254740991,-9007199254740991]"
+
+
+def test_keys_are_sorted_by_utf_16_code_units_as_rfc_8785_says() -> None:
+    value = {"\u20ac": 1, "\r": 2, "\ufb33": 3, "1": 4, "\U0001f600": 5, "\x80": 6, "\u00f6": 7}
+    assert list(json.loads(canonical_bytes(value))) == ["\r", "1", "\x80", "\u00f6", "\u20ac", "\U0001f600", "\ufb33"]
+
+
+def test_the_digest_of_known_bytes_is_known() -> None:
+    empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert digest_bytes(b"") == empty
+    assert digest_value({}) == digest_bytes(b"{}")
+
+
+def test_a_tree_digest_depends_on_names_and_bytes_and_on_nothing_else(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder / "inner").mkdir(parents=True)
+    for folder, order in (("a", ["x", "inner/y"]), ("b", ["inner/y", "x"])):
+        for name in order:
+            (tmp_path / folder / name).write_text(name, encoding="utf-8")
+    (tmp_path / "b" / "empty").mkdir()
+    assert digest_tree(tmp_path / "a") == digest_tree(tmp_path / "b") == digest_path(tmp_path / "a")
+    before = digest_tree(tmp_path / "a")
+    (tmp_path / "a" / "x").rename(tmp_path / "a" / "z")
+    renamed = digest_tree(tmp_path / "a")
+    (tmp_path / "a" / "z").write_text("other", encoding="utf-8")
+    assert len({before, renamed, digest_tree(tmp_path / "a")}) == 3
+
+
+def test_a_tree_with_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("x", encoding="utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(ValueError, match="is a symbolic link"):
+        digest_tree(tmp_path)
+
+
+def test_a_tree_digest_needs_a_folder_and_a_path_digest_takes_both(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"abc")
+    with pytest.raises(NotADirectoryError):
+        digest_tree(file)
+    assert digest_path(file) == digest_file(file) == digest_bytes(b"abc")
