@@ -19,7 +19,7 @@ from specs.errors import AuditDamage, Problem, SpecError, UserError
 from specs.evidence import Item
 from specs.explain import explain
 from specs.lint import lint, lint_constitution
-from specs.places import LintProblem, Loc, closest, dotted
+from specs.places import LintProblem, Loc, closest, dotted, printable
 from specs.positions import Document, Place, UnreadableError, read_yaml
 from specs.repair import CONSTITUTION_STANDINS, SESSION_STANDINS, validate
 from specs.session import ResolvedSpec, SessionSpec
@@ -138,8 +138,8 @@ class _Report:
             self._add(document, found, _place(document, found))
 
     def _add(self, document: Document, found: LintProblem, place: Place) -> None:
-        message = _stage_name(document, found.loc) + found.message
-        self.own.append(Problem(str(self.path), place.line, place.column, dotted(found.loc), message, found.hint))
+        said = (dotted(found.loc), _stage_name(document, found.loc) + found.message, found.hint)
+        self.own.append(Problem(str(self.path), *place, *map(printable, said)))
 
     def check(self) -> None:
         """Raise what was found, in reading order.
@@ -289,10 +289,10 @@ def _check_items(path: Path, raw: bytes) -> tuple[int, list[Problem]]:
         if isinstance(item, Item):
             if item.id in seen:
                 message = f"id '{item.id}' is already used on line {seen[item.id]}"
-                found.append(Problem(str(path), number, 1, "id", message, "ids are unique"))
+                found.append(Problem(str(path), number, 1, "id", printable(message), "ids are unique"))
             seen.setdefault(item.id, number)
         else:
-            found += [Problem(str(path), number, column, keys, message) for column, keys, message in item]
+            found += [Problem(str(path), number, column, *map(printable, said)) for column, *said in item]
     if not lines:
         found.append(Problem(str(path), 1, 1, "", "the file holds no items", "one JSON object a line"))
     if len(found) > MAX_DATA_PROBLEMS:

@@ -10,6 +10,8 @@ from difflib import get_close_matches
 Loc = tuple[str | int, ...]
 """The way to a value: keys and list indices from the top of the file."""
 
+MAX_SHOWN = 1000
+
 
 @dataclass(frozen=True)
 class LintProblem:
@@ -44,6 +46,12 @@ def dotted(loc: Loc) -> str:
         else:
             text += ("." if text else "") + (part if re.fullmatch(r"[\w-]+", part) else repr(part))
     return text
+
+
+def printable(text: str) -> str:
+    """Make text from a file safe to show: control characters escaped, and cut where it goes on without end."""
+    shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:MAX_SHOWN])
+    return shown if len(text) <= MAX_SHOWN else f"{shown}..."
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -137,6 +137,13 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path: Path, raw: byte
     assert [problem.message for problem in problems_of(path)] == [message]
 
 
+def test_what_a_file_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    (problem,) = problems_of(write_spec(tmp_path, ("path: prompts.jsonl", 'path: "\\e[2Jgone\\n"')))
+    assert problem.message == "there is no file '\\x1b[2Jgone\\n'"
+    (problem,) = problems_of(write_spec(tmp_path, ("name: small", f"name: small\n{'k' * 100_000}: 1")))
+    assert len(problem.message) < 1100
+
+
 def test_a_spec_that_is_not_there_is_a_user_error_not_a_spec_error(tmp_path: Path) -> None:
     for path in (tmp_path / "none.yaml", tmp_path):
         with pytest.raises(UserError) as caught:
