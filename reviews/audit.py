@@ -1,0 +1,264 @@
+"""`peergate audit verify`: is this trail whole, and does everything decided in it follow from its evidence?
+
+Four questions, in this order: does the chain hold; does every file still have the digest that was recorded;
+was every job granted by a decision and run once; do the metrics, checks and decisions come out the same when
+they are computed again from the raw rows.
+
+Read-only and offline. Not covered, and said in the result: a trail cut back or rewritten as a whole by someone
+who can write the file (that takes an anchor kept elsewhere), events that were never recorded, and rows that
+were false when the job wrote them.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reviews.rederive import rederive
+from reviews.store import Store
+from reviews.trail import Recorded, chain_damage, read_rows, seal_path
+from specs.digests import digest_bytes, digest_file, digest_path
+from specs.errors import PeergateError
+from specs.trail import GENESIS, Entry
+
+NOT_PROVEN = (
+    "not checked against any external anchor: a trail cut back or rewritten as a whole would not be noticed",
+    "entries carry no signatures in this version: the chain shows edits, not who wrote",
+)
+
+
+@dataclass
+class Audit:
+    """What the verification found. ``damage`` is empty exactly when everything agreed."""
+
+    path: Path
+    readable: bool = True
+    closed: bool = False
+    decision: str | None = None
+    entries: int = 0
+    head: str = GENESIS
+    damage: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
+    rederived: int = 0
+    """Attempts whose metrics, checks and decision were computed again."""
+    files: int = 0
+    """Files whose digest was compared."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 verified and closed, 1 tampered, 2 valid but open, 3 unreadable."""
+        if not self.readable:
+            return 3
+        if self.damage:
+            return 1
+        return 0 if self.closed else 2
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of `audit verify --json`."""
+        return {
+            "path": str(self.path),
+            "verdict": {0: "verified", 1: "tampered", 2: "open", 3: "unreadable"}[self.exit_code],
+            "closed": self.closed,
+            "decision": self.decision,
+            "entries": self.entries,
+            "head": self.head,
+            "damage": self.damage,
+            "notes": self.notes,
+            "rederived_attempts": self.rederived,
+            "files": self.files,
+            "not_proven": list(NOT_PROVEN),
+        }
+
+
+def verify_run(run: Path, trail_name: str, store_name: str, say: Callable[[str], None] = lambda _: None) -> Audit:
+    """Verify the session in a run folder."""
+    audit = Audit(run)
+    path = run / trail_name
+    if not path.is_file() or path.stat().st_size == 0:
+        audit.readable = False
+        audit.notes.append(f"{path} is not there: this is no run folder of a session")
+        return audit
+    try:
+        rows = read_rows(path)
+    except sqlite3.DatabaseError as error:
+        if path.read_bytes()[:16] != b"SQLite format 3\x00" and not seal_path(path).exists():
+            audit.readable = False
+            audit.notes.append(f"{path} is not a trail: {error}")
+        else:
+            audit.damage.append(f"trail: the database is damaged: {error}")
+        return audit
+    audit.entries = len(rows)
+    audit.damage.extend(chain_damage(rows))
+    audit.head = digest_bytes(rows[-1][2]) if rows and isinstance(rows[-1][2], bytes) else GENESIS
+    entries = list(_readable(rows))
+    audit.damage.extend(_check_seal(path, rows, audit.notes))
+    if not entries or entries[0].entry.kind != "open":
+        audit.damage.append("trail: does not begin with an 'open' entry")
+        return audit
+    closing = next((one for one in entries if one.entry.kind == "close"), None)
+    audit.closed = closing is not None
+    audit.decision = closing.body["decision"] if closing else None
+    if len({one.entry.session for one in entries}) > 1:
+        audit.damage.append("trail: holds entries of more than one session")
+    if audit.damage:
+        # What follows would only repeat the same damage in other words.
+        return audit
+    store = Store(run / store_name)
+    say("comparing files with their recorded digests")
+    for problem in _check_files(run, entries, store, audit):
+        audit.damage.append(problem)
+    audit.damage.extend(_check_order_of_events(entries))
+    if not audit.damage:
+        say("computing metrics, checks and decisions again from the raw rows")
+        audit.rederived = rederive(run, entries, store, audit.damage, audit.notes)
+    return audit
+
+
+def _readable(rows: list[tuple[Any, Any, Any]]) -> Iterator[Recorded]:
+    for _, _, data in rows:
+        try:
+            yield Recorded(Entry.model_validate_json(data), digest_bytes(data))
+        except ValueError:
+            continue
+
+
+def _check_seal(path: Path, rows: list[tuple[Any, Any, Any]], notes: list[str]) -> Iterator[str]:
+    """Compare the trail file with the digest taken when it was last closed."""
+    try:
+        seal = json.loads(seal_path(path).read_bytes())
+        size, digest, file = int(seal["size"]), str(seal["digest"]), str(seal["file"])
+    except FileNotFoundError:
+        notes.append("the trail file has no seal: it was never closed cleanly")
+        if any(b'"kind":"close"' in data for _, _, data in rows if isinstance(data, bytes)):
+            yield "seal: the session is closed but its seal is gone"
+        return
+    except (OSError, ValueError, KeyError, TypeError):
+        yield "seal: unreadable"
+        return
+    if size > len(rows):
+        yield f"seal: was taken over {size} entries, the trail has {len(rows)}: entries were cut off"
+    elif size and digest_bytes(rows[size - 1][2]) != digest:
+        yield f"seal: entry {size - 1} is not the one that was sealed"
+    elif size < len(rows):
+        notes.append(f"{len(rows) - size} entries are newer than the seal: the orchestrator runs, or was killed")
+    elif path.with_name(path.name + "-wal").exists():
+        notes.append("the trail is open in another process: its file was not compared with the seal")
+    elif digest_file(path) != file:
+        yield "seal: bytes of the trail file were changed outside of its entries"
+
+
+def _check_files(run: Path, entries: list[Recorded], store: Store, audit: Audit) -> Iterator[str]:
+    """Compare every file the trail names, and every file of the store, with its digest."""
+    for path in sorted(store.root.glob("*/*")):
+        audit.files += 1
+        name = f"sha256:{path.parent.name}{path.name}"
+        if digest_file(path) != name:
+            yield f"store: {path.relative_to(run)} has other bytes than its name says"
+    for recorded in entries:
+        for what, digest in _named_in_store(recorded):
+            if not store.path(digest).is_file():
+                yield f"entry {recorded.entry.seq} ({recorded.entry.kind}): {what} {digest} is missing from the store"
+        for relative, digest in _named_files(recorded):
+            audit.files += 1
+            outside = Path(relative).is_absolute()
+            try:
+                found = digest_path(run / relative)
+            except (OSError, ValueError) as error:
+                found = f"unreadable ({error})"
+            if found == digest:
+                continue
+            sentence = f"entry {recorded.entry.seq} ({recorded.entry.kind}): {relative} is {found}, recorded as {digest}"
+            if outside:
+                audit.notes.append(f"{sentence}; it lies outside the run folder")
+            else:
+                yield sentence
+
+
+_STORED = {
+    "open": ("spec", "source"),
+    "launch": ("order",),
+    "exit": ("exit", "manifest", "log"),
+    "metrics": ("metrics",),
+    "checks": ("checks",),
+    "packet": ("packet",),
+    "verdict": ("verdict",),
+    "decision": ("decision",),
+}
+
+
+def _named_in_store(recorded: Recorded) -> Iterator[tuple[str, str]]:
+    body = recorded.body
+    for what in _STORED.get(recorded.entry.kind, ()):
+        if body.get(what):
+            yield what, body[what]
+    if recorded.entry.kind == "open":
+        for name, digest in body["data"].items():
+            yield f"data {name}", digest
+    if recorded.entry.kind == "exit":
+        for name, artifact in body["outputs"].items():
+            if artifact["stored"]:
+                yield name, artifact["digest"]
+
+
+def _named_files(recorded: Recorded) -> Iterator[tuple[str, str]]:
+    """Yield ``(path, digest)`` of the files outside the store that an entry speaks of."""
+    body = recorded.body
+    match recorded.entry.kind:
+        case "open":
+            yield "spec.yaml", body["source"]
+            yield "spec.resolved.json", body["spec"]
+        case "model":
+            yield body["path"], body["digest"]
+        case "launch":
+            yield f"jobs/{body['key']}/order.json", body["order"]
+        case "exit":
+            yield f"jobs/{body['key']}/exit.json", body["exit"]
+            yield f"jobs/{body['key']}/log.txt", body["log"]
+            if body["manifest"]:
+                yield f"jobs/{body['key']}/manifest.json", body["manifest"]
+            for artifact in body["outputs"].values():
+                yield artifact["path"], artifact["digest"]
+        case "report":
+            yield from body["files"].items()
+        case _:
+            return
+
+
+def _check_order_of_events(entries: list[Recorded]) -> Iterator[str]:
+    """Check that every launch had a grant, every grant an opening decision before it, and nothing ran twice."""
+    seen: dict[str, Recorded] = {}
+    by_digest: dict[str, Recorded] = {}
+    for recorded in entries:
+        number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
+        if recorded.entry.key in seen:
+            yield f"entry {number}: key '{recorded.entry.key}' appears twice"
+        if kind == "grant":
+            decision = by_digest.get(body["decision"])
+            opens = decision.body.get("opens") if decision else None
+            if opens != {"stage": body["stage"], "attempt": body["attempt"]}:
+                yield f"entry {number} (grant): no decision before it opens {body['stage']}.{body['attempt']}"
+        elif kind == "launch":
+            grant = seen.get(f"grant/{body['key']}")
+            if grant is None:
+                yield f"entry {number} (launch): job {body['key']} had no grant"
+        elif kind in ("exit", "lost") and f"launch/{body['key']}" not in seen:
+            yield f"entry {number} ({kind}): job {body['key']} was never launched"
+        elif kind == "decision" and body["stage"] is not None:
+            for needed in ("metrics", "checks", "packet", "verdict"):
+                if f"{needed}/{body['stage']}.{body['attempt']}" not in seen:
+                    yield f"entry {number} (decision): there is no '{needed}' entry before it"
+        seen[recorded.entry.key] = recorded
+        by_digest[recorded.digest] = recorded
+    closing = [one for one in entries if one.entry.kind == "close"]
+    if closing and closing[0] is not entries[-1]:
+        late = {one.entry.kind for one in entries[closing[0].entry.seq + 1 :]}
+        yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
+
+
+def explain(error: PeergateError) -> str:
+    """Return an error as one line of an audit."""
+    return f"{error.where}: {error.message}" if error.where else error.message

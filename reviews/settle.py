@@ -1,0 +1,36 @@
+"""From packet and verdict to decision: the one call of :func:`reviews.decide.decide`, shared by gate and audit."""
+
+from __future__ import annotations
+
+from reviews.decide import decide
+from reviews.packet import resolvable
+from specs.digests import Digest
+from specs.session import ResolvedSpec
+from specs.stages import Range
+from specs.verdicts import Decision, Packet, Span, Verdict
+
+
+def settle(resolved: ResolvedSpec, packet: Packet, verdict: Verdict, attempt: int) -> Decision:
+    """Decide a gate from what is stored: nothing but the spec, the packet and the verdict goes in."""
+    digest: Digest = packet.content_digest()
+
+    def resolves(span: Span) -> bool:
+        return span.artifact == digest and resolvable(span, packet)
+
+    rounds = 1 if packet.stage == DESIGN else resolved.spec.stage(packet.stage).gate.max_rounds
+    return decide(
+        stage=packet.stage,
+        attempt=attempt,
+        checks=packet.checks,
+        criteria=packet.criteria,
+        verdict=verdict,
+        packet_digest=digest,
+        resolvable=resolves,
+        allowed_ranges={name: Range(min=low, max=high) for name, (low, high) in packet.allowed_ranges.items()},
+        current=packet.granted_parameters,
+        attempts_left=rounds - attempt,
+    )
+
+
+DESIGN = "design"
+"""The design gate's place in packets and decisions; not a stage."""

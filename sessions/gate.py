@@ -1,0 +1,220 @@
+"""The nodes that judge: design_gate, measure, check, review, decide, human. They act on nothing but the trail.
+
+The order is the point: metrics come from raw rows, checks from evidence, the packet from both, the verdict from
+the packet alone, and the decision is computed from packet and verdict.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langgraph.types import interrupt
+
+from reviews.checks import design_checks, run_checks
+from reviews.claims import look_up
+from reviews.collect import gather, load_items
+from reviews.criteria import criteria_results
+from reviews.evidence import Evidence
+from reviews.grants import opened_by
+from reviews.measure import measure as measure_rows
+from reviews.measure import measuring_code
+from reviews.packet import build_design_packet, build_packet
+from reviews.settle import DESIGN, settle
+from reviews.trail import Recorded
+from sessions import ledger
+from sessions.session import Session
+from sessions.state import State
+from specs.errors import EvidenceMissing, PeergateError
+from specs.grants import Claim
+from specs.metrics import MetricSet
+from specs.verdicts import CheckResult, Decision, Packet, Verdict
+
+
+def design_gate(session: Session, state: State) -> State:
+    """Judge the design before anything is spent: power, overlap of the splits, independence, cost."""
+    session.display.say("design gate: power, overlap of training and held-out data, independence, cost")
+    resolved = session.resolved
+    items = {name: load_items(session.store, digest) for name, digest in resolved.data_digests.items()}
+    heldout = items.pop("heldout")
+    results = design_checks(resolved, heldout, items)
+    session.display.checks(results)
+    digest = _keep_checks(session, DESIGN, 1, results)
+    packet = build_design_packet(resolved, results, checks_digest=digest)
+    decision = _judge(session, DESIGN, None, 1, packet)
+    return _route(session, decision, None)
+
+
+def measure(session: Session, state: State) -> State:
+    """Compute the metrics of the attempt from its raw rows."""
+    stage, attempt = _where(state)
+    try:
+        measured = measure_rows(_evidence(session, state))
+        digest, why = session.store.put_value(measured), ""
+        session.display.metrics(measured)
+    except EvidenceMissing as error:
+        digest, why = None, str(error)
+        session.display.say(f"  not measured: {error.message}")
+    body = {"stage": stage, "attempt": attempt, "metrics": digest, "why": why, "code": measuring_code()}
+    session.trail.append("metrics", f"metrics/{stage}.{attempt}", body)
+    return {"route": "go"}
+
+
+def check(session: Session, state: State) -> State:
+    """Run the deterministic checks of the stage's kind."""
+    stage, attempt = _where(state)
+    results = run_checks(_evidence(session, state), _metrics(session, state))
+    session.display.checks(results)
+    _keep_checks(session, stage, attempt, results)
+    return {"route": "go"}
+
+
+def review(session: Session, state: State) -> State:
+    """Build the packet and ask the reviewer."""
+    stage, attempt = _where(state)
+    evidence, metrics = _evidence(session, state), _metrics(session, state)
+    plan = _body(session, f"plan/{stage}.{attempt}")
+    claims = look_up(
+        tuple(Claim.model_validate(claim) for claim in plan["claims"]),
+        {**evidence.earlier, **({stage: metrics} if metrics else {})},
+    )
+    checked = _body(session, f"checks/{stage}.{attempt}")
+    packet = build_packet(
+        evidence,
+        metrics,
+        criteria_results(evidence.resolved, evidence.stage, metrics),
+        tuple(CheckResult.model_validate(one) for one in session.store.get_value(checked["checks"])),
+        checks_digest=checked["checks"],
+        claims=claims,
+    )
+    _ask(session, stage, attempt, packet)
+    return {"route": "go"}
+
+
+def decide(session: Session, state: State) -> State:
+    """Compute the decision and record what it opens."""
+    stage, attempt = _where(state)
+    return _route(session, _settle(session, stage, stage, attempt), stage)
+
+
+def human(session: Session, state: State) -> State:
+    """Ask a person. Nothing before the interrupt has an effect: it runs again when the answer comes."""
+    asked = _last_question(session)
+    answer = interrupt({"session": session.name, "asked": asked.entry.key, "reasons": asked.body.get("reasons", [])})
+    stage, attempt = asked.body["stage"], asked.body["attempt"]
+    opens: dict[str, Any] | None = None
+    if answer["answer"] == "retry" and stage is not None:
+        opens = {"stage": stage, "attempt": attempt + 1}
+    elif answer["answer"] == "approve":
+        opens = opened_by(session.resolved, stage, attempt, "approve")
+    body = {"stage": stage, "attempt": attempt, "asked": asked.digest, "opens": opens, **answer}
+    recorded = session.trail.append("human", f"human/{asked.entry.key}", body)
+    if recorded.body["opens"] is not None:
+        return {"route": "again" if recorded.body["answer"] == "retry" else "next"}
+    # Nothing left to open: an override of the last gate accepts the session, anything else ends it.
+    return {"route": "close", "outcome": "approve" if recorded.body["answer"] == "approve" else "stop"}
+
+
+def _judge(session: Session, stage: str, recorded_stage: str | None, attempt: int, packet: Packet) -> Decision:
+    _ask(session, stage, attempt, packet)
+    return _settle(session, stage, recorded_stage, attempt)
+
+
+def _ask(session: Session, stage: str, attempt: int, packet: Packet) -> None:
+    """Record the packet, have it reviewed and record the verdict. A reviewer that fails closes the gate."""
+    body = {"stage": stage, "attempt": attempt, "packet": session.store.put_value(packet)}
+    kept = session.trail.append("packet", f"packet/{stage}.{attempt}", body)
+    if session.trail.find(f"verdict/{stage}.{attempt}"):
+        return
+    shown = Packet.model_validate(session.store.get_value(kept.body["packet"]))
+    error = ""
+    try:
+        verdict = session.reviewer.review(shown, kept.body["packet"])
+    except PeergateError as failed:
+        error = f"{type(failed).__name__}: {failed.message}"
+        verdict = Verdict(
+            reviewer=session.reviewer.name,
+            findings=(),
+            recommendation="none: the reviewer gave no verdict",
+            reasoning=error,
+            risks=(),
+            approve=False,
+        )
+    digest = session.store.put_value(verdict)
+    body = {"stage": stage, "attempt": attempt, "packet": kept.body["packet"], "verdict": digest, "error": error}
+    session.trail.append("verdict", f"verdict/{stage}.{attempt}", body | {"reviewer": session.reviewer.name})
+
+
+def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> Decision:
+    """Compute the decision of the recorded packet and verdict and record it."""
+    judged = _body(session, f"verdict/{stage}.{attempt}")
+    packet = Packet.model_validate(session.store.get_value(judged["packet"]))
+    verdict = Verdict.model_validate(session.store.get_value(judged["verdict"]))
+    decision = settle(session.resolved, packet, verdict, attempt)
+    body = {
+        "stage": recorded_stage,
+        "attempt": attempt,
+        "outcome": decision.outcome,
+        "reasons": list(decision.reasons),
+        "required": {
+            change.parameter: change.value
+            for change in decision.required_changes
+            if change.parameter is not None and change.value is not None
+        },
+        "decision": session.store.put_value(decision),
+        "opens": opened_by(session.resolved, recorded_stage, attempt, decision.outcome),
+    }
+    session.trail.append("decision", f"decision/{stage}.{attempt}", body)
+    session.display.decision(decision, ledger.balance(session.trail, session.resolved.spec.budget))
+    return decision
+
+
+def _route(session: Session, decision: Decision, stage: str | None) -> State:
+    """Say where a decision leads."""
+    if decision.outcome == "revise":
+        return {"route": "again"}
+    if decision.outcome == "escalate":
+        return {"route": "human"}
+    opens = opened_by(session.resolved, stage, decision.attempt, decision.outcome)
+    if decision.outcome == "approve" and opens is not None:
+        return {"route": "next"}
+    return {"route": "close", "outcome": decision.outcome}
+
+
+def _keep_checks(session: Session, stage: str, attempt: int, results: tuple[CheckResult, ...]) -> str:
+    body = {
+        "stage": stage,
+        "attempt": attempt,
+        "checks": session.store.put_value([result.model_dump(mode="json") for result in results]),
+        "summary": {result.id: result.status for result in results},
+    }
+    return session.trail.append("checks", f"checks/{stage}.{attempt}", body).body["checks"]
+
+
+def _last_question(session: Session) -> Recorded:
+    """Return the entry a person is asked about: the newest escalation of gate or builder."""
+    for recorded in reversed(list(session.trail.iterate("decision", "plan"))):
+        if recorded.body.get("outcome") == "escalate" or recorded.body.get("escalate"):
+            return recorded
+    raise PeergateError("nothing was escalated", where=session.name)
+
+
+def _where(state: State) -> tuple[str, int]:
+    return state.get("stage", ""), state.get("attempt", 0)
+
+
+def _evidence(session: Session, state: State) -> Evidence:
+    stage, attempt = _where(state)
+    return gather(session.run, list(session.trail.iterate()), session.store, stage, attempt)
+
+
+def _metrics(session: Session, state: State) -> MetricSet | None:
+    stage, attempt = _where(state)
+    digest = _body(session, f"metrics/{stage}.{attempt}")["metrics"]
+    return MetricSet.model_validate(session.store.get_value(digest)) if digest else None
+
+
+def _body(session: Session, key: str) -> dict[str, Any]:
+    recorded = session.trail.find(key)
+    if recorded is None:
+        raise PeergateError(f"the trail has no entry '{key}'", where=session.name)
+    return recorded.body
