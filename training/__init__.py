@@ -1,5 +1,4 @@
-"""What runs: one file a stage, each its own process; raw rows and a manifest come out.
+"""What runs: one module a stage, each its own process. Torch, transformers and TRL only inside functions that need them.
 
-May import: specs. torch, transformers and TRL only inside ``training/stages`` and the modules only they use.
-No gate logic, no trail: a job cannot know or change what is decided about it.
+May import: specs. No gate logic, no trail; what a stage writes is evidence, never a verdict.
 """

@@ -1,0 +1,191 @@
+"""How every stage begins and ends: read the order, refuse without a claim and a matching grant, leave a manifest.
+
+A stage process trusts nothing but its job folder, and not that either: parameters and inputs are digested again
+and compared with the grant. What it cannot see is whether the grant is in the trail; the launcher did that, and
+the audit does it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from specs.digests import digest_file, digest_path, digest_value
+from specs.errors import ExitCode
+from specs.evidence import JobOrder, Manifest, Progress
+from specs.stages import PARAMETERS, STAGE_KINDS, Kind, Parameters
+
+PACKAGES = ("torch", "transformers", "tokenizers", "trl", "datasets", "accelerate", "numpy", "safetensors")
+PROGRESS_EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a stage says about the work: what it ran on and the settings read back from the objects that ran."""
+
+    device: str
+    dtype: str
+    tokens: int
+    effective: dict[str, Any]
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Job:
+    """The stage's view of its job folder."""
+
+    def __init__(self, folder: Path, order: JobOrder) -> None:
+        self.folder = folder
+        self.order = order
+        self.parameters: Parameters = PARAMETERS[order.kind].model_validate(order.parameters)
+        self.run = folder.parent.parent
+        self.inputs = {role: self.run / artifact.path for role, artifact in order.inputs.items()}
+        self.out = folder / "out"
+        self._last_progress = 0.0
+
+    def progress(self, done: int, total: int, unit: str, **note: float | str) -> None:
+        """Report how far the work is; lines that come too quickly are left out, the last one never."""
+        now = time.time()
+        if done < total and now - self._last_progress < PROGRESS_EVERY_S:
+            return
+        self._last_progress = now
+        line = Progress(time=round(now, 3), done=done, total=total, unit=unit, note=note)
+        with (self.folder / "progress.jsonl").open("a", encoding="utf-8") as handle:
+            handle.write(line.model_dump_json() + "\n")
+
+    def write_rows(self, name: str, rows: list[Any]) -> None:
+        """Write an output file of one JSON object a line, durably."""
+        path = self.out / f"{name}.jsonl"
+        with path.open("wb") as handle:
+            for row in rows:
+                handle.write(row.model_dump_json().encode() + b"\n")
+            handle.flush()
+            os.fsync(handle.fileno())
+
+
+def run_stage(kind: Kind, work: Callable[[Job], Done]) -> NoReturn:
+    """Run a stage on the job folder given as the only argument, then leave the process with its exit code."""
+    if len(sys.argv) != 2:
+        print(f"usage: python -P -m training.stages.{kind} JOB_FOLDER", file=sys.stderr)
+        print("stages are started by `peergate start` and `peergate resume`, never by hand", file=sys.stderr)
+        raise SystemExit(int(ExitCode.USAGE))
+    folder = Path(sys.argv[1]).resolve()
+    started = time.time()
+    job = Job(folder, _permitted_order(folder, kind))
+    job.out.mkdir(exist_ok=True)
+    import torch
+
+    torch.manual_seed(job.parameters.seed)
+    done = work(job)
+    _write_manifest(job, done, started)
+    raise SystemExit(int(ExitCode.DONE))
+
+
+def _permitted_order(folder: Path, kind: Kind) -> JobOrder:
+    """Return the order if this process may carry it out; otherwise leave with exit code 4."""
+    try:
+        order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
+    except (OSError, ValidationError) as error:
+        _refuse(f"no readable order.json in {folder}: {str(error).splitlines()[0]}")
+    try:
+        owner = json.loads((folder / "claim" / "claim.json").read_bytes())
+        claimed = owner["key"] == order.key and owner["pid"] == os.getppid()
+    except (OSError, ValueError, KeyError, TypeError):
+        claimed = False
+    if not claimed:
+        _refuse(f"{order.key}: no claim of the process that started this one; stages run under the launcher only")
+    grant = order.grant
+    if (order.key, order.kind) != (grant.key(), kind):
+        _refuse(f"{order.key}: the grant is for {grant.key()}, the order for kind {order.kind}, this is {kind}")
+    if digest_value(order.parameters) != grant.parameters:
+        _refuse(f"{order.key}: the parameters are not the granted ones")
+    if time.time() > grant.expires:
+        _refuse(f"{order.key}: the grant has expired")
+    if set(order.inputs) != set(grant.inputs):
+        _refuse(f"{order.key}: the inputs are not the granted ones")
+    for role, artifact in order.inputs.items():
+        try:
+            found = digest_path(folder.parent.parent / artifact.path)
+        except (OSError, ValueError) as error:
+            _refuse(f"{order.key}: input '{role}' cannot be read: {error}")
+        if found != grant.inputs[role]:
+            _refuse(f"{order.key}: input '{role}' is {found}, granted was {grant.inputs[role]}")
+    return order
+
+
+def _refuse(why: str) -> NoReturn:
+    print(f"refused: {why}", file=sys.stderr)
+    raise SystemExit(int(ExitCode.BLOCKED))
+
+
+def _write_manifest(job: Job, done: Done, started: float) -> None:
+    import torch
+
+    outputs: dict[str, str] = {}
+    for name, kind in STAGE_KINDS[job.order.kind].outputs.items():
+        path = job.out / (name if kind == "checkpoint" else f"{name}.jsonl")
+        outputs[name] = digest_path(path)
+    manifest = Manifest(
+        key=job.order.key,
+        kind=job.order.kind,
+        parameters=digest_value(job.order.parameters),
+        inputs={role: artifact.digest for role, artifact in job.order.inputs.items()},
+        outputs=outputs,
+        code=code_digest(),
+        packages=_versions(),
+        device=done.device,
+        device_name=_device_name(done.device),
+        dtype=done.dtype,
+        threads=torch.get_num_threads(),
+        seed=job.parameters.seed,
+        tokens=done.tokens,
+        wall_s=round(time.time() - started, 3),
+        # Linux counts in KiB.
+        peak_rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        effective=done.effective,
+        facts=done.facts,
+    )
+    partial = job.folder / ".manifest.json"
+    with partial.open("wb") as handle:
+        handle.write(manifest.canonical())
+        handle.flush()
+        os.fsync(handle.fileno())
+    partial.replace(job.folder / "manifest.json")
+
+
+def code_digest() -> str:
+    """Return the digest of the training code as it lies on disk."""
+    home = Path(__file__).parent
+    return digest_value({path.relative_to(home).as_posix(): digest_file(path) for path in sorted(home.rglob("*.py"))})
+
+
+def file_order(text: str, seed: int) -> str:
+    """Return a sort key that shuffles texts the same way on every machine and Python version."""
+    return hashlib.sha256(f"{seed}/{text}".encode()).hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _device_name(device: str) -> str:
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor() or "cpu"

@@ -1,0 +1,53 @@
+"""Save the model for use, reload it in a fresh process and compare greedy answers, token for token."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from specs.evidence import PackageRow
+from specs.stages import PackageParameters
+from training.checkpoint import device_of, load, save
+from training.decoding import decode, encode
+from training.entry import Done, Job, run_stage
+from training.tasks import load_items
+
+
+def package(job: Job) -> Done:
+    """Write ``package`` and ``rows``: per probe the ids before and after."""
+    parameters = job.parameters
+    assert isinstance(parameters, PackageParameters)
+    probes = load_items(job.inputs["items"])[: parameters.probe_items]
+    model, tokenizer = load(job.inputs["model"])
+    target = job.out / "package"
+    save(model, tokenizer, target)
+    job.progress(1, 3, "steps")
+    prompts = [encode(tokenizer, [{"role": "user", "content": item.prompt}]) for item in probes]
+    outputs = decode(
+        model, tokenizer, prompts, max_new_tokens=parameters.max_new_tokens, batch_size=len(probes)
+    )
+    job.progress(2, 3, "steps")
+    questions, answers = job.folder / "questions.json", job.folder / "answers.json"
+    asked = {"prompts": [item.prompt for item in probes], "max_new_tokens": parameters.max_new_tokens}
+    questions.write_text(json.dumps(asked), encoding="utf-8")
+    fresh = subprocess.run(
+        [sys.executable, "-P", "-m", "training.reload", str(target), str(questions), str(answers)],
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    if fresh.returncode != 0:
+        raise SystemExit(f"the package could not be used in a fresh process (exit code {fresh.returncode})")
+    reloaded = json.loads(answers.read_bytes())
+    rows = [
+        PackageRow(item=item.id, expected=output.ids, reloaded=tuple(ids))
+        for item, (output,), ids in zip(probes, outputs, reloaded, strict=True)
+    ]
+    job.write_rows("rows", rows)
+    job.progress(3, 3, "steps")
+    device, dtype = device_of(model)
+    return Done(device, dtype, sum(len(row.expected) for row in rows), parameters.model_dump(mode="json"))
+
+
+if __name__ == "__main__":
+    run_stage("package", package)

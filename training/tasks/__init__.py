@@ -1,0 +1,43 @@
+"""Tasks by name: their verifier and worked example. Free of torch, so that the measurer can use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from specs.evidence import Item
+from training.tasks import format_instructions
+from training.tasks.format_instructions import Judgement
+
+Verifier = Callable[[Item, str], Judgement]
+
+_TASKS = {"format_instructions": format_instructions}
+
+
+def verifier(task: str) -> Verifier:
+    """Return the function that judges an output of a task.
+
+    Raises:
+        KeyError: no such task.
+    """
+    return _TASKS[task].verify
+
+
+def worked_example(task: str, item: Item) -> tuple[str, str]:
+    """Return (instruction, answer) to show before an item while sampling.
+
+    Raises:
+        KeyError: no such task.
+    """
+    return _TASKS[task].worked_example(item)
+
+
+def load_items(path: Path) -> list[Item]:
+    """Read a JSONL file of items.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: a line is not an item.
+    """
+    with path.open("rb") as handle:
+        return [Item.model_validate_json(line) for line in handle if line.strip()]

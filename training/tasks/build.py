@@ -1,0 +1,80 @@
+"""Write the shipped data files of `format_instructions`: ``python -m training.tasks.build --out specs/library/data``.
+
+A test builds them again and compares, so the files in the repository are what this code makes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from specs.evidence import Item
+from training.tasks.format_instructions import KINDS, prompt_of
+
+# Groups: a topic belongs to one split, so no held-out item shares its topic with a training prompt.
+TRAIN_TOPICS = (
+    "the ocean", "bicycles", "honey bees", "the moon", "coffee", "volcanoes", "libraries", "penguins", "glass",
+    "railways", "tomatoes", "the desert", "pianos", "salt", "whales", "bridges", "winter", "cotton", "maps",
+    "butterflies", "chess", "rivers", "lighthouses", "potatoes",
+)  # fmt: skip
+HELDOUT_TOPICS = (
+    "elephants", "the sun", "tea", "castles", "rain", "violins", "owls", "paper", "icebergs", "apples",
+    "airplanes", "markets", "wolves", "clocks", "islands", "gardens", "copper", "kites", "forests", "soccer",
+)  # fmt: skip
+
+
+def build_items(prefix: str, topics: tuple[str, ...]) -> list[Item]:
+    """Return one item per topic and kind, kinds interleaved, so that any beginning of the list is balanced."""
+    items: list[Item] = []
+    for index, topic in enumerate(topics):
+        for kind in KINDS.values():
+            constraint = kind.values[index % len(kind.values)]
+            items.append(
+                Item(
+                    id=f"{prefix}-{topic.replace(' ', '-')}-{kind.name}",
+                    group=topic,
+                    kind=kind.name,
+                    prompt=prompt_of(kind, topic, constraint),
+                    constraint=dict(constraint),
+                )
+            )
+    return items
+
+
+def leak(train: list[Item], heldout: list[Item]) -> list[Item]:
+    """Return training items with held-out rows mixed in: verbatim, in other letters, and with one word changed."""
+    leaked: list[Item] = []
+    for index, item in enumerate(heldout[:: len(heldout) // 9][:9]):
+        text = item.prompt
+        prompt = (text, f"{text.upper()} !", text.replace("Write one sentence", "Write a short sentence", 1))[index % 3]
+        leaked.append(item.model_copy(update={"id": f"extra-{index}", "group": f"extra-{index}", "prompt": prompt}))
+    return [*train, *leaked]
+
+
+def main() -> int:
+    """Write the three shipped data files into the folder given after ``--out``."""
+    if len(sys.argv) != 3 or sys.argv[1] != "--out":
+        print("usage: python -m training.tasks.build --out FOLDER", file=sys.stderr)
+        return 2
+    folder = Path(sys.argv[2])
+    train, heldout = build_items("train", TRAIN_TOPICS), build_items("heldout", HELDOUT_TOPICS)
+    for name, items in (
+        ("format_train", train),
+        ("format_heldout", heldout),
+        ("format_train_leaky", leak(train, heldout)),
+    ):
+        text = "".join(f"{line}\n" for line in _jsonl(items))
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        print(f"{folder / name}.jsonl: {len(items)} items")
+    return 0
+
+
+def _jsonl(items: list[Item]) -> Iterator[str]:
+    for item in items:
+        yield json.dumps(item.model_dump(mode="json"), ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
