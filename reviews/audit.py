@@ -22,7 +22,6 @@ from reviews.rederive import rederive
 from reviews.store import Store
 from reviews.trail import Recorded, chain_damage, read_rows, seal_path
 from specs.digests import digest_bytes, digest_file, digest_path
-from specs.errors import PeergateError
 from specs.trail import GENESIS, Entry
 
 NOT_PROVEN = (
@@ -257,8 +256,3 @@ def _check_order_of_events(entries: list[Recorded]) -> Iterator[str]:
     if closing and closing[0] is not entries[-1]:
         late = {one.entry.kind for one in entries[closing[0].entry.seq + 1 :]}
         yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
-
-
-def explain(error: PeergateError) -> str:
-    """Return an error as one line of an audit."""
-    return f"{error.where}: {error.message}" if error.where else error.message

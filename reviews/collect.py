@@ -17,6 +17,7 @@ from reviews.trail import Recorded
 from specs.errors import EvidenceMissing
 from specs.evidence import ExitRecord, Item, JobOrder, Manifest
 from specs.grants import Grant
+from specs.loading import read_resolved
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
 
@@ -37,7 +38,7 @@ def registered_spec(entries: Sequence[Recorded], store: Store) -> tuple[Resolved
     opened = find(entries, "open")
     if opened is None:
         raise EvidenceMissing("the trail has no 'open' entry: nothing was registered")
-    resolved = ResolvedSpec.model_validate_json(store.get(opened.body["spec"]))
+    resolved = read_resolved(store.get(opened.body["spec"]))
     return resolved, opened.body["registration"]
 
 

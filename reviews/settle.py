@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reviews.decide import decide
-from reviews.packet import resolvable
+from reviews.packet import DESIGN, resolvable
 from specs.digests import Digest
 from specs.session import ResolvedSpec
 from specs.stages import Range
@@ -31,6 +31,3 @@ def settle(resolved: ResolvedSpec, packet: Packet, verdict: Verdict, attempt: in
         attempts_left=rounds - attempt,
     )
 
-
-DESIGN = "design"
-"""The design gate's place in packets and decisions; not a stage."""

@@ -13,13 +13,12 @@ from langgraph.types import interrupt
 from reviews.checks import design_checks, run_checks
 from reviews.claims import look_up
 from reviews.collect import gather, load_items
-from reviews.criteria import criteria_results
 from reviews.evidence import Evidence
 from reviews.grants import opened_by
 from reviews.measure import measure as measure_rows
 from reviews.measure import measuring_code
-from reviews.packet import build_design_packet, build_packet
-from reviews.settle import DESIGN, settle
+from reviews.packet import DESIGN, build_design_packet, build_packet
+from reviews.settle import settle
 from reviews.trail import Recorded
 from sessions import ledger
 from sessions.session import Session
@@ -81,7 +80,6 @@ def review(session: Session, state: State) -> State:
     packet = build_packet(
         evidence,
         metrics,
-        criteria_results(evidence.resolved, evidence.stage, metrics),
         tuple(CheckResult.model_validate(one) for one in session.store.get_value(checked["checks"])),
         checks_digest=checked["checks"],
         claims=claims,

@@ -197,12 +197,11 @@ def close(session: Session, state: State) -> State:
 
 def close_with(session: Session, outcome: str) -> None:
     """Record the report and the end of the session."""
-    if session.trail.find("close") is None:
-        written = report.write(session.run, outcome)
+    recorded = session.trail.find("report")
+    if recorded is None:
+        written = report.write(session.run, session.trail.path.name, session.store.root.name, outcome)
         recorded = session.trail.append("report", "report", {"files": written, "outcome": outcome})
-        session.trail.append(
-            "close", "close", {"decision": recorded.body["outcome"], "report": recorded.digest}
-        )
+    session.trail.append("close", "close", {"decision": recorded.body["outcome"], "report": recorded.digest})
 
 
 def ensure_model(session: Session) -> Recorded:

@@ -66,12 +66,12 @@ METRICS: dict[str, MetricDefinition] = {
     definition.id: definition
     for definition in (
         _m("samples", "generate", "completions", _SAMPLES, "number of rows", "none"),
-        _m("accepted", "generate", "completions", _SAMPLES, "rows the verifier accepts, after deduplication", "higher"),
-        _m("acceptance_rate", "generate", "fraction", _SAMPLES, "verifier-accepted rows / rows (before deduplication)", "higher"),
+        _m("accepted", "generate", "completions", _SAMPLES, "distinct (prompt, completion) that end by themselves and that the verifier accepts", "higher"),
+        _m("acceptance_rate", "generate", "fraction", _SAMPLES, "rows that end by themselves and that the verifier accepts / rows", "higher"),
         _m("accepted_kinds", "generate", "kinds", _SAMPLES, "constraint kinds with at least one accepted row", "higher"),
         _m("accepted_min_kind", "generate", "completions", _SAMPLES, "accepted rows of the rarest constraint kind of the prompts", "higher"),
         _m("generate_truncation_rate", "generate", "fraction", _SAMPLES, "rows that hit the token limit / rows", "lower"),
-        _m("duplicate_rate", "generate", "fraction", "verifier-accepted rows", "1 - distinct (prompt, completion) / accepted rows", "lower"),
+        _m("duplicate_rate", "generate", "fraction", "verifier-accepted rows", "1 - distinct (prompt, completion) / verifier-accepted rows", "lower"),
         _m("accuracy", "evaluate", "fraction", _ITEMS, "items whose output the registered verifier accepts / items", "higher"),
         _m("items", "evaluate", "items", _ITEMS, "number of rows", "none"),
         _m("truncation_rate", "evaluate", "fraction", _ITEMS, "outputs that hit the token limit / items", "lower"),

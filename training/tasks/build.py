@@ -44,11 +44,11 @@ def build_items(prefix: str, topics: tuple[str, ...]) -> list[Item]:
 
 
 def leak(train: list[Item], heldout: list[Item]) -> list[Item]:
-    """Return training items with held-out rows mixed in: verbatim, in other letters, and with one word changed."""
+    """Return training items with held-out rows mixed in: verbatim, in other letters, and with a word added."""
     leaked: list[Item] = []
     for index, item in enumerate(heldout[:: len(heldout) // 9][:9]):
         text = item.prompt
-        prompt = (text, f"{text.upper()} !", text.replace("Write one sentence", "Write a short sentence", 1))[index % 3]
+        prompt = (text, f"{text.upper()} !", f"{text} Please.")[index % 3]
         leaked.append(item.model_copy(update={"id": f"extra-{index}", "group": f"extra-{index}", "prompt": prompt}))
     return [*train, *leaked]
 

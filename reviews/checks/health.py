@@ -1,0 +1,99 @@
+"""Are the generated texts healthy: whole, varied, not empty, and what was kept really accepted?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from reviews.checks.check import Check, Found, need
+from reviews.checks.jobs import manifest_of
+from reviews.evidence import Evidence
+from reviews.measure import accepted_rows, judged_rows
+from reviews.rows import read_rows
+from specs.digests import digest_bytes
+from specs.evidence import Example
+from specs.metrics import MetricSet
+
+MOST_TRUNCATED = 0.25
+MOST_EMPTY = 0.1
+MOST_ALIKE = 0.2
+
+
+def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    rate = need(metrics, "truncation_rate")
+    judged = judged_rows(evidence, evidence.outputs.get("rows"))
+    shown = tuple({"item": one.item.id, "output": one.row.output} for one in judged if one.row.truncated)
+    status = "FAIL" if rate > MOST_TRUNCATED else "PASS"
+    return Found(status, f"{rate:.3f} of the answers hit the token limit", rate, shown)
+
+
+def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    rate = need(metrics, "empty_rate")
+    status = "FAIL" if rate > MOST_EMPTY else "PASS"
+    return Found(status, f"{rate:.3f} of the answers are empty", rate)
+
+
+def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
+    judged = judged_rows(evidence, evidence.outputs.get("rows"))
+    text, count = Counter(one.row.output.strip() for one in judged).most_common(1)[0]
+    share = count / len(judged)
+    shown = ({"output": text, "times": count},) if count > 1 else ()
+    if share > MOST_ALIKE:
+        return Found("FAIL", f"one answer was given to {count} of {len(judged)} items: the model has collapsed", share, shown)
+    return Found("PASS", f"the most frequent answer was given {count} times", share, shown)
+
+
+def _template(evidence: Evidence, _: MetricSet | None) -> Found:
+    declared, used = evidence.resolved.spec.model.kind, manifest_of(evidence).facts.get("chat_template")
+    templated = used != digest_bytes(b"")
+    if declared == "instruct" and not templated:
+        return Found("FAIL", "the model is declared instruct, its tokenizer has no chat template", repairable=False)
+    if declared == "base" and templated:
+        return Found("WARN", "the model is declared base, its tokenizer has a chat template that was used")
+    return Found("PASS", f"a model of kind {declared} was prompted {'with' if templated else 'without'} a chat template")
+
+
+def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the kept examples with what the verifier accepts when it is asked again."""
+    _, accepted = accepted_rows(evidence)
+    kept = read_rows(evidence.outputs.get("accepted"), Example, "accepted examples", may_be_empty=True)
+    ours = {(row.prompt, row.completion.strip()) for row in accepted}
+    theirs = [(one.prompt, one.completion) for one in kept]
+    wrong = [one for one in kept if (one.prompt, one.completion) not in ours]
+    if wrong:
+        shown = tuple({"item": one.item, "sample": one.sample, "completion": one.completion} for one in wrong)
+        return Found("FAIL", f"{len(wrong)} kept examples are not accepted by the verifier", float(len(wrong)), shown)
+    if set(theirs) != ours or len(theirs) != len(ours):
+        return Found("FAIL", f"{len(theirs)} examples were kept, the verifier accepts {len(ours)}", float(len(theirs)))
+    return Found("PASS", f"the verifier accepts all {len(ours)} kept examples and no others", float(len(ours)))
+
+
+def _cut(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    rate = need(metrics, "generate_truncation_rate")
+    rows, _ = accepted_rows(evidence)
+    shown = tuple({"item": row.item, "completion": row.completion} for row in rows if row.truncated)
+    return Found("WARN" if rate > MOST_TRUNCATED else "PASS", f"{rate:.3f} of the samples hit the token limit", rate, shown)
+
+
+CHECKS = (
+    Check(
+        "health.truncation",
+        "Few answers hit the token limit",
+        ("evaluate",),
+        _truncated,
+        "runaway heuristics that measured length",
+        threshold=f"<= {MOST_TRUNCATED:g}",
+    ),
+    Check("health.empty", "Few answers are empty", ("evaluate",), _empty, "label-only outputs", threshold=f"<= {MOST_EMPTY:g}"),
+    Check("health.collapse", "Answers differ", ("evaluate",), _alike, "mode collapse", threshold=f"<= {MOST_ALIKE:g}"),
+    Check("health.template", "The prompt format fits the model's kind", ("evaluate",), _template, "swapped instruct checkpoints"),
+    Check("health.accepted", "What was kept is what the verifier accepts", ("generate",), _accepted, "edited training data"),
+    Check(
+        "health.samples",
+        "Few samples hit the token limit",
+        ("generate",),
+        _cut,
+        "token-limit hits in generated data",
+        blocking=False,
+        threshold=f"<= {MOST_TRUNCATED:g}",
+    ),
+)

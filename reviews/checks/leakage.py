@@ -1,0 +1,103 @@
+"""Does anything of the held-out split stand in what the model is trained on?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from reviews.checks.check import Check, Found, listed
+from reviews.evidence import Evidence
+from reviews.leakage import Overlap, find_overlaps
+from reviews.rows import read_rows
+from specs.evidence import Example, Item
+from specs.metrics import MetricSet
+
+SOURCE = "training on the test set; near-duplicates by MinHash (Broder 1997; Lee et al. 2022, arXiv:2107.06499)"
+THRESHOLD = "Jaccard of word 3-shingles < 0.8"
+_DUPLICATES = 0.1
+
+
+def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item]) -> Found:
+    """Compare (id, prompt) pairs with the held-out prompts."""
+    found = find_overlaps(train, [(item.id, item.prompt) for item in heldout])
+    if not found:
+        return Found("PASS", "no training prompt is a held-out prompt, nor near one", 0.0)
+    by_kind = Counter(overlap.how for overlap in found)
+    told = ", ".join(f"{count} {kind}" for kind, count in sorted(by_kind.items()))
+    rows = len({overlap.train for overlap in found})
+    detail = f"{rows} training prompts are held-out prompts ({told})"
+    return Found("FAIL", detail, float(rows), tuple(_shown(overlap) for overlap in spread(found)), repairable=False)
+
+
+def spread(found: tuple[Overlap, ...]) -> list[Overlap]:
+    """Return overlaps with the ways taken in turn, so that each way is among the first rows shown."""
+    place: Counter[str] = Counter()
+    ranked: list[tuple[int, int, Overlap]] = []
+    for index, overlap in enumerate(found):
+        ranked.append((place[overlap.how], index, overlap))
+        place[overlap.how] += 1
+    return [overlap for _, _, overlap in sorted(ranked, key=lambda one: one[:2])]
+
+
+def groups_of(train: Iterable[Item | Example], heldout: Iterable[Item]) -> Found:
+    """Compare the groups (topics) of the two sides."""
+    shared = sorted({item.group for item in train} & {item.group for item in heldout})
+    if shared:
+        return Found("FAIL", f"{len(shared)} groups stand on both sides: {listed(shared)}", float(len(shared)), repairable=False)
+    return Found("PASS", "no group stands on both sides", 0.0)
+
+
+def duplicates_of(pairs: Iterable[tuple[str, ...]]) -> Found:
+    """Count repeats within the training side."""
+    every = list(pairs)
+    repeated = len(every) - len(set(every))
+    share = repeated / len(every) if every else 0.0
+    status = "WARN" if share > _DUPLICATES else "PASS"
+    return Found(status, f"{repeated} of {len(every)} training rows repeat another", share)
+
+
+def _shown(overlap: Overlap) -> dict[str, Any]:
+    return {
+        "how": overlap.how,
+        "similarity": round(overlap.similarity, 3),
+        "train": overlap.train,
+        "train_text": overlap.train_text,
+        "heldout": overlap.heldout,
+        "heldout_text": overlap.heldout_text,
+    }
+
+
+def _examples(evidence: Evidence) -> tuple[Example, ...]:
+    made = evidence.stage.kind == "generate"
+    path = evidence.outputs.get("accepted") if made else evidence.inputs.get("examples")
+    # A generate stage that kept nothing leaks nothing; its criteria say that it kept too little.
+    return read_rows(path, Example, "training examples", may_be_empty=made)
+
+
+def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
+    examples = _examples(evidence)
+    return overlap_of({one.item: one.prompt for one in examples}.items(), evidence.heldout)
+
+
+def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
+    return groups_of(_examples(evidence), evidence.heldout)
+
+
+def _duplicates(evidence: Evidence, _: MetricSet | None) -> Found:
+    return duplicates_of((one.prompt, one.completion) for one in _examples(evidence))
+
+
+CHECKS = (
+    Check("leakage.overlap", "No held-out prompt is trained on", ("generate", "sft"), _overlap, SOURCE, threshold=THRESHOLD),
+    Check("leakage.groups", "Training and held-out share no group", ("generate", "sft"), _groups, "leakage through topics"),
+    Check(
+        "leakage.duplicates",
+        "Training rows do not repeat",
+        ("generate", "sft"),
+        _duplicates,
+        "Lee et al. 2022, arXiv:2107.06499",
+        blocking=False,
+        threshold=f"<= {_DUPLICATES:g}",
+    ),
+)

@@ -1,0 +1,94 @@
+"""Can the registered test answer the registered question, and was it carried out as registered?"""
+
+from __future__ import annotations
+
+from reviews import statistics
+from reviews.checks.check import Check, Found, need
+from reviews.evidence import Evidence
+from specs.errors import EvidenceMissing
+from specs.metrics import MetricSet
+from specs.session import Analysis
+
+
+def design_power(analysis: Analysis) -> Found:
+    """Compute the power of the exact McNemar test at the registered minimum effect."""
+    gained = analysis.minimum_effect + analysis.expected_lost
+    if gained + analysis.expected_lost > 1:
+        return Found(
+            "FAIL", "minimum_effect and expected_lost leave no room: their shares exceed all items", repairable=False
+        )
+    power = statistics.mcnemar_power(analysis.n, gained, analysis.expected_lost, analysis.alpha)
+    told = (
+        f"with {analysis.n} items, a gain of {analysis.minimum_effect:g} ({gained:g} gained, "
+        f"{analysis.expected_lost:g} lost) is found with probability {power:.3f}"
+    )
+    if power < analysis.power:
+        enough = statistics.required_n(gained, analysis.expected_lost, analysis.alpha, analysis.power)
+        more = f"{enough} items would do" if enough else "no reasonable number of items would do"
+        return Found("FAIL", f"{told}, registered is {analysis.power:g}; {more}", power, repairable=False)
+    return Found("PASS", told, power)
+
+
+def _n(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    items, registered = need(metrics, "items"), evidence.resolved.spec.analysis.n
+    if items != registered:
+        return Found("FAIL", f"{items:.0f} items were evaluated, {registered} are registered", items, repairable=False)
+    return Found("PASS", f"all {registered} registered items were evaluated", items)
+
+
+def _headroom(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    analysis = evidence.resolved.spec.analysis
+    if evidence.stage.name != analysis.baseline:
+        return Found("NOT_APPLICABLE", "only the baseline is asked for headroom")
+    accuracy = need(metrics, "accuracy")
+    room = 1 - accuracy
+    if room < analysis.minimum_effect:
+        detail = f"the baseline is right on {accuracy:.3f}; a gain of {analysis.minimum_effect:g} is impossible"
+        return Found("FAIL", detail, room, repairable=False)
+    return Found("PASS", f"the baseline is right on {accuracy:.3f}, which leaves room for {room:.3f}", room)
+
+
+def _test(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    p, gain = need(metrics, "mcnemar_p"), need(metrics, "accuracy_gain")
+    if metrics is None or metrics.metrics["accuracy_gain"].interval is None:
+        raise EvidenceMissing("the gain has no interval")
+    low, high = metrics.metrics["accuracy_gain"].interval
+    gained, lost = need(metrics, "gained"), need(metrics, "lost")
+    detail = (
+        f"exact McNemar p = {p:.3g} on {gained:.0f} gained and {lost:.0f} lost; gain {gain:+.3f} "
+        f"[{low:+.3f}, {high:+.3f}], h = {need(metrics, 'cohens_h'):+.2f}"
+    )
+    return Found("PASS", detail, p)
+
+
+def _margin(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    need(metrics, "accuracy_gain")
+    assert metrics is not None
+    gain, least = metrics.metrics["accuracy_gain"], evidence.resolved.spec.analysis.minimum_effect
+    low = gain.interval[0] if gain.interval else gain.value
+    if gain.value >= least > low:
+        return Found("WARN", f"the gain {gain.value:+.3f} reaches {least:g}, its interval begins at {low:+.3f}", low)
+    return Found("PASS", f"the interval of the gain begins at {low:+.3f}; the minimum effect is {least:g}", low)
+
+
+CHECKS = (
+    Check("power.n", "As many items as registered", ("evaluate",), _n, "optional stopping"),
+    Check("power.headroom", "The baseline leaves room for the effect", ("evaluate",), _headroom, "ceiling effects"),
+    Check(
+        "power.test",
+        "The registered test was carried out, with effect size and interval",
+        ("evaluate",),
+        _test,
+        "McNemar 1947; the right test for paired binary data",
+        only_treatment=True,
+    ),
+    Check(
+        "power.margin",
+        "The effect is at least the registered one with confidence",
+        ("evaluate",),
+        _margin,
+        "an uncertain margin read as a pass",
+        blocking=False,
+        only_treatment=True,
+    ),
+)

@@ -1,0 +1,77 @@
+"""Is this still the experiment that was registered?"""
+
+from __future__ import annotations
+
+from reviews.checks.check import Check, Found
+from reviews.evidence import Evidence
+from specs.errors import EvidenceMissing
+from specs.metrics import MetricSet
+
+_ALL = ("generate", "sft", "evaluate", "package")
+
+
+def _unchanged(evidence: Evidence, _: MetricSet | None) -> Found:
+    now = evidence.resolved.registration()
+    if evidence.grant is None:
+        raise EvidenceMissing("the attempt has no grant")
+    for what, digest in (("the trail's first entry", evidence.registered), ("the grant", evidence.grant.registration)):
+        if digest != now:
+            return Found("FAIL", f"the spec is {now}, {what} names {digest}", repairable=False)
+    return Found("PASS", f"spec, trail and grant name {now}")
+
+
+def _split(evidence: Evidence, _: MetricSet | None) -> Found:
+    registered = evidence.resolved.spec.heldout.digest
+    pinned = evidence.resolved.data_digests.get("heldout")
+    for what, digest in (("pinned at the start", pinned), ("read by the job", evidence.heldout_digest)):
+        if digest != registered:
+            return Found("FAIL", f"the registered split is {registered}, {what} was {digest}", repairable=False)
+    return Found("PASS", f"the registered split {registered} was read", figure=float(len(evidence.heldout)))
+
+
+def _evaluations(evidence: Evidence, _: MetricSet | None) -> Found:
+    planned = sum(stage.kind == "evaluate" for stage in evidence.resolved.spec.stages)
+    count = evidence.evaluations_of_heldout
+    if count > planned:
+        return Found("WARN", f"the held-out split was evaluated {count} times, {planned} were registered", float(count))
+    return Found("PASS", f"evaluation {count} of {planned} registered ones", float(count))
+
+
+def _attempts(evidence: Evidence, _: MetricSet | None) -> Found:
+    numbers = [record["attempt"] for record in evidence.attempts]
+    if numbers != list(range(1, evidence.attempt + 1)):
+        return Found("FAIL", f"attempts {numbers} are on record, this is attempt {evidence.attempt}", repairable=False)
+    return Found("PASS", f"all {len(numbers)} attempts are on record", float(len(numbers)))
+
+
+CHECKS = (
+    Check(
+        "registration.unchanged",
+        "The spec is the registered one",
+        _ALL,
+        _unchanged,
+        "analyses chosen after the results (preregistration, Nosek et al. 2018)",
+    ),
+    Check(
+        "registration.split",
+        "The held-out split is the registered one",
+        ("evaluate",),
+        _split,
+        "a swapped evaluation set",
+    ),
+    Check(
+        "registration.evaluations",
+        "Evaluations of the held-out split are counted",
+        ("evaluate",),
+        _evaluations,
+        "many tries, one reported (multiplicity)",
+        blocking=False,
+    ),
+    Check(
+        "registration.attempts",
+        "Every attempt of the stage is on record",
+        _ALL,
+        _attempts,
+        "failed attempts left out of the report",
+    ),
+)

@@ -1,0 +1,22 @@
+"""Look stated numbers up among the measured ones. A claim is never copied into a report, supported or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from specs.grants import Claim, ClaimResult
+from specs.metrics import MetricSet
+
+
+def look_up(claims: Iterable[Claim], measured: Mapping[str, MetricSet]) -> tuple[ClaimResult, ...]:
+    """Mark each claim supported, contradicted, or unsupported (nothing was measured for it)."""
+    return tuple(_look_up(claim, measured.get(claim.stage)) for claim in claims)
+
+
+def _look_up(claim: Claim, metrics: MetricSet | None) -> ClaimResult:
+    found = metrics.metrics.get(claim.metric) if metrics else None
+    if found is None:
+        return ClaimResult(claim=claim, status="unsupported")
+    agrees = math.isclose(found.value, claim.value, rel_tol=1e-9, abs_tol=claim.tolerance)
+    return ClaimResult(claim=claim, status="supported" if agrees else "contradicted", measured=found.value)

@@ -1,0 +1,31 @@
+"""Registered thresholds against measured values."""
+
+from __future__ import annotations
+
+from specs.metrics import MetricSet
+from specs.session import ResolvedSpec
+from specs.stages import Criterion, Stage
+from specs.verdicts import CriterionResult
+
+
+def criteria_results(resolved: ResolvedSpec, stage: Stage, metrics: MetricSet | None) -> tuple[CriterionResult, ...]:
+    """Return the stage's criteria and, at the treatment stage, the registered hypothesis, each with its value.
+
+    A metric that was not measured leaves its criterion unmet with no value: that is missing evidence, not a null.
+    """
+    results = [_result(criterion, metrics, hypothesis=False) for criterion in stage.gate.criteria]
+    analysis = resolved.spec.analysis
+    if stage.name == analysis.treatment:
+        hypothesis = (
+            Criterion(metric="mcnemar_p", below=analysis.alpha),
+            Criterion(metric="accuracy_gain", at_least=analysis.minimum_effect),
+        )
+        results += [_result(criterion, metrics, hypothesis=True) for criterion in hypothesis]
+    return tuple(results)
+
+
+def _result(criterion: Criterion, metrics: MetricSet | None, *, hypothesis: bool) -> CriterionResult:
+    measured = metrics.metrics.get(criterion.metric) if metrics else None
+    value = measured.value if measured else None
+    met = value is not None and criterion.met(value)
+    return CriterionResult(criterion=criterion, value=value, met=met, hypothesis=hypothesis)

@@ -1,0 +1,205 @@
+"""The measurer: every metric, from raw rows only. What a job or a builder says about itself never enters here.
+
+Outputs are judged again by the registered verifier; definitions stand in ``specs/metrics.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from reviews import statistics
+from reviews.evidence import Evidence
+from reviews.rows import read_rows
+from specs.digests import digest_file, digest_value
+from specs.errors import EvidenceMissing
+from specs.evidence import EvaluationRow, GenerationRow, Item, PackageRow, TrainingRow
+from specs.metrics import METRICS, Metric, MetricSet
+from training.tasks import verifier
+
+
+class Judged(NamedTuple):
+    """One held-out item with what was answered and whether the verifier accepts it."""
+
+    item: Item
+    row: EvaluationRow
+    passed: bool
+    reason: str
+
+
+class Measured(NamedTuple):
+    """A value with the size of its population and its 95 % interval, if its definition has one."""
+
+    value: float
+    n: int
+    interval: tuple[float, float] | None = None
+
+
+def measure(evidence: Evidence) -> MetricSet:
+    """Compute every metric of the attempt's stage kind, and the comparison at the treatment stage.
+
+    Raises:
+        EvidenceMissing: raw rows are absent, unreadable, or not one per registered item.
+    """
+    stage = evidence.stage
+    rows = {stage.name: evidence.output_digests["rows"]} if "rows" in evidence.output_digests else {}
+    match stage.kind:
+        case "generate":
+            values = _generation(evidence)
+        case "sft":
+            values = _training(evidence)
+        case "evaluate":
+            values = _evaluation(judged_rows(evidence, evidence.outputs.get("rows")))
+            if stage.name == evidence.resolved.spec.analysis.treatment:
+                values |= _comparison(evidence)
+                if evidence.baseline_rows is not None:
+                    rows["baseline"] = digest_file(evidence.baseline_rows)
+        case "package":
+            values = _package(evidence)
+    return MetricSet(
+        stage=stage.name,
+        attempt=evidence.attempt,
+        rows=rows,
+        code=measuring_code(),
+        metrics={id: _metric(id, measured) for id, measured in values.items()},
+    )
+
+
+def measuring_code() -> str:
+    """Return the digest of the code that metrics and checks depend on."""
+    home = Path(__file__).parent
+    files = [*home.glob("*.py"), *(home / "checks").glob("*.py"), *(home.parent / "training" / "tasks").glob("*.py")]
+    files.append(home.parent / "specs" / "metrics.py")
+    return digest_value({path.relative_to(home.parent).as_posix(): digest_file(path) for path in sorted(files)})
+
+
+def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Judged, ...]:
+    """Return every registered held-out item with its answer, in the order of the split.
+
+    Raises:
+        EvidenceMissing: rows are absent or unreadable, or do not answer each registered item exactly once.
+    """
+    rows = read_rows(path, EvaluationRow, what)
+    times = Counter(row.item for row in rows)
+    registered = {item.id for item in evidence.heldout}
+    unasked = sorted(times.keys() - registered)
+    missing = sorted(registered - times.keys())
+    repeated = sorted(id for id, count in times.items() if count > 1)
+    for wrong, name in ((unasked, "are not registered"), (missing, "have no answer"), (repeated, "have several answers")):
+        if wrong:
+            raise EvidenceMissing(f"{len(wrong)} items {name}, for example '{wrong[0]}'", where=what)
+    by_item = {row.item: row for row in rows}
+    judge = verifier(evidence.resolved.spec.task)
+    found: list[Judged] = []
+    for item in evidence.heldout:
+        verdict = judge(item, by_item[item.id].output)
+        found.append(Judged(item, by_item[item.id], verdict.passed, verdict.reason))
+    return tuple(found)
+
+
+def accepted_rows(evidence: Evidence) -> tuple[tuple[GenerationRow, ...], tuple[GenerationRow, ...]]:
+    """Return (all sampled rows, those that ended by themselves and that the verifier accepts).
+
+    Raises:
+        EvidenceMissing: rows are absent or unreadable, or name an item the prompts do not hold.
+    """
+    rows = read_rows(evidence.outputs.get("rows"), GenerationRow, "generation rows")
+    _, _, name = evidence.stage.inputs["prompts"].partition(".")
+    items = {item.id: item for item in evidence.data.get(name, ())}
+    judge = verifier(evidence.resolved.spec.task)
+    accepted: list[GenerationRow] = []
+    for row in rows:
+        item = items.get(row.item)
+        if item is None or item.prompt != row.prompt:
+            raise EvidenceMissing(f"row of item '{row.item}' does not belong to a registered prompt", where="generation rows")
+        if not row.truncated and judge(item, row.completion).passed:
+            accepted.append(row)
+    return rows, tuple(accepted)
+
+
+def _generation(evidence: Evidence) -> dict[str, Measured]:
+    rows, accepted = accepted_rows(evidence)
+    distinct = {(row.prompt, row.completion.strip()): row.kind for row in accepted}
+    kinds = Counter(distinct.values())
+    total, kept = len(rows), len(accepted)
+    return {
+        "samples": Measured(total, total),
+        "accepted": Measured(len(distinct), total),
+        "acceptance_rate": Measured(kept / total, total, statistics.wilson(kept, total)),
+        "accepted_kinds": Measured(len(kinds), total),
+        "accepted_min_kind": Measured(min(kinds[kind] for kind in {row.kind for row in rows}), total),
+        "generate_truncation_rate": _share(sum(row.truncated for row in rows), total),
+        "duplicate_rate": Measured(1 - len(distinct) / kept if kept else 0.0, kept),
+    }
+
+
+def _evaluation(judged: tuple[Judged, ...]) -> dict[str, Measured]:
+    n = len(judged)
+    return {
+        "accuracy": _share(sum(one.passed for one in judged), n),
+        "items": Measured(n, n),
+        "truncation_rate": _share(sum(one.row.truncated for one in judged), n),
+        "empty_rate": _share(sum(not one.row.output.strip() for one in judged), n),
+        "mean_output_tokens": Measured(sum(one.row.output_tokens for one in judged) / n, n),
+    }
+
+
+def _comparison(evidence: Evidence) -> dict[str, Measured]:
+    before = judged_rows(evidence, evidence.baseline_rows, "baseline rows")
+    after = judged_rows(evidence, evidence.outputs.get("rows"), "treatment rows")
+    n = len(after)
+    gained = sum(now.passed and not then.passed for then, now in zip(before, after, strict=True))
+    lost = sum(then.passed and not now.passed for then, now in zip(before, after, strict=True))
+    p_before, p_after = sum(one.passed for one in before) / n, sum(one.passed for one in after) / n
+    return {
+        "accuracy_gain": Measured(p_after - p_before, n, statistics.paired_difference_interval(gained, lost, n)),
+        "mcnemar_p": Measured(statistics.exact_mcnemar(gained, lost), n),
+        "gained": Measured(gained, n),
+        "lost": Measured(lost, n),
+        "cohens_h": Measured(statistics.cohens_h(p_after, p_before), n),
+    }
+
+
+def _training(evidence: Evidence) -> dict[str, Measured]:
+    rows = read_rows(evidence.outputs.get("rows"), TrainingRow, "training rows")
+    n = len(rows)
+    if [row.step for row in rows] != list(range(1, n + 1)):
+        raise EvidenceMissing("the steps are not 1, 2, 3, ... without a gap", where="training rows")
+    fifth = max(1, n // 5)
+    first = sum(row.loss for row in rows[:fifth]) / fifth
+    last = sum(row.loss for row in rows[-fifth:]) / fifth
+    return {
+        "steps": Measured(n, n),
+        "train_tokens": Measured(sum(row.tokens for row in rows), n),
+        "first_loss": Measured(first, fifth),
+        "last_loss": Measured(last, fifth),
+        "loss_drop": Measured(first - last, n),
+        "max_grad_norm": Measured(max(row.grad_norm for row in rows), n),
+    }
+
+
+def _package(evidence: Evidence) -> dict[str, Measured]:
+    rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
+    n = len(rows)
+    return {
+        "identical_outputs": _share(sum(row.expected == row.reloaded for row in rows), n),
+        "probes": Measured(n, n),
+    }
+
+
+def _share(count: int, n: int) -> Measured:
+    return Measured(count / n, n, statistics.wilson(count, n))
+
+
+def _metric(id: str, measured: Measured) -> Metric:
+    definition = METRICS[id]
+    return Metric(
+        id=id,
+        value=float(measured.value),
+        n=measured.n,
+        unit=definition.unit,
+        population=definition.population,
+        definition=definition.definition,
+        interval=measured.interval,
+    )

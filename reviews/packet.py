@@ -1,0 +1,208 @@
+"""The packet: exactly what a reviewer sees, built by Peergate from evidence.
+
+It carries no builder prose, no session name and no word on what the verdict triggers. Everything a job or a model
+wrote is plain text, cut to a limit, and what was cut is counted in ``left_out``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reviews.criteria import criteria_results
+from reviews.evidence import Evidence
+from reviews.measure import accepted_rows, judged_rows
+from reviews.rows import read_rows
+from reviews.text import plain
+from specs.errors import EvidenceMissing
+from specs.evidence import PackageRow, TrainingRow
+from specs.grants import ClaimResult
+from specs.metrics import MetricSet
+from specs.session import ResolvedSpec
+from specs.verdicts import CheckResult, Packet, Span
+
+DESIGN = "design"
+"""The design gate's place in packets and decisions; not a stage."""
+SAMPLE_ROWS = 12
+FLAGGED_ROWS = 20
+ROW_CHARACTERS = 400
+LOG_CHARACTERS = 4000
+
+Rows = list[dict[str, Any]]
+
+
+def build_packet(
+    evidence: Evidence,
+    metrics: MetricSet | None,
+    checks: tuple[CheckResult, ...],
+    *,
+    checks_digest: str,
+    claims: tuple[ClaimResult, ...],
+) -> Packet:
+    """Build the packet of one attempt."""
+    resolved, stage = evidence.resolved, evidence.stage
+    rows = _rows(evidence)
+    flagged = [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
+    log = plain(evidence.log_tail, 1_000_000)
+    return Packet(
+        stage=stage.name,
+        kind=stage.kind,
+        registration=resolved.registration(),
+        registered=_registered(resolved) | {"gate": stage.gate.model_dump(mode="json")},
+        granted_parameters=dict(evidence.parameters),
+        allowed_ranges={name: (limits.min, limits.max) for name, limits in stage.ranges.items()},
+        metrics=metrics.model_dump(mode="json")["metrics"] if metrics else {},
+        metrics_digest=metrics.content_digest() if metrics else None,
+        criteria=criteria_results(resolved, stage, metrics),
+        checks=checks,
+        checks_digest=checks_digest,
+        sample_rows=tuple(_spread(rows, SAMPLE_ROWS)),
+        flagged_rows=tuple(flagged[:FLAGGED_ROWS]),
+        log_tail=log[-LOG_CHARACTERS:],
+        attempts=evidence.attempts,
+        evaluations_of_heldout=evidence.evaluations_of_heldout,
+        claims=claims,
+        left_out={
+            "sample_rows": max(0, len(rows) - SAMPLE_ROWS),
+            "flagged_rows": max(0, len(flagged) - FLAGGED_ROWS),
+            "log_characters": max(0, len(log) - LOG_CHARACTERS),
+        },
+    )
+
+
+def build_design_packet(resolved: ResolvedSpec, checks: tuple[CheckResult, ...], *, checks_digest: str) -> Packet:
+    """Build the packet of the design gate: there are no rows yet, only what is registered."""
+    flagged = [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
+    return Packet(
+        stage=DESIGN,
+        kind=DESIGN,
+        registration=resolved.registration(),
+        registered=_registered(resolved)
+        | {"stages": [stage.model_dump(mode="json", exclude={"max_minutes"}) for stage in resolved.spec.stages]},
+        granted_parameters={},
+        allowed_ranges={},
+        metrics={},
+        metrics_digest=None,
+        criteria=(),
+        checks=checks,
+        checks_digest=checks_digest,
+        sample_rows=(),
+        flagged_rows=tuple(flagged[:FLAGGED_ROWS]),
+        log_tail="",
+        attempts=(),
+        evaluations_of_heldout=0,
+        claims=(),
+        left_out={"flagged_rows": max(0, len(flagged) - FLAGGED_ROWS)},
+    )
+
+
+def resolvable(span: Span, packet: Packet) -> bool:
+    """Say whether a span points at something that is in the packet, and quotes it rightly.
+
+    With a pointer (RFC 6901) it points into the packet as JSON, without one at lines of the log tail.
+    """
+    try:
+        found = _lines(span, packet.log_tail) if span.pointer is None else _point(packet, span.pointer)
+    except (KeyError, IndexError, ValueError):
+        return False
+    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return span.quote in text
+
+
+def _lines(span: Span, log: str) -> str:
+    if span.lines is None:
+        raise ValueError("neither pointer nor lines")
+    first, last = span.lines
+    lines = log.splitlines()
+    if not 1 <= first <= last <= len(lines):
+        raise IndexError(f"the log tail has {len(lines)} lines")
+    return "\n".join(lines[first - 1 : last])
+
+
+def _point(packet: Packet, pointer: str) -> Any:
+    if not pointer.startswith("/"):
+        raise ValueError("a pointer into a packet begins with '/'")
+    found: Any = packet.model_dump(mode="json")
+    for part in pointer[1:].split("/"):
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            if not (name.isascii() and name.isdigit()) or (len(name) > 1 and name.startswith("0")):
+                raise ValueError(f"'{name}' is no index")
+            found = found[int(name)]
+        elif isinstance(found, dict):
+            found = found[name]
+        else:
+            raise KeyError(name)
+    return found
+
+
+def _registered(resolved: ResolvedSpec) -> dict[str, Any]:
+    spec = resolved.spec
+    return {
+        "objective": plain(spec.objective, 1000),
+        "task": spec.task,
+        "model_kind": spec.model.kind,
+        "analysis": spec.analysis.model_dump(mode="json"),
+        "heldout": spec.heldout.digest,
+        "constitution": resolved.constitution_digest,
+    }
+
+
+def _rows(evidence: Evidence) -> Rows:
+    """Return the raw rows in short form; none when they cannot be read, which the checks report."""
+    read: dict[str, Callable[[Evidence], Rows]] = {
+        "generate": _generated,
+        "sft": _steps,
+        "evaluate": _answers,
+        "package": _probes,
+    }
+    try:
+        return read[evidence.stage.kind](evidence)
+    except EvidenceMissing:
+        return []
+
+
+def _generated(evidence: Evidence) -> Rows:
+    rows, accepted = accepted_rows(evidence)
+    kept = {id(row) for row in accepted}
+    return [
+        {
+            "item": row.item,
+            "prompt": plain(row.prompt, ROW_CHARACTERS),
+            "completion": plain(row.completion, ROW_CHARACTERS),
+            "truncated": row.truncated,
+            "accepted": id(row) in kept,
+        }
+        for row in rows
+    ]
+
+
+def _answers(evidence: Evidence) -> Rows:
+    return [
+        {
+            "item": one.item.id,
+            "prompt": plain(one.item.prompt, ROW_CHARACTERS),
+            "output": plain(one.row.output, ROW_CHARACTERS),
+            "truncated": one.row.truncated,
+            "passed": one.passed,
+            "reason": plain(one.reason, ROW_CHARACTERS),
+        }
+        for one in judged_rows(evidence, evidence.outputs.get("rows"))
+    ]
+
+
+def _steps(evidence: Evidence) -> Rows:
+    return [row.model_dump(mode="json") for row in read_rows(evidence.outputs.get("rows"), TrainingRow, "training rows")]
+
+
+def _probes(evidence: Evidence) -> Rows:
+    rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
+    return [{"item": row.item, "tokens": len(row.expected), "identical": row.expected == row.reloaded} for row in rows]
+
+
+def _spread(rows: Sequence[dict[str, Any]], limit: int) -> Rows:
+    """Return at most ``limit`` rows at even distances: neither the first ones nor hand-picked ones."""
+    if len(rows) <= limit:
+        return list(rows)
+    return [rows[index * len(rows) // limit] for index in range(limit)]

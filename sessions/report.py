@@ -1,0 +1,313 @@
+"""The report of a closed session: JSON for machines, Markdown for people, plots for both.
+
+Every number in it is read from a metric set in the store, or counted from the trail; nothing a job or a builder
+said is copied. The trail then records the digest of each file written here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from reviews.checklist import NOT_JUDGED
+from reviews.collect import accepted_attempt, find, gather, registered_spec
+from reviews.measure import Judged, judged_rows
+from reviews.store import Store, write_durably
+from reviews.text import plain
+from reviews.trail import Recorded, read_entries
+from sessions import ledger, plots
+from specs.digests import canonical_bytes, digest_file
+from specs.errors import EvidenceMissing
+from specs.session import ResolvedSpec
+from specs.verdicts import CheckResult, Packet, Verdict
+
+REPORT_JSON = "report/report.json"
+REPORT_MARKDOWN = "report/report.md"
+EXAMPLES = 6
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write(run: Path, trail: str, store_name: str, outcome: str) -> dict[str, str]:
+    """Write the report of a session that ends with ``outcome``; returns digests by path relative to the run folder."""
+    entries, store = read_entries(run / trail), Store(run / store_name)
+    resolved, registered = registered_spec(entries, store)
+    stages = [_stage(entries, store, stage.name, stage.kind) for stage in resolved.spec.stages]
+    arms = _arms(run, entries, store, resolved)
+    comparison = _comparison(entries, store, resolved)
+    balance = ledger.balance_of(entries, resolved.spec.budget)
+    model = find(entries, "model")
+    data: dict[str, Any] = {
+        "schema_version": 1,
+        "session": entries[0].entry.session,
+        "outcome": outcome,
+        "result": _result(entries, resolved, outcome, comparison),
+        "why": _why(entries, store),
+        "objective": resolved.spec.objective,
+        "registration": registered,
+        "analysis": resolved.spec.analysis.model_dump(mode="json"),
+        "heldout": resolved.spec.heldout.digest,
+        "model": {name: model.body[name] for name in ("source", "kind", "digest")} if model else None,
+        "builder": resolved.spec.builder.vendor,
+        "reviewer": resolved.spec.reviewer.vendor,
+        "not_judged": list(_not_judged(entries, store)),
+        "design": _gate(entries, store, "design", 1),
+        "comparison": comparison,
+        "stages": [stage for stage in stages if stage["attempts"]],
+        "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
+        "evaluations_of_heldout": sum(
+            one.entry.kind == "launch" and resolved.spec.stage(one.body["stage"]).kind == "evaluate" for one in entries
+        ),
+        "people": [
+            {name: one.body[name] for name in ("stage", "attempt", "answer", "reason", "by")}
+            for one in entries
+            if one.entry.kind == "human"
+        ],
+        "accuracy_by_kind": _by_kind(arms),
+        "spent_usd": round(balance.spent_usd, 6),
+        "max_cost_usd": resolved.spec.budget.max_cost_usd,
+        "hours": round(balance.hours, 4),
+        "started": _when(entries[0]),
+        "trail": {"entries": len(entries), "head": entries[-1].digest},
+        "verify": f"peergate audit verify {run.name}",
+    }
+    pictures = plots.draw(run / "report", data, _losses(entries, store, resolved))
+    data["plots"] = pictures
+    examples = _examples(arms)
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["cell"] = _cell
+    text = environment.get_template("report.md.j2").render(report=data, examples=examples)
+    write_durably(run / REPORT_MARKDOWN, text.encode())
+    write_durably(run / REPORT_JSON, json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False).encode())
+    files = [REPORT_JSON, REPORT_MARKDOWN, *(f"report/{name}" for name in pictures)]
+    return {name: digest_file(run / name) for name in files}
+
+
+def _result(
+    entries: Sequence[Recorded], resolved: ResolvedSpec, outcome: str, comparison: dict[str, Any] | None
+) -> str:
+    """Say in one sentence how the session ended."""
+    last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
+    stage = (last.body["stage"] or "design") if last else "design"
+    overridden = any(one.entry.kind == "human" and one.body["answer"] == "approve" for one in entries)
+    match outcome:
+        case "approve":
+            by = "accepted over a gate by a person" if overridden else "accepted"
+            return f"{by}: {_sentence(comparison)}" if comparison else by
+        case "null":
+            return f"no significant difference: {_sentence(comparison)}" if comparison else "no significant difference"
+        case "reject":
+            spent = ", before anything was paid for" if stage == "design" else ""
+            return f"rejected at the gate of '{stage}'{spent}"
+        case "stop":
+            return f"stopped by a person at the gate of '{stage}'"
+        case "budget":
+            return f"stopped after the gate of '{stage}': the next attempt does not fit in the budget"
+        case _:
+            return f"{outcome} after the gate of '{stage}'"
+
+
+def _sentence(comparison: dict[str, Any]) -> str:
+    metrics, analysis = comparison["metrics"], comparison["registered"]
+    gain = metrics["accuracy_gain"]
+    low, high = gain["interval"]
+    return (
+        f"held-out accuracy {comparison['baseline_accuracy']:.3f} -> {comparison['treatment_accuracy']:.3f} on "
+        f"{gain['n']} items, gain {gain['value']:+.3f} [{low:+.3f}, {high:+.3f}], {metrics['gained']['value']:.0f} gained, "
+        f"{metrics['lost']['value']:.0f} lost, exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
+        f"(registered: p < {analysis['alpha']:g} and gain >= {analysis['minimum_effect']:g})"
+    )
+
+
+def _why(entries: Sequence[Recorded], store: Store) -> list[str]:
+    """Return the reasons of the last judgement, with the rows that show them where a check failed."""
+    last = next((one for one in reversed(entries) if one.entry.kind in ("decision", "human")), None)
+    if last is None:
+        return []
+    if last.entry.kind == "human":
+        return [f"{last.body['by']} answered '{last.body['answer']}': {plain(last.body['reason'], 500)}"]
+    lines = list(last.body["reasons"])
+    if last.body["outcome"] == "reject":
+        for check in _checks(entries, store, last.body["stage"] or "design", last.body["attempt"]):
+            if check.status == "FAIL" and check.blocking:
+                lines += [f"{check.id}: {_row(row)}" for row in check.shown]
+    return lines
+
+
+def _row(row: dict[str, Any]) -> str:
+    if "train_text" in row:
+        return (
+            f"{row['how']} ({row['similarity']:g}): {row['train']} \"{row['train_text']}\" "
+            f"= held-out {row['heldout']} \"{row['heldout_text']}\""
+        )
+    return ", ".join(f"{name} {value}" for name, value in row.items())
+
+
+def _checks(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> list[CheckResult]:
+    recorded = find(entries, f"checks/{stage}.{attempt}")
+    if recorded is None:
+        return []
+    return [CheckResult.model_validate(one) for one in store.get_value(recorded.body["checks"])]
+
+
+def _gate(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
+    """Return what one gate saw and decided."""
+    decided = find(entries, f"decision/{stage}.{attempt}")
+    if decided is None:
+        return None
+    packet_entry, judged = find(entries, f"packet/{stage}.{attempt}"), find(entries, f"verdict/{stage}.{attempt}")
+    packet = Packet.model_validate(store.get_value(packet_entry.body["packet"])) if packet_entry else None
+    return {
+        "outcome": decided.body["outcome"],
+        "reasons": decided.body["reasons"],
+        "required": decided.body["required"],
+        "checks": [
+            {"id": one.id, "title": one.title, "status": one.status, "blocking": one.blocking, "detail": one.detail}
+            for one in _checks(entries, store, stage, attempt)
+        ],
+        "criteria": [
+            {"criterion": str(one.criterion), "value": one.value, "met": one.met, "hypothesis": one.hypothesis}
+            for one in (packet.criteria if packet else ())
+        ],
+        "claims": [one.model_dump(mode="json") for one in (packet.claims if packet else ())],
+        "packet": packet_entry.body["packet"] if packet_entry else None,
+        "verdict": judged.body["verdict"] if judged else None,
+        "decision": decided.body["decision"],
+    }
+
+
+def _stage(entries: Sequence[Recorded], store: Store, name: str, kind: str) -> dict[str, Any]:
+    """Return every attempt of a stage: those that failed stand beside the one that was accepted."""
+    session = entries[0].entry.session
+    attempts: list[dict[str, Any]] = []
+    for plan in (one for one in entries if one.entry.kind == "plan" and one.body["stage"] == name):
+        number = plan.body["attempt"]
+        measured = find(entries, f"metrics/{name}.{number}")
+        digest = measured.body["metrics"] if measured else None
+        settled = find(entries, f"settle/{session}.{name}.{number}")
+        attempts.append(
+            {
+                "attempt": number,
+                "changes": plan.body["changes"],
+                "job": _job(entries, f"{session}.{name}.{number}"),
+                "seconds": settled.body["seconds"] if settled else None,
+                "usd": settled.body["usd"] if settled else None,
+                "metrics_digest": digest,
+                "metrics": store.get_value(digest)["metrics"] if digest else {},
+                "gate": _gate(entries, store, name, number),
+            }
+        )
+    return {"stage": name, "kind": kind, "accepted_attempt": accepted_attempt(entries, name), "attempts": attempts}
+
+
+def _job(entries: Sequence[Recorded], key: str) -> str:
+    if find(entries, f"exit/{key}"):
+        return "ended"
+    if find(entries, f"lost/{key}"):
+        return "lost"
+    return "launched" if find(entries, f"launch/{key}") else "not launched"
+
+
+def _comparison(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, Any] | None:
+    """Return the registered comparison from the metric sets of the two arms; None when it was not reached."""
+    analysis = resolved.spec.analysis
+    baseline = _latest_metrics(entries, store, analysis.baseline)
+    treatment = _latest_metrics(entries, store, analysis.treatment)
+    if baseline is None or treatment is None or "mcnemar_p" not in treatment[1]:
+        return None
+    names = ("accuracy_gain", "mcnemar_p", "gained", "lost", "cohens_h")
+    return {
+        "baseline_accuracy": baseline[1]["accuracy"]["value"],
+        "treatment_accuracy": treatment[1]["accuracy"]["value"],
+        "metrics": {name: treatment[1][name] for name in names},
+        "baseline_metrics": baseline[0],
+        "treatment_metrics": treatment[0],
+        "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
+    }
+
+
+def _latest_metrics(entries: Sequence[Recorded], store: Store, stage: str) -> tuple[str, dict[str, Any]] | None:
+    for one in reversed(entries):
+        if one.entry.kind == "metrics" and one.body["stage"] == stage and one.body["metrics"]:
+            return one.body["metrics"], store.get_value(one.body["metrics"])["metrics"]
+    return None
+
+
+def _arms(
+    run: Path, entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec
+) -> tuple[tuple[Judged, ...], tuple[Judged, ...]] | None:
+    """Return the judged rows of both arms; None when the comparison was not reached."""
+    treatment = resolved.spec.analysis.treatment
+    last = next((one for one in reversed(entries) if one.entry.kind == "metrics" and one.body["stage"] == treatment), None)
+    if last is None:
+        return None
+    evidence = gather(run, entries, store, treatment, last.body["attempt"])
+    try:
+        return judged_rows(evidence, evidence.baseline_rows), judged_rows(evidence, evidence.outputs.get("rows"))
+    except EvidenceMissing:
+        return None
+
+
+def _by_kind(arms: tuple[tuple[Judged, ...], tuple[Judged, ...]] | None) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for before, after in zip(*arms, strict=True) if arms else ():
+        kind = found.setdefault(before.item.kind, {"items": 0, "baseline": 0, "treatment": 0, "gained": 0, "lost": 0})
+        kind["items"] += 1
+        kind["baseline"] += before.passed
+        kind["treatment"] += after.passed
+        kind["gained"] += after.passed and not before.passed
+        kind["lost"] += before.passed and not after.passed
+    return found
+
+
+def _examples(arms: tuple[tuple[Judged, ...], tuple[Judged, ...]] | None) -> list[dict[str, Any]]:
+    """Return items at even distances, whatever their result: not a selection of good ones."""
+    if arms is None:
+        return []
+    pairs = list(zip(*arms, strict=True))
+    step = max(1, len(pairs) // EXAMPLES)
+    # One more than a multiple of the step walks through the constraint kinds.
+    chosen = [pairs[(index * (step + 1)) % len(pairs)] for index in range(min(EXAMPLES, len(pairs)))]
+    return [
+        {
+            "prompt": before.item.prompt,
+            "before": before.row.output,
+            "before_passed": before.passed,
+            "after": after.row.output,
+            "after_passed": after.passed,
+        }
+        for before, after in chosen
+    ]
+
+
+def _losses(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, list[float]]:
+    """Return the step losses of each training attempt, from its raw rows."""
+    training = {stage.name for stage in resolved.spec.stages if stage.kind == "sft"}
+    found: dict[str, list[float]] = {}
+    for one in entries:
+        if one.entry.kind == "exit" and one.body["stage"] in training and "rows" in one.body["outputs"]:
+            rows = store.get(one.body["outputs"]["rows"]["digest"]).splitlines()
+            found[f"{one.body['stage']}, attempt {one.body['attempt']}"] = [json.loads(row)["loss"] for row in rows]
+    return found
+
+
+def _not_judged(entries: Sequence[Recorded], store: Store) -> tuple[str, ...]:
+    judged = next((one for one in reversed(entries) if one.entry.kind == "verdict"), None)
+    return Verdict.model_validate(store.get_value(judged.body["verdict"])).not_judged if judged else NOT_JUDGED
+
+
+def _cell(text: str) -> str:
+    """Make untrusted text one harmless cell of a Markdown table."""
+    short = plain(text, 160).replace("\n", " / ").replace("`", "'").replace("|", "\\|")
+    return f"`{short}`" if short.strip() else "(empty)"
+
+
+def _when(recorded: Recorded) -> str:
+    return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).isoformat(timespec="seconds")
