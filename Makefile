@@ -1,0 +1,47 @@
+# Everything lives in .venv in this folder. `make` alone lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUNS := runs
+
+.PHONY: help setup demo test check lint types imports format clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+# torch comes first and by its exact version: an open range would pull gigabytes of CUDA libraries.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)" -c constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,demo,dev]'
+	touch $@
+
+setup: $(VENV)/.installed  ## make .venv and install everything
+
+demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 8 minutes) and verify its trail
+	@if [ -e $(RUNS)/demo ]; then $(BIN)/peergate resume demo --runs $(RUNS); \
+	else $(BIN)/peergate start demo --runs $(RUNS); fi
+	@$(BIN)/peergate audit verify $(RUNS)/demo
+
+test: setup  ## run all tests
+	$(BIN)/python -m pytest
+
+check: lint types imports test  ## everything that has to be green before a commit
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/pyright
+
+imports: setup
+	$(BIN)/lint-imports
+
+format: setup  ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove the environment and caches; runs/ stays
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

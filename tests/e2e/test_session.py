@@ -1,0 +1,194 @@
+"""Whole sessions on real weights, through the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from reviews.store import Store
+from specs.evidence import JobOrder
+from tests.e2e.sessions import (
+    CANARY,
+    copy_run,
+    entries,
+    environment,
+    has_progress,
+    kill,
+    peergate,
+    start_in_background,
+    verify,
+    wait_for,
+    write_small_spec,
+)
+
+pytestmark = pytest.mark.model
+STAGES = ("before", "sample", "train", "after", "ship")
+
+
+def test_a_session_runs_through_every_gate_and_verifies(finished: Path) -> None:
+    decided = [(one.body["stage"], one.body["outcome"]) for one in entries(finished, "decision")]
+    assert decided == [(None, "approve"), *((stage, "approve") for stage in STAGES)]
+    assert entries(finished)[-1].body["decision"] == "approve"
+    code, answer = verify(finished)
+    assert (code, answer["verdict"], answer["damage"], answer["rederived_attempts"]) == (0, "verified", [], 6)
+
+
+def test_the_report_tells_the_result_with_numbers_from_the_metric_sets(finished: Path) -> None:
+    report = json.loads((finished / "report" / "report.json").read_bytes())
+    assert report["result"].startswith("accepted: held-out accuracy")
+    store = Store(finished / "store")
+    for stage in report["stages"]:
+        for attempt in stage["attempts"]:
+            assert attempt["metrics"] == store.get_value(attempt["metrics_digest"])["metrics"]
+    markdown = (finished / "report" / "report.md").read_text(encoding="utf-8")
+    gain = report["comparison"]["metrics"]["accuracy_gain"]["value"]
+    assert f"{gain:+.3f}" in markdown and "Answers before and after" in markdown
+    assert {path.name for path in (finished / "report").glob("*.svg")} == {"loss.svg", "accuracy.svg", "pairs.svg"}
+
+
+def test_start_says_how_it_went_and_how_to_verify(finished: Path) -> None:
+    said = (finished.parents[1] / "stdout").read_text(encoding="utf-8")
+    assert "small: accepted" in said and "peergate audit verify" in said
+    watched = (finished.parents[1] / "stderr").read_text(encoding="utf-8")
+    assert "stage 3/5 train, attempt 1" in watched and "gate train: approve" in watched
+
+
+def test_the_package_answers_as_the_checkpoint_does(finished: Path) -> None:
+    report = json.loads((finished / "report" / "report.json").read_bytes())
+    (attempt,) = report["stages"][-1]["attempts"]
+    assert attempt["metrics"]["identical_outputs"]["value"] == 1.0
+    assert attempt["metrics"]["probes"]["value"] == 4
+
+
+def test_no_secret_of_the_environment_is_anywhere_in_the_run(finished: Path) -> None:
+    needle = CANARY.encode()
+    holding = [path for path in finished.rglob("*") if path.is_file() and needle in path.read_bytes()]
+    assert holding == []
+
+
+def test_reading_commands_answer_in_json(finished: Path) -> None:
+    runs = finished.parent
+    listed = json.loads(peergate("list", "--runs", runs, "--json").stdout)
+    assert listed["schema_version"] == 1
+    (session,) = listed["sessions"]
+    assert {"name", "path", "state", "decision", "started"} <= session.keys()
+    assert (session["name"], session["state"], session["decision"]) == ("small", "closed", "approve")
+    status = json.loads(peergate("status", "small", "--runs", runs, "--json").stdout)
+    assert status["schema_version"] == 1 and status["budget"]["spent_usd"] > 0
+    report = json.loads(peergate("report", "small", "--runs", runs, "--json").stdout)
+    assert report["schema_version"] == 1 and report["outcome"] == "approve"
+    audited = json.loads(peergate("audit", "list", finished, "--kind", "decision", "--json").stdout)
+    assert len(audited["entries"]) == 6
+
+
+def test_resuming_a_closed_session_changes_nothing(finished: Path) -> None:
+    before = (finished / "trail.sqlite").read_bytes()
+    assert peergate("resume", "small", "--runs", finished.parent).returncode == 0
+    assert (finished / "trail.sqlite").read_bytes() == before
+
+
+def test_a_name_is_taken_once(finished: Path) -> None:
+    spec = finished.parents[1] / "spec" / "small.yaml"
+    done = peergate("start", spec, "--runs", finished.parent)
+    assert done.returncode == 2 and "exists already" in done.stderr
+
+
+def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
+    launched = Counter(one.body["key"] for one in entries(killed, "launch"))
+    ended = Counter(one.body["key"] for one in entries(killed, "exit"))
+    assert launched == ended == {f"small.{stage}.1": 1 for stage in STAGES}
+    for job in (killed / "jobs").iterdir():
+        done = [json.loads(line)["done"] for line in (job / "progress.jsonl").read_text(encoding="utf-8").splitlines()]
+        # A second run of the job would begin its count again.
+        assert done == sorted(done)
+    assert len(entries(killed, "pause")) == 1 and len(entries(killed, "resume")) == 2
+    assert entries(killed)[-1].body["decision"] == "approve"
+    assert verify(killed)[0] == 0
+
+
+def test_a_killed_session_has_the_same_weights_as_one_that_ran_through(finished: Path, killed: Path) -> None:
+    for stage, output in (("sample", "rows"), ("train", "checkpoint"), ("after", "rows")):
+        one, other = (
+            next(entry for entry in entries(run, "exit") if entry.body["stage"] == stage).body["outputs"][output]["digest"]
+            for run in (finished, killed)
+        )
+        assert one == other, f"{stage}.{output}"
+
+
+def test_a_stage_started_by_hand_is_refused(finished: Path, tmp_path: Path) -> None:
+    job = finished / "jobs" / "small.train.1"
+    run = [sys.executable, "-P", "-m", "training.stages.sft"]
+    by_hand = subprocess.run([*run, str(job)], capture_output=True, text=True, check=False)
+    assert by_hand.returncode == 4 and "stages run under the launcher only" in by_hand.stderr
+    bare = subprocess.run([*run, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert bare.returncode == 4 and "no readable order.json" in bare.stderr
+    without = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert without.returncode == 2 and "peergate start" in without.stderr
+
+
+@pytest.mark.parametrize("change", ["parameters", "input", "expiry"])
+def test_the_wrapper_cannot_be_used_to_run_something_else(finished: Path, tmp_path: Path, change: str) -> None:
+    """The obvious cheat: take a granted order, change it, start the wrapper on it."""
+    run = copy_run(finished, tmp_path)
+    order = JobOrder.model_validate_json((run / "jobs" / "small.train.1" / "order.json").read_bytes())
+    if change == "parameters":
+        order = order.model_copy(update={"parameters": order.parameters | {"learning_rate": 0.5}})
+    elif change == "input":
+        other = order.inputs["examples"].model_copy(update={"path": "spec.yaml"})
+        order = order.model_copy(update={"inputs": order.inputs | {"examples": other}})
+    else:
+        order = order.model_copy(update={"grant": order.grant.model_copy(update={"expires": 1.0})})
+    folder = run / "jobs" / "cheat"
+    folder.mkdir()
+    (folder / "order.json").write_bytes(order.canonical())
+    wrapper = [sys.executable, "-P", "-m", "sessions.jobs.wrapper", str(folder)]
+    subprocess.run(wrapper, env=environment(), check=False, timeout=120)
+    record = json.loads((folder / "exit.json").read_bytes())
+    assert record["code"] == 4 and not (folder / "manifest.json").exists()
+    assert "refused:" in (folder / "log.txt").read_text(encoding="utf-8")
+
+
+def test_two_orchestrators_cannot_run_one_session_and_cancel_ends_it(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    run = runs / "small"
+    first = start_in_background("start", write_small_spec(tmp_path / "spec"), "--runs", runs)
+    wait_for(lambda: has_progress(run, "before") or (run / "jobs" / "small.before.1" / "claim" / "claim.json").exists())
+    second = peergate("resume", "small", "--runs", runs)
+    assert second.returncode == 4 and "another process is running this session" in second.stderr
+    cancelled = peergate("cancel", "small", "--runs", runs)
+    assert cancelled.returncode == 0 and "cancelled" in cancelled.stdout
+    assert first.wait(60) == 130
+    owner = json.loads((run / "jobs" / "small.before.1" / "claim" / "claim.json").read_bytes())
+    wait_for(lambda: not psutil.pid_exists(owner["pid"]), 30)
+    assert entries(run)[-1].body["decision"] == "cancelled"
+    assert verify(run)[0] == 0
+
+
+def test_a_job_that_vanished_goes_to_a_person_and_retry_runs_it_again(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    run = runs / "small"
+    # A hopeless minimum effect: the session is over after the baseline when the person stops it.
+    orchestrator = start_in_background("start", write_small_spec(tmp_path / "spec"), "--runs", runs)
+    claim = run / "jobs" / "small.before.1" / "claim" / "claim.json"
+    wait_for(claim.exists)
+    kill(orchestrator)
+    psutil.Process(json.loads(claim.read_bytes())["pid"]).kill()
+    time.sleep(1)
+    done = peergate("resume", "small", "--runs", runs)
+    assert done.returncode == 4 and "waiting" in done.stdout
+    assert [one.body["outcome"] for one in entries(run, "decision")] == ["approve", "escalate"]
+    assert len(entries(run, "lost")) == 1
+    without_reason = peergate("resume", "small", "--runs", runs, "--answer", "stop")
+    assert without_reason.returncode == 2
+    stopped = peergate("resume", "small", "--runs", runs, "--answer", "stop", "--reason", "the machine went down")
+    assert stopped.returncode == 3
+    assert entries(run, "human")[0].body["answer"] == "stop"
+    assert entries(run)[-1].body["decision"] == "stop"
+    assert verify(run)[0] == 0

@@ -1,0 +1,224 @@
+"""Evidence of one attempt as files, whole and healthy; each test breaks one thing of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from reviews.evidence import Evidence
+from specs.digests import digest_bytes, digest_file, digest_path, digest_value
+from specs.evidence import ExitRecord, Item, Manifest
+from specs.grants import Grant
+from specs.loading import load_spec
+from specs.session import ResolvedSpec
+from specs.stages import STAGE_KINDS
+from tests.unit.spec_files import write_spec
+
+N = 12
+RIGHT, WRONG = "this is a fine answer in small letters.", "This Is A Wrong Answer."
+
+
+def heldout_items() -> tuple[Item, ...]:
+    return tuple(
+        Item(id=f"h{n}", group=f"hg{n}", kind="lowercase", prompt=f"Write one line on {topic}.", constraint={})
+        for n, topic in enumerate("elm oak ash fir yew box bay fig nut pea rye hop".split())
+    )
+
+
+def prompt_items() -> tuple[Item, ...]:
+    return tuple(
+        Item(id=f"p{n}", group=f"pg{n}", kind="lowercase", prompt=f"Tell a short tale of the {who}.", constraint={})
+        for n, who in enumerate("sea sky sun owl bee".split())
+    )
+
+
+def resolved_spec(folder: Path, *changes: tuple[str, str]) -> ResolvedSpec:
+    """Load the shared small spec with real items of the task in its data files."""
+    path = write_spec(folder, ("  n: 3\n", f"  n: {N}\n"), *changes)
+    before = digest_file(folder / "heldout.jsonl")
+    for name, items in (("heldout", heldout_items()), ("prompts", prompt_items())):
+        (folder / f"{name}.jsonl").write_text("".join(f"{item.model_dump_json()}\n" for item in items), encoding="utf-8")
+    text = path.read_text(encoding="utf-8").replace(before, digest_file(folder / "heldout.jsonl"))
+    path.write_text(text, encoding="utf-8")
+    return load_spec(path)
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def answers(right: list[bool], **changes: Any) -> list[dict[str, Any]]:
+    """Return evaluation rows that are right or wrong as told."""
+    return [
+        {
+            "item": item.id,
+            "prompt_tokens": 9,
+            "output": f"{RIGHT} {item.id}" if is_right else f"{WRONG} {item.id}",
+            "output_tokens": 9,
+            "truncated": False,
+        }
+        | changes
+        for item, is_right in zip(heldout_items(), right, strict=True)
+    ]
+
+
+def samples() -> list[dict[str, Any]]:
+    """Return two samples a prompt, the first accepted, the second not."""
+    return [
+        {
+            "item": item.id,
+            "group": item.group,
+            "kind": item.kind,
+            "sample": sample,
+            "prompt": item.prompt,
+            "completion": f"a tale of {item.id}, told in small letters." if sample == 0 else "A Tale In Capitals.",
+            "completion_tokens": 10,
+            "truncated": False,
+        }
+        for item in prompt_items()
+        for sample in range(2)
+    ]
+
+
+def examples() -> list[dict[str, Any]]:
+    return [
+        {name: row[name] for name in ("item", "group", "kind", "sample", "prompt", "completion")}
+        for row in samples()
+        if row["sample"] == 0
+    ]
+
+
+def steps(count: int = 10) -> list[dict[str, Any]]:
+    return [
+        {
+            "step": n,
+            "epoch": n / count,
+            "loss": 2.0 - 0.1 * n,
+            "learning_rate": 1e-5 * (1 - n / (count + 1)),
+            "grad_norm": 1.0 + 0.01 * n,
+            "tokens": 50,
+        }
+        for n in range(1, count + 1)
+    ]
+
+
+def probes() -> list[dict[str, Any]]:
+    return [{"item": item.id, "expected": [1, 2, 3], "reloaded": [1, 2, 3]} for item in heldout_items()[:2]]
+
+
+def evidence_of(folder: Path, stage_name: str, rows: list[dict[str, Any]] | None = None, **changes: Any) -> Evidence:
+    """Return the healthy evidence of a stage's first attempt; ``changes`` replace fields of it."""
+    resolved = resolved_spec(folder)
+    stage = resolved.spec.stage(stage_name)
+    parameters = stage.parameters.model_dump(mode="json")
+    out = folder / stage_name
+    healthy = {"evaluate": answers([True] * 10 + [False] * 2), "generate": samples(), "sft": steps(), "package": probes()}
+    outputs = {"rows": write_rows(out / "rows.jsonl", healthy[stage.kind] if rows is None else rows)}
+    model = folder / "model"
+    for place in (model, out / "weights"):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "model.safetensors").write_bytes(b"weights" if stage.kind == "package" else str(place).encode())
+    if stage.kind == "generate":
+        outputs["accepted"] = write_rows(out / "accepted.jsonl", examples())
+    for name, kind in STAGE_KINDS[stage.kind].outputs.items():
+        if kind == "checkpoint":
+            outputs[name] = out / "weights"
+    inputs: dict[str, Path] = {"model": model}
+    if "items" in stage.inputs:
+        inputs["items"] = folder / "heldout.jsonl"
+    if "prompts" in stage.inputs:
+        inputs["prompts"] = folder / "prompts.jsonl"
+    if "examples" in stage.inputs:
+        inputs["examples"] = write_rows(folder / "examples.jsonl", examples())
+    input_digests = {role: digest_path(path) for role, path in inputs.items()}
+    output_digests = {name: digest_path(path) for name, path in outputs.items()}
+    grant = Grant(
+        session="small",
+        stage=stage_name,
+        attempt=1,
+        registration=resolved.registration(),
+        parameters=digest_value(parameters),
+        inputs=input_digests,
+        model=input_digests["model"],
+        price_cap_usd=0.1,
+        decision=digest_bytes(b"decision"),
+        issued=1.0,
+        expires=2.0,
+    )
+    manifest = Manifest(
+        key=grant.key(),
+        kind=stage.kind,
+        parameters=grant.parameters,
+        inputs=input_digests,
+        outputs=output_digests,
+        code=digest_bytes(b"code"),
+        packages={"torch": "2.13.0"},
+        device="cpu",
+        device_name="cpu",
+        dtype="float32",
+        threads=2,
+        seed=parameters["seed"],
+        tokens=100,
+        wall_s=1.0,
+        peak_rss_mb=1.0,
+        effective=parameters | {"steps": 10, "planned_steps": 10, "trained_share": 1.0},
+        facts={
+            "chat_template": digest_bytes(b"template"),
+            "first_prompt_ids": [1, 2],
+            "masked_tokens": 100,
+            "batches": 10,
+            "distinct_batches": 10,
+            "examples": 5,
+        },
+    )
+    extra: dict[str, Any] = {}
+    if stage_name == resolved.spec.analysis.treatment:
+        before = write_rows(folder / "before.jsonl", answers([False] * N))
+        other = manifest.inputs | {"model": digest_bytes(b"the untouched model")}
+        extra = {
+            "baseline_rows": before,
+            "baseline_manifest": manifest.model_copy(update={"inputs": other}),
+            "baseline_parameters": parameters,
+        }
+    whole = Evidence(
+        resolved=resolved,
+        registered=resolved.registration(),
+        stage=stage,
+        attempt=1,
+        grant=grant,
+        parameters=parameters,
+        heldout=heldout_items(),
+        heldout_digest=digest_file(folder / "heldout.jsonl"),
+        data={"prompts": prompt_items()},
+        manifest=manifest,
+        exit=ExitRecord(
+            key=grant.key(),
+            code=0,
+            reason="exited",
+            started=1.0,
+            ended=2.0,
+            host="here",
+            log=digest_bytes(b""),
+        ),
+        outputs=outputs,
+        output_digests=output_digests,
+        inputs=inputs,
+        log_tail="loading\ntraining\ndone",
+        attempts=({"attempt": 1, "changes": {}, "outcome": None},),
+        evaluations_of_heldout=1,
+        **extra,
+    )
+    return replace(whole, **changes)
+
+
+def with_manifest(evidence: Evidence, **changes: Any) -> Evidence:
+    """Return the evidence with fields of the job's manifest changed; ``effective`` and ``facts`` are merged."""
+    assert evidence.manifest is not None
+    for name in ("effective", "facts"):
+        if name in changes:
+            changes[name] = getattr(evidence.manifest, name) | changes[name]
+    return replace(evidence, manifest=evidence.manifest.model_copy(update=changes))
