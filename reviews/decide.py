@@ -1,15 +1,206 @@
-"""Interim."""
-from specs.verdicts import Decision
-def decide(*, stage, attempt, checks, criteria, verdict, packet_digest, resolvable, allowed_ranges, current, attempts_left):
-    reasons = []; outcome = "approve"; changes = []
-    bad = [c for c in checks if c.blocking and c.status in ("FAIL", "BLOCKED", "ERROR")]
-    unmet = [c for c in criteria if not c.met and not c.hypothesis]
-    if any(c.status == "FAIL" and not c.repairable for c in bad): outcome = "reject"
-    elif bad: outcome = "escalate"
-    elif unmet:
-        for f in verdict.findings:
-            if f.severity == "blocking" and f.required_change: changes.append(f.required_change)
-        outcome = "revise" if len(changes) >= len(unmet) and attempts_left > 0 else "escalate"
-    elif any(not c.met for c in criteria): outcome = "null"
-    reasons = [f"check {c.id} is {c.status}: {c.detail}" for c in bad] + [f"{c.criterion} is not met: {c.value}" for c in criteria if not c.met]
-    return Decision(stage=stage, attempt=attempt, outcome=outcome, reasons=tuple(reasons) or ("all hold",), required_changes=tuple(changes), packet=packet_digest, verdict=verdict.content_digest())
+"""The gate's decision: a pure function of checks, criteria, findings and where their spans point.
+
+The worst rule that applies wins: approve < null < revise < escalate < reject. No score and no prose is read; a
+reviewer can close the gate with evidence, and cannot open it over a failed check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from reviews.text import plain
+from specs.digests import Digest
+from specs.stages import Range
+from specs.verdicts import CLOSED, CheckResult, CriterionResult, Decision, Finding, RequiredChange, Span, Verdict
+
+REASON_CHARACTERS = 500
+
+
+@dataclass
+class _Blocker:
+    """One thing that keeps the gate closed, and the changes named to mend it."""
+
+    reason: str
+    place: str = ""
+    """Where in the packet it stands, as a JSON pointer, if it is a check or criterion."""
+    changes: list[RequiredChange] = field(default_factory=list[RequiredChange])
+    hopeless: bool = False
+    """No parameter can mend it: the data or the design itself is wrong."""
+    for_a_person: bool = False
+    """It cannot be judged by rules: evidence is missing, or a reviewer gave none."""
+
+
+def decide(
+    *,
+    stage: str,
+    attempt: int,
+    checks: tuple[CheckResult, ...],
+    criteria: tuple[CriterionResult, ...],
+    verdict: Verdict,
+    packet_digest: Digest,
+    resolvable: Callable[[Span], bool],
+    allowed_ranges: Mapping[str, Range],
+    current: Mapping[str, Any],
+    attempts_left: int,
+) -> Decision:
+    """Decide whether the next stage may run.
+
+    Args:
+        stage: name of the stage, or ``design``.
+        attempt: number of the attempt that is judged.
+        checks: results in the order of the packet; spans point at them by index.
+        criteria: registered thresholds with measured values, in the order of the packet.
+        verdict: what the reviewer proposes.
+        packet_digest: digest of the packet the verdict is about.
+        resolvable: says whether a span points at something that is in that packet.
+        allowed_ranges: the values a required change may move a parameter to.
+        current: the parameters of the attempt that is judged.
+        attempts_left: how many more attempts the gate allows.
+    """
+    blocking, dropped = _supported(verdict, resolvable)
+    floor = [*_check_blockers(checks, blocking, resolvable), *_criterion_blockers(criteria, blocking, resolvable)]
+    places = tuple(f"{blocker.place}/" for blocker in floor)
+    blockers = [
+        *floor,
+        *(_Blocker(_said(verdict, one), changes=_named(one)) for one in blocking if not _repeats(one, places, resolvable)),
+        *_reviewer_blockers(verdict, resolvable),
+    ]
+    if not verdict.approve and not blockers:
+        text = f"{verdict.reviewer} does not approve and points at nothing that blocks"
+        blockers.append(_Blocker(text, for_a_person=True))
+
+    usable = {id(blocker): [one for one in blocker.changes if _usable(one, allowed_ranges, current)] for blocker in blockers}
+    changes = _distinct([one for blocker in blockers for one in usable[id(blocker)]])
+    reasons = [blocker.reason for blocker in blockers]
+    if any(blocker.hopeless for blocker in blockers):
+        outcome = "reject"
+    elif any(blocker.for_a_person or not usable[id(blocker)] for blocker in blockers):
+        outcome = "escalate"
+    elif len({one.parameter for one in changes}) < len(changes):
+        outcome = "escalate"
+        reasons.append("the required changes contradict each other")
+    elif blockers and attempts_left <= 0:
+        outcome = "escalate"
+        reasons.append("no attempt is left for the required change")
+    elif blockers:
+        outcome = "revise"
+    elif unmet := [one for one in criteria if not one.met]:
+        outcome = "null"
+        reasons = [f"no significant difference: {_unmet(one)}" for one in unmet]
+    else:
+        outcome = "approve"
+        applied = sum(one.status != "NOT_APPLICABLE" for one in checks)
+        reasons = [f"none of {applied} checks closes the gate; {len(criteria)} of {len(criteria)} criteria are met"]
+    return Decision(
+        stage=stage,
+        attempt=attempt,
+        outcome=outcome,
+        reasons=tuple(reasons),
+        required_changes=tuple(changes),
+        dropped_findings=dropped,
+        packet=packet_digest,
+        verdict=verdict.content_digest(),
+    )
+
+
+def _supported(verdict: Verdict, resolvable: Callable[[Span], bool]) -> tuple[list[Finding], int]:
+    """Return the blocking findings with a span that resolves, and how many findings of any kind have none."""
+    supported = [one for one in verdict.findings if any(resolvable(span) for span in one.evidence)]
+    return [one for one in supported if one.severity == "blocking"], len(verdict.findings) - len(supported)
+
+
+def _check_blockers(
+    checks: tuple[CheckResult, ...], blocking: list[Finding], resolvable: Callable[[Span], bool]
+) -> list[_Blocker]:
+    found: list[_Blocker] = []
+    for index, check in enumerate(checks):
+        if not check.blocking or check.status not in CLOSED:
+            continue
+        named = [check.required_change] if check.required_change else []
+        found.append(
+            _Blocker(
+                plain(f"check {check.id} is {check.status}: {check.detail}", REASON_CHARACTERS),
+                f"/checks/{index}",
+                named + _changes_at(f"/checks/{index}", blocking, resolvable),
+                hopeless=check.status == "FAIL" and not check.repairable,
+                for_a_person=check.status != "FAIL",
+            )
+        )
+    return found
+
+
+def _criterion_blockers(
+    criteria: tuple[CriterionResult, ...], blocking: list[Finding], resolvable: Callable[[Span], bool]
+) -> list[_Blocker]:
+    found: list[_Blocker] = []
+    for index, result in enumerate(criteria):
+        place = f"/criteria/{index}"
+        if result.value is None:
+            found.append(_Blocker(f"{result.criterion} was not measured", place, for_a_person=True))
+        elif not result.met and not result.hypothesis:
+            found.append(_Blocker(_unmet(result), place, _changes_at(place, blocking, resolvable)))
+    return found
+
+
+def _reviewer_blockers(verdict: Verdict, resolvable: Callable[[Span], bool]) -> list[_Blocker]:
+    """Return what only a person can settle about the verdict itself."""
+    found = [
+        _Blocker(f"{_said(verdict, one)} (points at nothing in the packet)", for_a_person=True)
+        for one in verdict.findings
+        if one.severity == "blocking" and not any(resolvable(span) for span in one.evidence)
+    ]
+    if verdict.conditions:
+        # Carrying conditions over to the next gate is not built yet; ignoring them would be a silent approval.
+        conditions = ", ".join(str(one.metric) for one in verdict.conditions)
+        found.append(_Blocker(f"{verdict.reviewer} approves on conditions: {conditions}", for_a_person=True))
+    return found
+
+
+def _repeats(finding: Finding, places: tuple[str, ...], resolvable: Callable[[Span], bool]) -> bool:
+    """Say whether a finding only repeats checks or criteria that block by themselves."""
+    spans = [span for span in finding.evidence if resolvable(span)]
+    return all(span.pointer is not None and f"{span.pointer}/".startswith(places) for span in spans)
+
+
+def _changes_at(place: str, blocking: list[Finding], resolvable: Callable[[Span], bool]) -> list[RequiredChange]:
+    """Return the changes of the findings that point at a place of the packet or below it."""
+    return [
+        change
+        for finding in blocking
+        for change in _named(finding)
+        if any(
+            resolvable(span) and span.pointer is not None and f"{span.pointer}/".startswith(f"{place}/")
+            for span in finding.evidence
+        )
+    ]
+
+
+def _named(finding: Finding) -> list[RequiredChange]:
+    return [finding.required_change] if finding.required_change else []
+
+
+def _usable(change: RequiredChange, allowed: Mapping[str, Range], current: Mapping[str, Any]) -> bool:
+    """Say whether a builder may make a change, and whether it would change anything."""
+    if change.parameter is None or change.value is None or isinstance(change.value, bool):
+        return False
+    limits = allowed.get(change.parameter)
+    return limits is not None and limits.holds(change.value) and change.value != current.get(change.parameter)
+
+
+def _distinct(changes: list[RequiredChange]) -> list[RequiredChange]:
+    """Return one change per (parameter, value), by parameter."""
+    first: dict[tuple[str, float], RequiredChange] = {}
+    for change in changes:
+        first.setdefault((change.parameter or "", change.value or 0), change)
+    return [first[key] for key in sorted(first)]
+
+
+def _unmet(result: CriterionResult) -> str:
+    value = "nothing" if result.value is None else f"{result.value:.6g}"
+    return f"{result.criterion} is not met: {value}"
+
+
+def _said(verdict: Verdict, finding: Finding) -> str:
+    return plain(f"{verdict.reviewer}: {finding.statement}", REASON_CHARACTERS)

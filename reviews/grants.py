@@ -4,8 +4,8 @@ There are two functions that matter. :func:`mint` turns an opening decision into
 on exactly these inputs and parameters. :func:`verify` is the choke point: the launcher calls it, and nothing
 starts a job but the launcher.
 
-Covered: no decision, wrong stage or attempt, changed parameters, inputs, model or spec, expired, forged (not in
-the trail), trail damaged. Not covered: someone who rewrites the whole trail, which only signatures and an
+Covered: no decision, overtaken by a newer decision before it was used, wrong stage or attempt, changed
+parameters, inputs, model or spec, expired, forged (not in the trail), trail damaged. Not covered: someone who rewrites the whole trail, which only signatures and an
 anchor elsewhere can show.
 """
 
@@ -134,6 +134,7 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
     expectations: list[tuple[str, Any, Any]] = [
         ("job key", order.key, grant.key()),
         ("opening decision", opens, {"stage": grant.stage, "attempt": grant.attempt}),
+        ("newest decision", _standing(trail, order.key, grant), grant.decision),
         ("spec registration", registration, grant.registration),
         ("parameters", digest_value(order.parameters), grant.parameters),
         ("inputs", input_digests, grant.inputs),
@@ -144,3 +145,11 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
             raise GrantRefused(f"{what} {found!r} is not what was granted, {granted!r}", where=order.key, hint=hint)
     if time.time() > grant.expires:
         raise GrantRefused(f"the grant expired {time.time() - grant.expires:.0f} s ago", where=order.key, hint=hint)
+
+
+def _standing(trail: Trail, key: str, grant: Grant) -> str | None:
+    """Return the decision that stands; once the grant was used, that is its own, so that a repeat stays harmless."""
+    if trail.find(f"launch/{key}") is not None:
+        return grant.decision
+    opening = latest_opening(trail)
+    return opening.entry if opening else None

@@ -66,8 +66,9 @@ class Trail:
         The first append of a key wins, so a repeated step must use the body that is returned, not its own.
 
         Raises:
-            PeergateError: the key exists with another kind, or the entry is too large.
-            ValueError: the body is not canonical JSON.
+            PeergateError: the key exists with another kind, or the entry is too large; nothing was recorded.
+            ValueError: the body is not canonical JSON or could not be read back as written; nothing was recorded.
+            AuditDamage: the newest entry cannot be read, so nothing may follow it.
             sqlite3.Error: the disk is full or not writable; nothing was recorded.
         """
         self._connection.execute("BEGIN IMMEDIATE")
@@ -75,25 +76,8 @@ class Trail:
             found = self.find(key)
             if found is None:
                 last = self._connection.execute("SELECT seq, data FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
-                seq, previous = (last[0] + 1, digest_bytes(last[1])) if last else (0, GENESIS)
-                entry = Entry(
-                    seq=seq,
-                    kind=kind,
-                    session=self.session,
-                    key=key,
-                    time_ns=str(time.time_ns()),
-                    previous=previous,
-                    body=json.loads(canonical_bytes(body)),
-                )
-                data = entry.canonical()
-                if len(data) > MAX_ENTRY_BYTES:
-                    raise PeergateError(
-                        f"a trail entry has {len(data)} bytes, the limit is {MAX_ENTRY_BYTES}",
-                        where=key,
-                        hint="keep evidence in the content store and record its digest",
-                    )
-                self._connection.execute("INSERT INTO entry VALUES (?, ?, ?)", (seq, key, data))
-                found = Recorded(entry, digest_bytes(data))
+                found, data = self._next(_recorded(last[1]) if last else None, kind, key, body)
+                self._connection.execute("INSERT INTO entry VALUES (?, ?, ?)", (found.entry.seq, key, data))
             self._connection.execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
@@ -102,6 +86,34 @@ class Trail:
         if found.entry.kind != kind:
             raise PeergateError(f"trail key '{key}' is already a '{found.entry.kind}' entry, not '{kind}'")
         return found
+
+    def _next(self, last: Recorded | None, kind: EntryKind, key: str, body: dict[str, Any]) -> tuple[Recorded, bytes]:
+        """Return the entry that follows ``last`` and its bytes, or raise if they could not be kept and read again."""
+        try:
+            entry = Entry(
+                seq=last.entry.seq + 1 if last else 0,
+                kind=kind,
+                session=self.session,
+                key=key,
+                # The chain wants times in order; a clock that was set back must not look like tampering.
+                time_ns=str(max(time.time_ns(), int(last.entry.time_ns) if last else 0)),
+                previous=last.digest if last else GENESIS,
+                body=json.loads(canonical_bytes(body)),
+            )
+            data = entry.canonical()
+            if len(data) > MAX_ENTRY_BYTES:
+                raise PeergateError(
+                    f"a trail entry has {len(data)} bytes, the limit is {MAX_ENTRY_BYTES}",
+                    where=key,
+                    hint="keep evidence in the content store and record its digest",
+                )
+            # Floats of 2**53 and beyond come back as integers JSON refuses, and readers stop at some depth.
+            if Entry.model_validate_json(data).canonical() != data:
+                raise ValueError("it reads back as something else")
+        except (ValueError, RecursionError) as error:
+            why = str(error).splitlines()[0]
+            raise ValueError(f"trail entry '{key}' could not be read back as written, so it is refused: {why}") from error
+        return Recorded(entry, digest_bytes(data)), data
 
     def find(self, key: str) -> Recorded | None:
         """Return the entry with this key, if there is one."""
@@ -164,6 +176,7 @@ def chain_damage(rows: list[tuple[Any, Any, Any]], session: str | None = None) -
             continue
         try:
             entry = Entry.model_validate_json(data)
+            moment = int(entry.time_ns)
             if entry.canonical() != data:
                 yield f"entry {position}: bytes are not in canonical form"
         except ValueError as error:
@@ -176,9 +189,9 @@ def chain_damage(rows: list[tuple[Any, Any, Any]], session: str | None = None) -
             yield f"entry {position}: names {entry.previous} as the entry before it, which is {previous}"
         if session is not None and entry.session != session:
             yield f"entry {position}: belongs to session '{entry.session}', not '{session}'"
-        if int(entry.time_ns) < clock:
+        if moment < clock:
             yield f"entry {position}: is dated before the entry before it"
-        clock = int(entry.time_ns)
+        clock = moment
         previous = digest_bytes(data)
 
 
@@ -190,7 +203,7 @@ def read_rows(path: Path) -> list[tuple[Any, Any, Any]]:
     """
     # A trail at rest has no -wal file and is opened as immutable, so SQLite creates no side files.
     live = path.with_name(path.name + "-wal").exists()
-    uri = f"{path.resolve().as_uri()}?{'mode=ro' if live else 'immutable=1'}"
+    uri = f"{path.resolve().as_uri()}?mode=ro{'' if live else '&immutable=1'}"
     with closing(sqlite3.connect(uri, uri=True, timeout=30)) as connection:
         verdict = connection.execute("PRAGMA integrity_check").fetchone()[0]
         if verdict != "ok":

@@ -57,7 +57,7 @@ def reserve(trail: Trail, budget: Budget, stage: Stage, key: str) -> None:
     """Set the price cap of a job aside before it starts; repeating it for the same job changes nothing.
 
     Raises:
-        BudgetExceeded: the cap, or the stage's time limit, does not fit in what is left for this kind of stage.
+        BudgetExceeded: the cap does not fit in what is left for this kind of stage, or no hours are left.
     """
     if trail.find(f"reserve/{key}"):
         return
@@ -90,16 +90,19 @@ def settle(trail: Trail, budget: Budget, stage: Stage, key: str, seconds: float)
 
 
 def _active_seconds(entries: Sequence[Recorded]) -> float:
-    """Sum the stretches from open or resume to the last entry before the next resume."""
+    """Sum the stretches from open or resume to the pause, or to the last entry before the next resume.
+
+    What is recorded while the session is paused (a cancel, say) adds nothing.
+    """
     total = 0
-    start = last = None
+    last: int | None = None
     for recorded in entries:
         now = int(recorded.entry.time_ns)
-        if recorded.entry.kind in ("open", "resume"):
-            if start is not None and last is not None:
-                total += last - start
-            start = now
-        last = now
-    if start is not None and last is not None:
-        total += last - start
+        kind = recorded.entry.kind
+        if last is not None and kind not in ("open", "resume"):
+            total += now - last
+        if kind == "pause":
+            last = None
+        elif last is not None or kind in ("open", "resume"):
+            last = now
     return total / 1e9

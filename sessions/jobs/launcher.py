@@ -13,7 +13,7 @@ from reviews import grants
 from reviews.store import write_durably
 from reviews.trail import Recorded, Trail
 from specs.digests import digest_path
-from specs.errors import EvidenceMissing
+from specs.errors import EvidenceMissing, GrantRefused
 from specs.evidence import ExitRecord, JobOrder
 
 State = Literal["pending", "running", "exited", "lost"]
@@ -53,7 +53,7 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
     """Launch a job under its grant: verify, record the intent, start the wrapper. Safe to repeat.
 
     Raises:
-        GrantRefused: no matching, fresh grant in the trail.
+        GrantRefused: no matching, fresh grant in the trail, or it was used for another order already.
         EvidenceMissing: an input artifact is not there.
     """
     found: dict[str, str] = {}
@@ -63,6 +63,13 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
         except (OSError, ValueError) as error:
             raise EvidenceMissing(f"input '{role}' cannot be read: {error}", where=order.key) from error
     grants.verify(trail, order, registration, found)
+    used = trail.find(f"launch/{order.key}")
+    if used is not None and used.body["order"] != order.content_digest():
+        raise GrantRefused(
+            f"the grant was used for the order {used.body['order']}, not {order.content_digest()}",
+            where=order.key,
+            hint="one attempt has one order; a change needs a new decision",
+        )
     folder = job_folder(run, order.key)
     write_durably(folder / "order.json", order.canonical())
     # The intent comes before the effect: after a crash in between, the job is started again and its claim

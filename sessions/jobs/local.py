@@ -40,12 +40,15 @@ class LocalLauncher:
 
     name = "local"
 
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[bytes]] = []
+
     def start(self, folder: Path) -> None:
         """Start the wrapper in a session of its own, so that a signal to our terminal does not reach it."""
         if (folder / "claim").exists():
             return
         with (folder / "wrapper.log").open("ab") as log:
-            subprocess.Popen(
+            wrapper = subprocess.Popen(
                 [sys.executable, "-P", "-m", "sessions.jobs.wrapper", str(folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -54,9 +57,12 @@ class LocalLauncher:
                 env=job_environment(),
                 start_new_session=True,
             )
+        self._started.append(wrapper)
 
     def poll(self, folder: Path) -> JobState:
         """Read the exit record; without one, see whether the process that claimed the job still lives."""
+        # Wrappers that have ended are collected, so that no zombies pile up.
+        self._started = [wrapper for wrapper in self._started if wrapper.poll() is None]
         record = _exit_record(folder)
         if record is not None:
             return JobState("exited", record)
@@ -66,7 +72,7 @@ class LocalLauncher:
         try:
             owner = json.loads((claim / "claim.json").read_bytes())
             alive = _is_alive(owner["pid"], owner["started"])
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             alive = time.time() - claim.stat().st_mtime < CLAIM_GRACE_S
         if alive:
             return JobState("running")

@@ -18,6 +18,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -62,6 +64,11 @@ def claim(folder: Path, key: str) -> bool:
     return True
 
 
+def stage_command(order: JobOrder, folder: Path) -> list[str]:
+    """Return the command that carries the order out."""
+    return [sys.executable, "-P", "-m", f"training.stages.{order.kind}", str(folder)]
+
+
 def run(folder: Path, order: JobOrder) -> None:
     """Run the stage to its end and write the exit record."""
     started = time.time()
@@ -71,34 +78,41 @@ def run(folder: Path, order: JobOrder) -> None:
     log_path = folder / "log.txt"
     with log_path.open("wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"training.stages.{order.kind}", str(folder)],
+            stage_command(order, folder),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=folder,
-            preexec_fn=_die_with_parent,
+            # A group of its own: what the stage starts is ended with it.
+            process_group=0,
+            preexec_fn=partial(_die_with_parent, os.getpid()),
         )
+        begun = time.monotonic()
         asked: float | None = None
         while True:
-            now = time.time()
-            write_heartbeat(folder, child.pid, now)
+            now = time.monotonic()
+            # A disk that is full for a moment must not cost a day of training.
+            with suppress(OSError):
+                write_heartbeat(folder, child.pid, time.time())
             if asked is None and not stop:
                 if (folder / "cancel").exists():
                     stop.append("cancelled")
-                elif now - started > order.max_seconds:
+                elif now - begun > order.max_seconds:
                     stop.append("timeout")
             if stop and asked is None:
-                child.terminate()
+                _signal_group(child.pid, signal.SIGTERM)
                 asked = now
             elif asked is not None and now - asked > TERM_GRACE_S:
-                child.kill()
+                _signal_group(child.pid, signal.SIGKILL)
             try:
                 code = child.wait(HEARTBEAT_S)
                 break
             except subprocess.TimeoutExpired:
                 continue
+        _signal_group(child.pid, signal.SIGKILL)
         os.fsync(log.fileno())
-    reason: Reason = stop[0] if stop else "signal" if code < 0 else "exited"
+    # A request that came when the stage had ended by itself changes nothing about how it ended.
+    reason: Reason = stop[0] if asked is not None else "signal" if code < 0 else "exited"
     record = ExitRecord(
         key=order.key,
         code=code,
@@ -119,11 +133,20 @@ def write_heartbeat(folder: Path, child: int, now: float) -> None:
     partial.replace(beat)
 
 
-def _die_with_parent() -> None:
+def _signal_group(group: int, number: signal.Signals) -> None:
+    """Send a signal to the stage and all it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+def _die_with_parent(parent: int) -> None:
     """Have the kernel end the stage when the wrapper is gone, so that a lost job stops spending."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        # The wrapper may have gone before the kernel was told.
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 if __name__ == "__main__":

@@ -109,8 +109,8 @@ def start_in_background(*arguments: str | Path) -> subprocess.Popen[str]:
     """Start a command and return at once."""
     return subprocess.Popen(
         [*PEERGATE, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         text=True,
         env=environment(),
         start_new_session=True,

@@ -1,0 +1,69 @@
+"""Is the demo's improvement luck of one seed? Runs the shipped demo once per seed and prints what each session measured.
+
+    .venv/bin/python bench/demo_seeds.py            # three seeds, about 6 minutes each on two cores
+
+The peer is the untouched model on the same items. The limit: every seed's session has to be accepted by its own
+last comparison (exact McNemar p < 0.01 and gain >= 0.15). Exit code 1 when one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HOME = Path(__file__).parent.parent
+LIBRARY = HOME / "specs" / "library"
+
+
+def write_spec(folder: Path, seed: int) -> Path:
+    """Write the demo spec with another seed, and the files it names beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(LIBRARY / "data", folder / "data", dirs_exist_ok=True)
+    shutil.copyfile(HOME / "constitution.yaml", folder / "constitution.yaml")
+    text = (LIBRARY / "demo.yaml").read_text(encoding="utf-8").replace("../../constitution.yaml", "constitution.yaml")
+    text = text.replace("seed: 11}", f"seed: {seed}}}").replace("seeds: [11]", f"seeds: [{seed}]")
+    path = folder / f"seed{seed}.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def main() -> int:
+    """Run the sessions and print one line each."""
+    parser = argparse.ArgumentParser(description="The demo over several seeds.")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    given = parser.parse_args()
+    print(f"{'seed':>6} {'baseline':>9} {'treatment':>10} {'gain':>7} {'95 % interval':>18} {'p':>9} {'minutes':>8}  outcome")
+    accepted = 0
+    for seed in given.seeds:
+        spec = write_spec(given.runs / "seeds", seed)
+        name = f"demo-seed{seed}"
+        shutil.rmtree(given.runs / name, ignore_errors=True)
+        began = time.monotonic()
+        command = [sys.executable, "-m", "sessions.cli", "start", str(spec), "--name", name, "--runs", str(given.runs)]
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        minutes = (time.monotonic() - began) / 60
+        report = json.loads((given.runs / name / "report" / "report.json").read_bytes())
+        found = report["comparison"]
+        if found is None:
+            print(f"{seed:>6} {report['result']}")
+            continue
+        gain = found["metrics"]["accuracy_gain"]
+        interval = f"[{gain['interval'][0]:+.3f}, {gain['interval'][1]:+.3f}]"
+        print(
+            f"{seed:>6} {found['baseline_accuracy']:>9.3f} {found['treatment_accuracy']:>10.3f} {gain['value']:>+7.3f} "
+            f"{interval:>18} {found['metrics']['mcnemar_p']['value']:>9.2g} {minutes:>8.1f}  {report['outcome']}",
+            flush=True,
+        )
+        accepted += report["outcome"] == "approve"
+    print(f"accepted: {accepted} of {len(given.seeds)} (limit: all)")
+    return 0 if accepted == len(given.seeds) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,252 @@
+"""The decision, rule by rule and as properties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reviews.decide import decide
+from specs.digests import digest_bytes
+from specs.stages import Criterion, Range
+from specs.verdicts import CheckResult, CriterionResult, Decision, Finding, RequiredChange, Span, Verdict
+
+PACKET = digest_bytes(b"packet")
+RANK = ("approve", "null", "revise", "escalate", "reject")
+RANGES = {"rate": Range(min=0.1, max=1.0)}
+CURRENT = {"rate": 0.5}
+MOVE = RequiredChange(text="raise rate", parameter="rate", value=0.8)
+
+
+def check(status: str = "PASS", **more: Any) -> CheckResult:
+    return CheckResult.model_validate({"id": "c", "title": "C", "status": status, "blocking": True, "detail": "d"} | more)
+
+
+def criterion(value: float | None, hypothesis: bool = False) -> CriterionResult:
+    registered = Criterion(metric="accuracy", at_least=0.5)
+    met = value is not None and registered.met(value)
+    return CriterionResult(criterion=registered, value=value, met=met, hypothesis=hypothesis)
+
+
+def finding(pointer: str = "/stage", severity: str = "blocking", change: RequiredChange | None = None) -> Finding:
+    span = Span(artifact=PACKET, pointer=pointer)
+    return Finding.model_validate(
+        {"id": "f", "severity": severity, "statement": "it is wrong", "evidence": (span,), "required_change": change}
+    )
+
+
+def verdict(*findings: Finding, **changes: Any) -> Verdict:
+    plain: dict[str, Any] = {
+        "reviewer": "r",
+        "findings": findings,
+        "recommendation": "",
+        "reasoning": "",
+        "risks": (),
+        "approve": not any(one.severity == "blocking" for one in findings),
+    }
+    return Verdict.model_validate(plain | changes)
+
+
+def decided(
+    checks: tuple[CheckResult, ...] = (),
+    criteria: tuple[CriterionResult, ...] = (),
+    said: Verdict | None = None,
+    attempts_left: int = 1,
+) -> Decision:
+    return decide(
+        stage="s",
+        attempt=1,
+        checks=checks,
+        criteria=criteria,
+        verdict=said or verdict(),
+        packet_digest=PACKET,
+        resolvable=lambda span: span.pointer is not None and not span.pointer.startswith("/nowhere"),
+        allowed_ranges=RANGES,
+        current=CURRENT,
+        attempts_left=attempts_left,
+    )
+
+
+def test_nothing_against_it_is_an_approval() -> None:
+    assert decided((check(), check("WARN")), (criterion(0.9),)).outcome == "approve"
+
+
+@pytest.mark.parametrize("status", ["BLOCKED", "ERROR"])
+def test_missing_evidence_goes_to_a_person(status: str) -> None:
+    assert decided((check(status, required_change=MOVE),)).outcome == "escalate"
+
+
+def test_what_no_parameter_can_mend_is_rejected() -> None:
+    assert decided((check("FAIL", repairable=False, required_change=MOVE),)).outcome == "reject"
+
+
+def test_a_failed_check_with_a_usable_change_is_revised() -> None:
+    decision = decided((check("FAIL", required_change=MOVE),))
+    assert (decision.outcome, decision.required_changes) == ("revise", (MOVE,))
+
+
+def test_advice_does_not_close_the_gate() -> None:
+    assert decided((check("FAIL", blocking=False), check("BLOCKED", blocking=False))).outcome == "approve"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        None,
+        RequiredChange(text="do better"),
+        RequiredChange(text="outside", parameter="rate", value=1.5),
+        RequiredChange(text="no range", parameter="other", value=0.5),
+        RequiredChange(text="the same again", parameter="rate", value=0.5),
+    ],
+)
+def test_a_change_nobody_may_or_can_make_goes_to_a_person(change: RequiredChange | None) -> None:
+    assert decided((check("FAIL", required_change=change),)).outcome == "escalate"
+
+
+def test_every_blocker_needs_its_own_change() -> None:
+    assert decided((check("FAIL", required_change=MOVE), check("FAIL", id="d"))).outcome == "escalate"
+
+
+def test_changes_that_contradict_each_other_go_to_a_person() -> None:
+    other = RequiredChange(text="lower rate", parameter="rate", value=0.2)
+    decision = decided((check("FAIL", required_change=MOVE), check("FAIL", required_change=other)))
+    assert decision.outcome == "escalate" and "contradict" in decision.reasons[-1]
+
+
+def test_used_up_rounds_go_to_a_person() -> None:
+    decision = decided((check("FAIL", required_change=MOVE),), attempts_left=0)
+    assert decision.outcome == "escalate" and "no attempt is left" in decision.reasons[-1]
+
+
+def test_an_unmet_criterion_takes_its_change_from_the_finding_that_points_at_it() -> None:
+    criteria = (criterion(0.9), criterion(0.1))
+    assert decided((), criteria, verdict(finding("/criteria/1", change=MOVE))).outcome == "revise"
+    assert decided((), criteria, verdict(finding("/criteria/1/value", change=MOVE))).outcome == "revise"
+    # Pointing elsewhere mends nothing.
+    assert decided((), criteria, verdict(finding("/criteria/0", change=MOVE))).outcome == "escalate"
+    assert decided((), criteria, verdict(finding("/criteria/10", change=MOVE))).outcome == "escalate"
+
+
+def test_an_unmeasured_criterion_goes_to_a_person() -> None:
+    assert decided((), (criterion(None),)).outcome == "escalate"
+    assert decided((), (criterion(None, hypothesis=True),)).outcome == "escalate"
+
+
+def test_an_unmet_hypothesis_on_sound_evidence_is_a_null() -> None:
+    decision = decided((check(),), (criterion(0.1, hypothesis=True),))
+    assert decision.outcome == "null" and decision.reasons[0].startswith("no significant difference")
+
+
+def test_an_unmet_hypothesis_on_broken_evidence_is_no_null() -> None:
+    assert decided((check("BLOCKED"),), (criterion(0.1, hypothesis=True),)).outcome == "escalate"
+    assert decided((check("FAIL", repairable=False),), (criterion(0.1, hypothesis=True),)).outcome == "reject"
+    assert decided((), (criterion(0.1, hypothesis=True), criterion(0.1))).outcome == "escalate"
+
+
+def test_a_blocking_finding_closes_the_gate_even_over_passed_checks() -> None:
+    assert decided((check(),), (), verdict(finding("/checks/0"))).outcome == "escalate"
+    assert decided((check(),), (), verdict(finding("/checks/0", change=MOVE))).outcome == "revise"
+    assert decided((), (criterion(0.1, hypothesis=True),), verdict(finding("/criteria/0"))).outcome == "escalate"
+
+
+def test_a_blocking_finding_that_points_at_nothing_is_counted_and_goes_to_a_person() -> None:
+    decision = decided((), (), verdict(finding("/nowhere", change=MOVE)))
+    assert (decision.outcome, decision.dropped_findings) == ("escalate", 1)
+
+
+def test_a_remark_that_points_at_nothing_is_counted_and_changes_nothing() -> None:
+    decision = decided((), (), verdict(finding("/nowhere", "major")))
+    assert (decision.outcome, decision.dropped_findings) == ("approve", 1)
+
+
+def test_a_reviewer_that_does_not_approve_and_says_nothing_closes_the_gate() -> None:
+    assert decided(said=verdict(approve=False)).outcome == "escalate"
+
+
+def test_approving_on_conditions_is_not_an_approval() -> None:
+    assert decided(said=verdict(conditions=(Criterion(metric="accuracy", at_least=0.9),))).outcome == "escalate"
+
+
+statuses = st.sampled_from(["PASS", "WARN", "FAIL", "NOT_APPLICABLE", "BLOCKED", "ERROR"])
+moves = st.none() | st.builds(
+    RequiredChange, text=st.just("t"), parameter=st.sampled_from(["rate", "x"]), value=st.sampled_from([0.5, 0.8, 3.0])
+)
+check_results = st.builds(
+    lambda status, blocking, move, repairable: check(
+        status, blocking=blocking, required_change=move, repairable=repairable
+    ),
+    statuses,
+    st.booleans(),
+    moves,
+    st.booleans(),
+)
+criterion_results = st.builds(criterion, st.none() | st.floats(0, 1), st.booleans())
+findings = st.builds(
+    finding,
+    st.sampled_from(["/checks/0", "/criteria/0", "/stage", "/nowhere"]),
+    st.sampled_from(["blocking", "major", "minor", "note"]),
+    moves,
+)
+some_checks = st.lists(check_results, max_size=4).map(tuple)
+some_criteria = st.lists(criterion_results, max_size=3).map(tuple)
+some_findings = st.lists(findings, max_size=3).map(tuple)
+
+
+@given(some_checks, some_criteria, some_findings, st.booleans(), st.integers(-1, 2))
+def test_what_closes_the_gate_never_coexists_with_approval(
+    checks: tuple[CheckResult, ...],
+    criteria: tuple[CriterionResult, ...],
+    found: tuple[Finding, ...],
+    approve: bool,
+    left: int,
+) -> None:
+    outcome = decided(checks, criteria, verdict(*found, approve=approve), left).outcome
+    closed = (
+        any(one.blocking and one.status in ("FAIL", "BLOCKED", "ERROR") for one in checks)
+        or any(not one.met and (not one.hypothesis or one.value is None) for one in criteria)
+        or any(one.severity == "blocking" for one in found)
+        or not approve
+    )
+    if closed:
+        assert outcome not in ("approve", "null")
+    else:
+        assert outcome == ("null" if any(not one.met for one in criteria) else "approve")
+    assert outcome != "revise" or left > 0
+
+
+@given(some_checks, some_criteria, some_findings, st.integers(-1, 2))
+def test_more_trouble_never_makes_the_outcome_better(
+    checks: tuple[CheckResult, ...], criteria: tuple[CriterionResult, ...], found: tuple[Finding, ...], left: int
+) -> None:
+    before = RANK.index(decided(checks, criteria, verdict(*found), left).outcome)
+    for more in ("BLOCKED", "ERROR", "FAIL"):
+        worse = decided((*checks, check(more, id="more")), criteria, verdict(*found), left).outcome
+        assert RANK.index(worse) >= before
+    assert RANK.index(decided(checks, criteria, verdict(*found, approve=False), left).outcome) >= before
+    assert RANK.index(decided(checks, criteria, verdict(*found), 0).outcome) >= before or before == RANK.index("escalate")
+
+
+@given(some_checks, some_criteria, some_findings, st.text(max_size=20), st.lists(st.text(max_size=5), max_size=2))
+def test_prose_and_remarks_never_move_the_outcome(
+    checks: tuple[CheckResult, ...],
+    criteria: tuple[CriterionResult, ...],
+    found: tuple[Finding, ...],
+    prose: str,
+    risks: list[str],
+) -> None:
+    said = verdict(*found)
+    plain = decided(checks, criteria, said)
+    talk = {"recommendation": prose, "reasoning": f"APPROVED {prose}", "risks": tuple(risks)}
+    assert decided(checks, criteria, said.model_copy(update=talk)).outcome == plain.outcome
+    remarked = said.model_copy(update={"findings": (*found, finding("/stage", "major"))})
+    assert decided((*checks, check("PASS", id="more")), criteria, remarked).outcome == plain.outcome
+
+
+@given(some_checks, some_criteria, some_findings)
+def test_the_same_evidence_gives_the_same_decision(
+    checks: tuple[CheckResult, ...], criteria: tuple[CriterionResult, ...], found: tuple[Finding, ...]
+) -> None:
+    said = verdict(*found)
+    assert decided(checks, criteria, said) == decided(checks, criteria, said)
