@@ -18,10 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reviews.collect import find, registered_spec
 from reviews.rederive import rederive
 from reviews.store import Store
 from reviews.trail import Recorded, chain_damage, read_rows, seal_path
-from specs.digests import digest_bytes, digest_file, digest_path
+from specs.digests import digest_bytes, digest_file, digest_path, digest_value
+from specs.errors import PeergateError
+from specs.evidence import JobOrder
+from specs.stages import resolve_parameters
 from specs.trail import GENESIS, Entry
 
 NOT_PROVEN = (
@@ -110,7 +114,11 @@ def verify_run(run: Path, trail_name: str, store_name: str, say: Callable[[str],
     say("comparing files with their recorded digests")
     for problem in _check_files(run, entries, store, audit):
         audit.damage.append(problem)
-    audit.damage.extend(_check_order_of_events(entries))
+    try:
+        audit.damage.extend(_check_order_of_events(entries))
+        audit.damage.extend(_check_launches(entries, store))
+    except (PeergateError, ValueError, KeyError, TypeError) as error:
+        audit.damage.append(f"entries do not have the form of their kind: {type(error).__name__}: {str(error).splitlines()[0]}")
     if not audit.damage:
         say("computing metrics, checks and decisions again from the raw rows")
         audit.rederived = rederive(run, entries, store, audit.damage, audit.notes)
@@ -256,3 +264,35 @@ def _check_order_of_events(entries: list[Recorded]) -> Iterator[str]:
     if closing and closing[0] is not entries[-1]:
         late = {one.entry.kind for one in entries[closing[0].entry.seq + 1 :]}
         yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
+
+
+def _check_launches(entries: list[Recorded], store: Store) -> Iterator[str]:
+    """Check that every job was ordered with the recorded grant, and every grant is for what was registered and planned."""
+    resolved, registered = registered_spec(entries, store)
+    if resolved.registration() != registered:
+        yield f"entry 0 (open): the spec's registration is {resolved.registration()}, recorded as {registered}"
+    for recorded in entries:
+        number, body = recorded.entry.seq, recorded.body
+        if recorded.entry.kind == "grant":
+            plan = find(entries, f"plan/{body['stage']}.{body['attempt']}")
+            try:
+                stage = resolved.spec.stage(body["stage"])
+                planned = digest_value(resolve_parameters(stage, plan.body["changes"] if plan else {}).model_dump(mode="json"))
+            except (KeyError, ValueError) as error:
+                yield f"entry {number} (grant): what was planned is not allowed: {error}"
+                continue
+            if (body["registration"], body["parameters"]) != (registered, planned):
+                yield f"entry {number} (grant): is not for the registered spec and the planned parameters"
+        elif recorded.entry.kind == "launch":
+            order = JobOrder.model_validate_json(store.get(body["order"]))
+            granted = find(entries, f"grant/{body['key']}")
+            inputs = {role: artifact.digest for role, artifact in order.inputs.items()}
+            if (
+                granted is None
+                or order.key != body["key"]
+                or order.grant.model_dump(mode="json") != granted.body
+                or order.grant.content_digest() != body["grant"]
+                or digest_value(order.parameters) != order.grant.parameters
+                or inputs != order.grant.inputs
+            ):
+                yield f"entry {number} (launch): job {body['key']} was ordered with something else than was granted"

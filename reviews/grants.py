@@ -5,8 +5,8 @@ on exactly these inputs and parameters. :func:`verify` is the choke point: the l
 starts a job but the launcher.
 
 Covered: no decision, overtaken by a newer decision before it was used, wrong stage or attempt, changed
-parameters, inputs, model or spec, expired, forged (not in the trail), trail damaged. Not covered: someone who rewrites the whole trail, which only signatures and an
-anchor elsewhere can show.
+parameters, inputs, model or spec, expired, forged (not in the trail), trail damaged. Not covered: someone who
+rewrites the whole trail, which only signatures and an anchor elsewhere can show.
 """
 
 from __future__ import annotations

@@ -67,10 +67,10 @@ def measure(evidence: Evidence) -> MetricSet:
 
 
 def measuring_code() -> str:
-    """Return the digest of the code that metrics and checks depend on."""
+    """Return the digest of the code that metrics, checks, packets and decisions depend on."""
     home = Path(__file__).parent
     files = [*home.glob("*.py"), *(home / "checks").glob("*.py"), *(home.parent / "training" / "tasks").glob("*.py")]
-    files.append(home.parent / "specs" / "metrics.py")
+    files += [home.parent / "specs" / f"{name}.py" for name in ("metrics", "stages", "verdicts", "session")]
     return digest_value({path.relative_to(home.parent).as_posix(): digest_file(path) for path in sorted(files)})
 
 

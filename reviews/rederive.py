@@ -1,37 +1,41 @@
-"""Compute again what a gate decided: metrics, checks, packet criteria and decision, from the stored raw rows.
+"""Judge again: metrics, checks, packet, the embedded reviewer's verdict and the decision, from the stored raw rows.
 
-When the measuring code is another than the one that measured then (its digest is in the metric set), metrics
-and checks are not compared and the audit says so; the decision is always compared, because it is a function
-of the stored packet and verdict alone.
+Every metrics and decision entry names the digest of the code it was made with. Where that is not the code at hand
+(an older run, a newer Peergate) nothing is compared, and the audit says so instead of guessing.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from reviews.checklist import Checklist
 from reviews.checks import run_checks
 from reviews.collect import find, gather, registered_spec
+from reviews.derive import check_design, derive_packet
 from reviews.grants import opened_by
 from reviews.measure import measure, measuring_code
+from reviews.packet import DESIGN, build_design_packet
 from reviews.settle import settle
 from reviews.store import Store
 from reviews.trail import Recorded
+from specs.digests import digest_value
 from specs.errors import EvidenceMissing, PeergateError
 from specs.metrics import MetricSet
-from specs.verdicts import Decision, Packet, Verdict
+from specs.verdicts import CheckResult, Decision, Packet, Verdict
 
 
 def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str], notes: list[str]) -> int:
-    """Derive every decided attempt again; append what differs to ``damage``. Returns how many were derived."""
+    """Derive every decision again; append what differs to ``damage``. Returns how many were derived."""
     count = 0
     for recorded in entries:
         if recorded.entry.kind != "decision":
             continue
         where = f"entry {recorded.entry.seq} (decision {recorded.entry.key.removeprefix('decision/')})"
+        if recorded.body["code"] != measuring_code():
+            notes.append(f"{where}: was made by other code ({recorded.body['code']}) and is not derived again")
+            continue
         try:
-            if recorded.body["stage"] is not None:
-                _attempt(run, entries, store, recorded, where, damage, notes)
-            _decision(entries, store, recorded, where, damage)
+            damage += [f"{where}: {problem}" for problem in _differences(run, entries, store, recorded)]
             count += 1
         except PeergateError as error:
             damage.append(f"{where}: cannot be derived again: {error.message}")
@@ -40,40 +44,74 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
     return count
 
 
-def _attempt(
-    run: Path,
-    entries: list[Recorded],
-    store: Store,
-    decision: Recorded,
-    where: str,
-    damage: list[str],
-    notes: list[str],
-) -> None:
-    """Compare metrics and checks of one attempt."""
+def _differences(run: Path, entries: list[Recorded], store: Store, decision: Recorded) -> list[str]:
+    """Return what comes out otherwise; the first difference on the way explains those after it."""
     stage, attempt = decision.body["stage"], decision.body["attempt"]
+    told = Decision.model_validate_json(store.get(decision.body["decision"]))
+    packet = Packet.model_validate_json(store.get(told.packet))
+    if stage is None:
+        found = _design_packet(entries, store, packet)
+    else:
+        found = _attempt_packet(run, entries, store, stage, attempt, packet)
+    return found or _verdict_and_decision(entries, store, decision, told, packet)
+
+
+def _design_packet(entries: list[Recorded], store: Store, packet: Packet) -> list[str]:
+    resolved, _ = registered_spec(entries, store)
+    checks = check_design(resolved, store)
+    digest = _digest_of(checks)
+    if build_design_packet(resolved, checks, checks_digest=digest) != packet:
+        return [_other_checks(packet.checks, checks) or "the design gives another packet than the recorded one"]
+    return []
+
+
+def _attempt_packet(
+    run: Path, entries: list[Recorded], store: Store, stage: str, attempt: int, packet: Packet
+) -> list[str]:
     evidence = gather(run, entries, store, stage, attempt)
     measured = find(entries, f"metrics/{stage}.{attempt}")
-    checked = find(entries, f"checks/{stage}.{attempt}")
-    if measured is None or checked is None:
-        damage.append(f"{where}: was decided without metrics or checks")
-        return
-    recorded_set: MetricSet | None = None
-    if measured.body["metrics"]:
-        recorded_set = MetricSet.model_validate_json(store.get(measured.body["metrics"]))
-    if measured.body["code"] != measuring_code():
-        notes.append(f"{where}: was measured by other code ({measured.body['code']}); metrics and checks not compared")
-        return
+    if measured is None:
+        return ["was decided without metrics"]
+    digest = measured.body["metrics"]
+    recorded = MetricSet.model_validate_json(store.get(digest)) if digest else None
     try:
         again: MetricSet | None = measure(evidence)
     except EvidenceMissing:
         again = None
-    if again != recorded_set:
-        damage.append(f"{where}: the metrics computed from the raw rows are not the recorded ones{_which(again, recorded_set)}")
-    found = {result.id: result.status for result in run_checks(evidence, again)}
-    told = dict(checked.body["summary"])
-    for name in sorted(found.keys() | told.keys()):
-        if found.get(name) != told.get(name):
-            damage.append(f"{where}: check {name} is {found.get(name)}, recorded as {told.get(name)}")
+    if again != recorded:
+        return [f"the metrics computed from the raw rows are not the recorded ones{_which(again, recorded)}"]
+    checks = run_checks(evidence, again)
+    if derive_packet(entries, evidence, again, checks, _digest_of(checks)) != packet:
+        return [_other_checks(packet.checks, checks) or "the evidence gives another packet than the recorded one"]
+    return []
+
+
+def _verdict_and_decision(
+    entries: list[Recorded], store: Store, recorded: Recorded, told: Decision, packet: Packet
+) -> list[str]:
+    problems: list[str] = []
+    stage, attempt = recorded.body["stage"], recorded.body["attempt"]
+    resolved, _ = registered_spec(entries, store)
+    verdict = Verdict.model_validate_json(store.get(told.verdict))
+    for kind, digest in (("packet", told.packet), ("verdict", told.verdict)):
+        entry = find(entries, f"{kind}/{stage or DESIGN}.{attempt}")
+        if entry is None or entry.body[kind] != digest:
+            problems.append(f"the decision names another {kind} than the one on record")
+    if verdict.reviewer == Checklist.name and Checklist().review(packet, told.packet) != verdict:
+        problems.append("the checklist gives another verdict than the recorded one")
+    again = settle(resolved, packet, verdict, attempt)
+    if again != told:
+        problems.append(f"packet and verdict give '{again.outcome}', recorded is '{told.outcome}'")
+    if recorded.body["outcome"] != told.outcome or list(told.reasons) != recorded.body["reasons"]:
+        problems.append("the entry does not say what the stored decision says")
+    opens = opened_by(resolved, stage, attempt, told.outcome)
+    if opens != recorded.body["opens"]:
+        problems.append(f"opens {recorded.body['opens']}, but '{told.outcome}' opens {opens}")
+    return problems
+
+
+def _digest_of(checks: tuple[CheckResult, ...]) -> str:
+    return digest_value([check.model_dump(mode="json") for check in checks])
 
 
 def _which(again: MetricSet | None, recorded: MetricSet | None) -> str:
@@ -84,17 +122,12 @@ def _which(again: MetricSet | None, recorded: MetricSet | None) -> str:
     return f" ({', '.join(differing)})" if differing else ""
 
 
-def _decision(entries: list[Recorded], store: Store, recorded: Recorded, where: str, damage: list[str]) -> None:
-    """Compare the decision and what it opens."""
-    resolved, _ = registered_spec(entries, store)
-    told = Decision.model_validate_json(store.get(recorded.body["decision"]))
-    packet = Packet.model_validate_json(store.get(told.packet))
-    verdict = Verdict.model_validate_json(store.get(told.verdict))
-    again = settle(resolved, packet, verdict, recorded.body["attempt"])
-    if again != told:
-        damage.append(f"{where}: packet and verdict give '{again.outcome}', recorded is '{told.outcome}'")
-    if recorded.body["outcome"] != told.outcome or list(told.reasons) != recorded.body["reasons"]:
-        damage.append(f"{where}: the entry does not say what the stored decision says")
-    opens = opened_by(resolved, recorded.body["stage"], recorded.body["attempt"], told.outcome)
-    if opens != recorded.body["opens"]:
-        damage.append(f"{where}: opens {recorded.body['opens']}, but '{told.outcome}' opens {opens}")
+def _other_checks(recorded: tuple[CheckResult, ...], again: tuple[CheckResult, ...]) -> str:
+    """Say which checks come out otherwise; empty when none does."""
+    now, then = {one.id: one for one in again}, {one.id: one for one in recorded}
+    differing = [id for id in sorted(now.keys() | then.keys()) if now.get(id) != then.get(id)]
+    told = [
+        f"{id} is {now[id].status if id in now else 'gone'}, recorded as {then[id].status if id in then else 'nothing'}"
+        for id in differing
+    ]
+    return f"checks come out otherwise: {', '.join(told)}" if told else ""

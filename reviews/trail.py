@@ -111,8 +111,8 @@ class Trail:
             if Entry.model_validate_json(data).canonical() != data:
                 raise ValueError("it reads back as something else")
         except (ValueError, RecursionError) as error:
-            why = str(error).splitlines()[0]
-            raise ValueError(f"trail entry '{key}' could not be read back as written, so it is refused: {why}") from error
+            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            raise ValueError(f"trail entry '{key}' is refused, it could not be read back as written: {why}") from error
         return Recorded(entry, digest_bytes(data)), data
 
     def find(self, key: str) -> Recorded | None:

@@ -10,21 +10,20 @@ from typing import Any
 
 from langgraph.types import interrupt
 
-from reviews.checks import design_checks, run_checks
-from reviews.claims import look_up
-from reviews.collect import gather, load_items
+from reviews.checks import run_checks
+from reviews.collect import gather
+from reviews.derive import check_design, derive_packet
 from reviews.evidence import Evidence
 from reviews.grants import opened_by
 from reviews.measure import measure as measure_rows
 from reviews.measure import measuring_code
-from reviews.packet import DESIGN, build_design_packet, build_packet
+from reviews.packet import DESIGN, build_design_packet
 from reviews.settle import settle
 from reviews.trail import Recorded
 from sessions import ledger
 from sessions.session import Session
 from sessions.state import State
 from specs.errors import EvidenceMissing, PeergateError
-from specs.grants import Claim
 from specs.metrics import MetricSet
 from specs.verdicts import CheckResult, Decision, Packet, Verdict
 
@@ -33,9 +32,7 @@ def design_gate(session: Session, state: State) -> State:
     """Judge the design before anything is spent: power, overlap of the splits, independence, cost."""
     session.display.say("design gate: power, overlap of training and held-out data, independence, cost")
     resolved = session.resolved
-    items = {name: load_items(session.store, digest) for name, digest in resolved.data_digests.items()}
-    heldout = items.pop("heldout")
-    results = design_checks(resolved, heldout, items)
+    results = check_design(resolved, session.store)
     session.display.checks(results)
     digest = _keep_checks(session, DESIGN, 1, results)
     packet = build_design_packet(resolved, results, checks_digest=digest)
@@ -70,19 +67,13 @@ def check(session: Session, state: State) -> State:
 def review(session: Session, state: State) -> State:
     """Build the packet and ask the reviewer."""
     stage, attempt = _where(state)
-    evidence, metrics = _evidence(session, state), _metrics(session, state)
-    plan = _body(session, f"plan/{stage}.{attempt}")
-    claims = look_up(
-        tuple(Claim.model_validate(claim) for claim in plan["claims"]),
-        {**evidence.earlier, **({stage: metrics} if metrics else {})},
-    )
-    checked = _body(session, f"checks/{stage}.{attempt}")
-    packet = build_packet(
-        evidence,
-        metrics,
-        tuple(CheckResult.model_validate(one) for one in session.store.get_value(checked["checks"])),
-        checks_digest=checked["checks"],
-        claims=claims,
+    checked = _body(session, f"checks/{stage}.{attempt}")["checks"]
+    packet = derive_packet(
+        list(session.trail.iterate()),
+        _evidence(session, state),
+        _metrics(session, state),
+        tuple(CheckResult.model_validate(one) for one in session.store.get_value(checked)),
+        checked,
     )
     _ask(session, stage, attempt, packet)
     return {"route": "go"}
@@ -159,6 +150,7 @@ def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: i
             if change.parameter is not None and change.value is not None
         },
         "decision": session.store.put_value(decision),
+        "code": measuring_code(),
         "opens": opened_by(session.resolved, recorded_stage, attempt, decision.outcome),
     }
     session.trail.append("decision", f"decision/{stage}.{attempt}", body)

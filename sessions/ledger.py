@@ -79,7 +79,9 @@ def reserve(trail: Trail, budget: Budget, stage: Stage, key: str) -> None:
             where=key,
             hint="raise budget.max_hours in a new session",
         )
-    trail.append("spend", f"reserve/{key}", {"what": "reserve", "job": key, "party": "job", "stage": stage.name, "usd": cap})
+    trail.append(
+        "spend", f"reserve/{key}", {"what": "reserve", "job": key, "party": "job", "stage": stage.name, "usd": cap}
+    )
 
 
 def settle(trail: Trail, budget: Budget, stage: Stage, key: str, seconds: float) -> None:

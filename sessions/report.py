@@ -28,7 +28,6 @@ from specs.verdicts import CheckResult, Packet, Verdict
 
 REPORT_JSON = "report/report.json"
 REPORT_MARKDOWN = "report/report.md"
-EXAMPLES = 6
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -268,13 +267,11 @@ def _by_kind(arms: tuple[tuple[Judged, ...], tuple[Judged, ...]] | None) -> dict
 
 
 def _examples(arms: tuple[tuple[Judged, ...], tuple[Judged, ...]] | None) -> list[dict[str, Any]]:
-    """Return items at even distances, whatever their result: not a selection of good ones."""
-    if arms is None:
-        return []
-    pairs = list(zip(*arms, strict=True))
-    step = max(1, len(pairs) // EXAMPLES)
-    # One more than a multiple of the step walks through the constraint kinds.
-    chosen = [pairs[(index * (step + 1)) % len(pairs)] for index in range(min(EXAMPLES, len(pairs)))]
+    """Return items of each constraint kind at fixed places, whatever their result: not a selection of good ones."""
+    by_kind: dict[str, list[tuple[Judged, Judged]]] = {}
+    for pair in zip(*arms, strict=True) if arms else ():
+        by_kind.setdefault(pair[0].item.kind, []).append(pair)
+    chosen = [pairs[index * len(pairs) // len(by_kind)] for index, pairs in enumerate(by_kind.values())]
     return [
         {
             "prompt": before.item.prompt,

@@ -69,7 +69,6 @@ def damage_of(trail: Trail) -> list[str]:
 
 
 def test_entries_are_found_and_iterated_in_order(trail: Trail) -> None:
-    assert trail.head().model_dump() == {"schema_version": 1, "size": 0, "digest": GENESIS} or trail.head().size == 0
     first = trail.append("open", "open", {"registration": "r"})
     second = trail.append("spend", "reserve/a", {"usd": 1.5})
     third = trail.append("decision", "decision/a.1", {"opens": None})
@@ -106,7 +105,6 @@ def test_a_key_keeps_its_kind(trail: Trail) -> None:
 
 
 def test_an_entry_of_the_largest_size_fits_and_one_byte_more_does_not(trail: Trail) -> None:
-    # An ASCII letter is one byte of the entry, and so is nothing else about it that changes.
     small = len(trail.append("packet", "k0", {"text": ""}).entry.canonical())
     room = MAX_ENTRY_BYTES - small
     with pytest.raises(PeergateError, match=f"has {MAX_ENTRY_BYTES + 1} bytes"):
@@ -142,7 +140,7 @@ def nested(depth: int) -> Any:
 )
 def test_a_body_that_would_not_read_back_is_refused_and_nothing_is_recorded(trail: Trail, body: dict[str, Any]) -> None:
     trail.append("open", "open", {})
-    with pytest.raises(ValueError, match="trail entry 'bad' could not be read back as written, so it is refused"):
+    with pytest.raises(ValueError, match="trail entry 'bad' is refused, it could not be read back as written"):
         trail.append("packet", "bad", body)
     assert count(trail) == 1
     assert trail.append("packet", "bad", {"x": 1}).body == {"x": 1}
@@ -158,7 +156,7 @@ def test_floats_json_can_hold_are_kept(trail: Trail, value: float) -> None:
     trail.verify_chain()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(body=st.dictionaries(KEYS, ANY_JSON, max_size=4))
 def test_any_json_is_either_kept_as_it_is_or_refused(many: Trail, body: dict[str, Any]) -> None:
     size = many.head().size
@@ -172,7 +170,6 @@ def test_any_json_is_either_kept_as_it_is_or_refused(many: Trail, body: dict[str
         assert many.find(key) == recorded
         assert recorded.body == body
         assert many.head().digest == recorded.digest
-        assert recorded.entry.canonical() == json.dumps(json.loads(recorded.entry.canonical())).encode() or True
     assert not damage_of(many)
 
 
@@ -243,9 +240,7 @@ def middle_deleted(rows: Rows) -> Rows:
 
 def middle_deleted_and_renumbered(rows: Rows) -> Rows:
     kept = entries_of(middle_deleted(rows))
-    return [
-        (n, entry.key, entry.model_copy(update={"seq": n}).canonical()) for n, entry in enumerate(kept)
-    ]
+    return [(n, entry.key, entry.model_copy(update={"seq": n}).canonical()) for n, entry in enumerate(kept)]
 
 
 def swapped(rows: Rows) -> Rows:

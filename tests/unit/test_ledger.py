@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reviews.trail import Recorded, Trail
+from sessions.ledger import balance, balance_of, price_cap, reserve, settle
+from specs.digests import digest_bytes
+from specs.errors import BudgetExceeded
+from specs.session import Budget, HeldBack, ResolvedSpec
+from specs.stages import Stage
+from specs.trail import GENESIS, Entry, EntryKind
+from tests.unit.spec_files import loads, write_spec
+
+BUDGET = Budget(
+    max_cost_usd=10,
+    machine_usd_per_hour=2.0,
+    max_hours=2,
+    held_back=HeldBack(evaluation=0.2, review=0.05, teardown=0.05),
+)
+HOUR = 3600 * 10**9
+
+
+class Clock:
+    """A clock the test moves."""
+
+    def __init__(self) -> None:
+        self.ns = 10**18
+
+    def pass_hours(self, hours: float) -> None:
+        self.ns += round(hours * HOUR)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("reviews.trail.time.time_ns", lambda: clock.ns)
+    return clock
+
+
+@pytest.fixture
+def trail(tmp_path: Path, clock: Clock) -> Iterator[Trail]:
+    trail = Trail(tmp_path / "trail.sqlite", "small")
+    trail.append("open", "open", {})
+    yield trail
+    trail.close()
+
+
+@pytest.fixture(scope="module")
+def resolved(tmp_path_factory: pytest.TempPathFactory) -> ResolvedSpec:
+    return loads(write_spec(tmp_path_factory.mktemp("spec")))
+
+
+NAMES = {"generate": "sample", "sft": "train", "evaluate": "base", "package": "ship"}
+
+
+@pytest.fixture
+def stage(resolved: ResolvedSpec) -> Any:
+    """Return a function that gives a stage of a kind whose cap is so many USD."""
+
+    def of(kind: str, usd: float) -> Stage:
+        minutes = usd / BUDGET.machine_usd_per_hour * 60
+        return resolved.spec.stage(NAMES[kind]).model_copy(update={"max_minutes": minutes})
+
+    return of
+
+
+def money(trail: Trail) -> tuple[float, float, float]:
+    now = balance(trail, BUDGET)
+    return now.spent_usd, now.reserved_usd, now.left_usd
+
+
+def test_the_price_cap_is_the_time_limit_at_the_machines_rate(resolved: ResolvedSpec) -> None:
+    assert price_cap(BUDGET, resolved.spec.stage("train")) == 1.0
+    assert price_cap(BUDGET, resolved.spec.stage("base")) == 0.333333
+    assert price_cap(BUDGET.model_copy(update={"machine_usd_per_hour": 0}), resolved.spec.stage("base")) == 0
+
+
+def test_a_reservation_is_replaced_by_what_the_job_cost(trail: Trail, stage: Any) -> None:
+    assert money(trail) == (0, 0, 10)
+    train = stage("sft", 3)
+    reserve(trail, BUDGET, train, "small.train.1")
+    assert money(trail) == (0, 3, 7)
+    settle(trail, BUDGET, train, "small.train.1", seconds=1800)
+    assert money(trail) == (1, 0, 9)
+    reserve(trail, BUDGET, train, "small.train.2")
+    assert money(trail) == (1, 3, 6)
+    settle(trail, BUDGET, train, "small.train.2", seconds=3 * 3600)
+    assert money(trail) == (7, 0, 3)
+
+
+def test_a_job_that_took_no_time_costs_nothing(trail: Trail, stage: Any) -> None:
+    reserve(trail, BUDGET, stage("sft", 3), "small.train.1")
+    settle(trail, BUDGET, stage("sft", 3), "small.train.1", seconds=-0.2)
+    assert money(trail) == (0, 0, 10)
+
+
+def test_reserving_and_settling_twice_counts_once(trail: Trail, stage: Any) -> None:
+    train = stage("sft", 3)
+    for _ in range(3):
+        reserve(trail, BUDGET, train, "small.train.1")
+    assert money(trail) == (0, 3, 7)
+    for seconds in (1800, 7200):
+        settle(trail, BUDGET, train, "small.train.1", seconds)
+    assert money(trail) == (1, 0, 9)
+    # A repeated launch of a settled job does not set its money aside again.
+    reserve(trail, BUDGET, train, "small.train.1")
+    assert money(trail) == (1, 0, 9)
+    assert len(list(trail.iterate("spend"))) == 2
+
+
+def test_a_job_that_has_its_money_may_be_launched_again_when_nothing_is_left(trail: Trail, stage: Any) -> None:
+    reserve(trail, BUDGET, stage("sft", 7), "small.train.1")
+    with pytest.raises(BudgetExceeded):
+        reserve(trail, BUDGET, stage("sft", 7), "small.train.2")
+    reserve(trail, BUDGET, stage("sft", 7), "small.train.1")
+
+
+def test_resuming_never_resets_the_ledger(trail: Trail, stage: Any) -> None:
+    reserve(trail, BUDGET, stage("sft", 3), "small.train.1")
+    settle(trail, BUDGET, stage("sft", 3), "small.train.1", seconds=3600)
+    reserve(trail, BUDGET, stage("sft", 4), "small.train.2")
+    before = balance(trail, BUDGET)
+    for n in range(3):
+        again = Trail(trail.path, "small")
+        again.append("resume", f"resume/{n}", {})
+        assert balance(again, BUDGET) == before
+        with pytest.raises(BudgetExceeded):
+            reserve(again, BUDGET, stage("sft", 1.01), "small.train.3")
+        again.close()
+
+
+# 10 USD, of which 20 % are kept for evaluation, 5 % for review and 5 % for teardown.
+@pytest.mark.parametrize(("kind", "most"), [("sft", 7.0), ("generate", 7.0), ("evaluate", 9.0), ("package", 9.0)])
+def test_held_back_shares_are_for_evaluation_only(trail: Trail, stage: Any, kind: str, most: float) -> None:
+    with pytest.raises(BudgetExceeded, match=rf"may cost {most + 0.001:.4f} USD, {most:.4f} USD of 10 are left for it"):
+        reserve(trail, BUDGET, stage(kind, most + 0.001), "small.x.1")
+    assert money(trail) == (0, 0, 10)
+    assert trail.find("reserve/small.x.1") is None
+    reserve(trail, BUDGET, stage(kind, most), "small.x.1")
+    assert money(trail) == (0, most, 10 - most)
+
+
+def test_evaluation_is_possible_when_training_has_spent_all_it_may(trail: Trail, stage: Any) -> None:
+    reserve(trail, BUDGET, stage("sft", 7), "small.train.1")
+    settle(trail, BUDGET, stage("sft", 7), "small.train.1", seconds=3.5 * 3600)
+    with pytest.raises(BudgetExceeded, match=r"0\.0000 USD of 10 are left for it"):
+        reserve(trail, BUDGET, stage("generate", 0.01), "small.sample.1")
+    reserve(trail, BUDGET, stage("evaluate", 2), "small.base.1")
+    with pytest.raises(BudgetExceeded):
+        reserve(trail, BUDGET, stage("package", 0.01), "small.ship.1")
+
+
+def test_what_is_reserved_cannot_be_reserved_again(trail: Trail, stage: Any) -> None:
+    reserve(trail, BUDGET, stage("sft", 4), "small.train.1")
+    with pytest.raises(BudgetExceeded):
+        reserve(trail, BUDGET, stage("sft", 3.001), "small.train.2")
+    reserve(trail, BUDGET, stage("sft", 3), "small.train.2")
+
+
+def test_a_job_that_cost_more_than_its_cap_counts_in_full(trail: Trail, stage: Any) -> None:
+    reserve(trail, BUDGET, stage("sft", 1), "small.train.1")
+    settle(trail, BUDGET, stage("sft", 1), "small.train.1", seconds=6 * 3600)
+    assert money(trail) == (12, 0, -2)
+    with pytest.raises(BudgetExceeded, match=r"0\.0000 USD of 10 are left"):
+        reserve(trail, BUDGET, stage("evaluate", 0.01), "small.base.1")
+
+
+@pytest.mark.parametrize(("hours", "fits"), [(1.999, True), (2.0, False), (2.5, False)])
+def test_no_attempt_starts_when_the_hours_are_used_up(
+    trail: Trail, stage: Any, clock: Clock, hours: float, fits: bool
+) -> None:
+    clock.pass_hours(hours)
+    trail.append("decision", "decision/base.1", {"opens": None})
+    if fits:
+        reserve(trail, BUDGET, stage("sft", 1), "small.train.1")
+    else:
+        with pytest.raises(BudgetExceeded, match=rf"has run {hours:.2f} h of 2 h"):
+            reserve(trail, BUDGET, stage("sft", 1), "small.train.1")
+        assert trail.find("reserve/small.train.1") is None
+
+
+def hours(trail: Trail) -> float:
+    return round(balance(trail, BUDGET).hours, 6)
+
+
+def test_pauses_do_not_count_as_active_time(trail: Trail, clock: Clock) -> None:
+    clock.pass_hours(0.25)
+    trail.append("pause", "pause/1", {})
+    assert hours(trail) == 0.25
+    clock.pass_hours(100)
+    trail.append("resume", "resume/1", {})
+    assert hours(trail) == 0.25
+    clock.pass_hours(0.5)
+    trail.append("exit", "exit/a", {})
+    assert hours(trail) == 0.75
+    assert balance(trail, BUDGET).left_hours == pytest.approx(1.25)
+
+
+def test_the_time_after_a_kill_does_not_count(trail: Trail, clock: Clock) -> None:
+    clock.pass_hours(0.25)
+    trail.append("launch", "launch/a", {})
+    # Killed here: no pause was recorded.
+    clock.pass_hours(100)
+    trail.append("resume", "resume/1", {})
+    clock.pass_hours(0.5)
+    trail.append("exit", "exit/a", {})
+    assert hours(trail) == 0.75
+
+
+def test_what_is_recorded_in_a_pause_adds_no_time(trail: Trail, clock: Clock) -> None:
+    clock.pass_hours(0.25)
+    trail.append("pause", "pause/1", {})
+    clock.pass_hours(100)
+    # `peergate cancel` of a paused session ends it without resuming.
+    trail.append("exit", "exit/a", {})
+    clock.pass_hours(1)
+    trail.append("close", "close", {})
+    assert hours(trail) == 0.25
+
+
+def spend(n: int, what: str, job: int, cents: int) -> Recorded:
+    body = {"what": what, "job": f"job{job}", "party": "job", "stage": "train", "usd": cents / 100}
+    return made(n, "spend", 0, body)
+
+
+def made(n: int, kind: EntryKind, time_ns: int, body: dict[str, Any]) -> Recorded:
+    entry = Entry(seq=n, kind=kind, session="s", key=str(n), time_ns=str(time_ns), previous=GENESIS, body=body)
+    return Recorded(entry, digest_bytes(entry.canonical()))
+
+
+@settings(max_examples=100, deadline=None)
+@given(jobs=st.lists(st.tuples(st.integers(0, 500), st.none() | st.integers(0, 500)), max_size=8))
+def test_nothing_is_lost_between_spent_reserved_and_left(jobs: list[tuple[int, int | None]]) -> None:
+    entries = [spend(n, "reserve", n, cap) for n, (cap, _) in enumerate(jobs)]
+    entries += [spend(100 + n, "settle", n, cost) for n, (_, cost) in enumerate(jobs) if cost is not None]
+    now = balance_of(entries, BUDGET)
+    assert now.spent_usd == pytest.approx(sum(cost for _, cost in jobs if cost is not None) / 100)
+    assert now.reserved_usd == pytest.approx(sum(cap for cap, cost in jobs if cost is None) / 100)
+    assert now.spent_usd + now.reserved_usd + now.left_usd == pytest.approx(BUDGET.max_cost_usd)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    stretches=st.lists(st.tuples(st.lists(st.integers(0, HOUR), max_size=4), st.booleans(), st.integers(0, 99 * HOUR)))
+)
+def test_active_time_is_the_sum_of_the_stretches(stretches: list[tuple[list[int], bool, int]]) -> None:
+    """Each stretch: what its steps took, whether it ended with a pause or a kill, and how long nobody was there."""
+    entries: list[Recorded] = []
+    now = active = 0
+    for number, (steps, paused, away) in enumerate(stretches):
+        entries.append(made(len(entries), "resume" if number else "open", now, {}))
+        for n, step in enumerate(steps):
+            now += step
+            active += step
+            last = paused and n == len(steps) - 1
+            entries.append(made(len(entries), "pause" if last else "metrics", now, {}))
+        now += away
+    assert balance_of(entries, BUDGET).hours == pytest.approx(active / HOUR)
