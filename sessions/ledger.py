@@ -69,7 +69,8 @@ def reserve(trail: Trail, budget: Budget, stage: Stage, key: str) -> None:
     cap = price_cap(budget, stage)
     if cap > available + 1e-9:
         raise BudgetExceeded(
-            f"the attempt may cost {cap:.4f} USD, {max(available, 0):.4f} USD of {budget.max_cost_usd:g} are left for it",
+            f"the attempt may cost {cap:.4f} USD, "
+            f"{max(available, 0):.4f} USD of {budget.max_cost_usd:g} are left for it",
             where=key,
             hint="raise budget.max_cost_usd or lower the stage's max_minutes in a new session",
         )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
@@ -288,7 +288,7 @@ def test_an_edited_input_is_refused(session: OnDisk) -> None:
     order = granted(session)
     with (session.run / "heldout.jsonl").open("a") as handle:
         handle.write("\n")
-    with pytest.raises(GrantRefused, match="inputs .* is not what was granted"):
+    with pytest.raises(GrantRefused, match=r"inputs .* is not what was granted"):
         check(session, order)
 
 
@@ -297,7 +297,7 @@ def test_an_order_that_names_other_inputs_is_refused(session: OnDisk, role: str)
     order = granted(session)
     other = order.inputs[role].model_copy(update={"digest": digest_bytes(b"x")})
     for inputs in (order.inputs | {role: other}, order.inputs | {"more": other}, {role: order.inputs[role]}):
-        with pytest.raises(GrantRefused, match="ordered inputs .* is not what was granted"):
+        with pytest.raises(GrantRefused, match=r"ordered inputs .* is not what was granted"):
             check(session, order.model_copy(update={"inputs": inputs}))
 
 
@@ -326,7 +326,7 @@ def test_a_grant_is_good_until_it_expires_and_not_longer(session: OnDisk, monkey
 @pytest.mark.parametrize("changed", [{"stage": "sample"}, {"attempt": 2}])
 def test_a_decision_that_opens_something_else_gives_no_right(session: OnDisk, changed: dict[str, Any]) -> None:
     order = record(session, session.decide(None, 1, "approve"), **changed)
-    with pytest.raises(GrantRefused, match="opening decision .*'base'.* is not what was granted"):
+    with pytest.raises(GrantRefused, match=r"opening decision .*'base'.* is not what was granted"):
         check(session, order)
 
 
@@ -364,7 +364,7 @@ def test_a_grant_in_a_damaged_trail_is_not_believed(session: OnDisk) -> None:
         database.execute(
             "UPDATE entry SET data = CAST(replace(CAST(data AS TEXT), 'approve', 'appr0ve') AS BLOB) WHERE seq = 1"
         )
-    with pytest.raises(AuditDamage, match="names .* as the entry before it"):
+    with pytest.raises(AuditDamage, match=r"names .* as the entry before it"):
         check(session, order)
     with pytest.raises(AuditDamage):
         session.mint()
@@ -448,20 +448,12 @@ def test_an_input_that_is_gone_is_missing_evidence(session: OnDisk) -> None:
     assert not list(session.trail.iterate("launch"))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda order: order.model_copy(update={"max_seconds": order.max_seconds * 100}),
-        lambda order: order.model_copy(update={"kind": "generate"}),
-        lambda order: order.model_copy(update={"task": "another"}),
-    ],
-    ids=["max_seconds", "kind", "task"],
-)
-def test_a_used_grant_takes_no_other_order(session: OnDisk, change: Callable[[JobOrder], JobOrder]) -> None:
+@pytest.mark.parametrize("change", [{"max_seconds": 1e6}, {"kind": "generate"}, {"task": "another"}])
+def test_a_used_grant_takes_no_other_order(session: OnDisk, change: dict[str, Any]) -> None:
     order = granted(session)
     launcher = Notes()
     submit(launcher, session.trail, session.run, order, session.registration)
     with pytest.raises(GrantRefused, match="the grant was used for the order"):
-        submit(launcher, session.trail, session.run, change(order), session.registration)
+        submit(launcher, session.trail, session.run, order.model_copy(update=change), session.registration)
     assert (job_folder(session.run, order.key) / "order.json").read_bytes() == order.canonical()
     assert len(launcher.started) == 1

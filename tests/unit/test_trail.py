@@ -325,7 +325,7 @@ def rewrite(path: Path, change: Callable[[Rows], Rows]) -> None:
 def test_tampering_with_entries_is_found(
     written: Path, tmp_path: Path, tamper: Callable[[Rows], Rows], told: str
 ) -> None:
-    path = shutil.copy(written, tmp_path / "trail.sqlite")
+    path = Path(shutil.copy(written, tmp_path / "trail.sqlite"))
     assert not list(chain_damage(read_rows(path), "small"))
     rewrite(path, tamper)
     found = list(chain_damage(read_rows(path), "small"))
@@ -362,7 +362,7 @@ def test_a_row_that_is_not_bytes_is_damage() -> None:
 
 
 def test_nothing_is_appended_after_an_entry_that_cannot_be_read(written: Path, tmp_path: Path) -> None:
-    path = shutil.copy(written, tmp_path / "trail.sqlite")
+    path = Path(shutil.copy(written, tmp_path / "trail.sqlite"))
     rewrite(path, lambda rows: replaced(rows, 5, data=b"{"))
     trail = Trail(path, "small")
     with pytest.raises(AuditDamage, match="not a trail entry any more"):
