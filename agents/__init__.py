@@ -1,1 +1,1 @@
-"""Who acts: builders. May import: training (torch-free parts), specs. Never reviews: the builder cannot reach its judge."""
+"""Who acts: builders. May import: training (torch-free parts), specs. Never reviews: it cannot reach its judge."""

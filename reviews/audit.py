@@ -118,7 +118,9 @@ def verify_run(run: Path, trail_name: str, store_name: str, say: Callable[[str],
         audit.damage.extend(_check_order_of_events(entries))
         audit.damage.extend(_check_launches(entries, store))
     except (PeergateError, ValueError, KeyError, TypeError) as error:
-        audit.damage.append(f"entries do not have the form of their kind: {type(error).__name__}: {str(error).splitlines()[0]}")
+        audit.damage.append(
+            f"entries do not have the form of their kind: {type(error).__name__}: {str(error).splitlines()[0]}"
+        )
     if not audit.damage:
         say("computing metrics, checks and decisions again from the raw rows")
         audit.rederived = rederive(run, entries, store, audit.damage, audit.notes)
@@ -178,7 +180,9 @@ def _check_files(run: Path, entries: list[Recorded], store: Store, audit: Audit)
                 found = f"unreadable ({error})"
             if found == digest:
                 continue
-            sentence = f"entry {recorded.entry.seq} ({recorded.entry.kind}): {relative} is {found}, recorded as {digest}"
+            sentence = (
+                f"entry {recorded.entry.seq} ({recorded.entry.kind}): {relative} is {found}, recorded as {digest}"
+            )
             if outside:
                 audit.notes.append(f"{sentence}; it lies outside the run folder")
             else:
@@ -267,7 +271,7 @@ def _check_order_of_events(entries: list[Recorded]) -> Iterator[str]:
 
 
 def _check_launches(entries: list[Recorded], store: Store) -> Iterator[str]:
-    """Check that every job was ordered with the recorded grant, and every grant is for what was registered and planned."""
+    """Check that every job was ordered with its grant, and every grant is for what was registered and planned."""
     resolved, registered = registered_spec(entries, store)
     if resolved.registration() != registered:
         yield f"entry 0 (open): the spec's registration is {resolved.registration()}, recorded as {registered}"
@@ -277,7 +281,9 @@ def _check_launches(entries: list[Recorded], store: Store) -> Iterator[str]:
             plan = find(entries, f"plan/{body['stage']}.{body['attempt']}")
             try:
                 stage = resolved.spec.stage(body["stage"])
-                planned = digest_value(resolve_parameters(stage, plan.body["changes"] if plan else {}).model_dump(mode="json"))
+                planned = digest_value(
+                    resolve_parameters(stage, plan.body["changes"] if plan else {}).model_dump(mode="json")
+                )
             except (KeyError, ValueError) as error:
                 yield f"entry {number} (grant): what was planned is not allowed: {error}"
                 continue

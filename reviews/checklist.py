@@ -9,7 +9,17 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from specs.verdicts import CLOSED, CheckResult, CriterionResult, Finding, Packet, RequiredChange, Severity, Span, Verdict
+from specs.verdicts import (
+    CLOSED,
+    CheckResult,
+    CriterionResult,
+    Finding,
+    Packet,
+    RequiredChange,
+    Severity,
+    Span,
+    Verdict,
+)
 
 NOT_JUDGED = (
     "whether the answers are true, useful or well written: only their form is verified",

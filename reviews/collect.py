@@ -89,9 +89,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         parameters=dict(order.parameters) if order else {},
         heldout=load_items(store, heldout_digest),
         heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
-        data={
-            name: load_items(store, digest) for name, digest in resolved.data_digests.items() if name != "heldout"
-        },
+        data={name: load_items(store, digest) for name, digest in resolved.data_digests.items() if name != "heldout"},
         manifest=manifest,
         exit=exit_record,
         outputs=paths,

@@ -64,14 +64,20 @@ def decide(
     places = tuple(f"{blocker.place}/" for blocker in floor)
     blockers = [
         *floor,
-        *(_Blocker(_said(verdict, one), changes=_named(one)) for one in blocking if not _repeats(one, places, resolvable)),
+        *(
+            _Blocker(_said(verdict, one), changes=_named(one))
+            for one in blocking
+            if not _repeats(one, places, resolvable)
+        ),
         *_reviewer_blockers(verdict, resolvable),
     ]
     if not verdict.approve and not blockers:
         text = f"{verdict.reviewer} does not approve and points at nothing that blocks"
         blockers.append(_Blocker(text, for_a_person=True))
 
-    usable = {id(blocker): [one for one in blocker.changes if _usable(one, allowed_ranges, current)] for blocker in blockers}
+    usable = {
+        id(blocker): [one for one in blocker.changes if _usable(one, allowed_ranges, current)] for blocker in blockers
+    }
     changes = _distinct([one for blocker in blockers for one in usable[id(blocker)]])
     reasons = [blocker.reason for blocker in blockers]
     if any(blocker.hopeless for blocker in blockers):

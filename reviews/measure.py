@@ -86,7 +86,11 @@ def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation r
     unasked = sorted(times.keys() - registered)
     missing = sorted(registered - times.keys())
     repeated = sorted(id for id, count in times.items() if count > 1)
-    for wrong, name in ((unasked, "are not registered"), (missing, "have no answer"), (repeated, "have several answers")):
+    for wrong, name in (
+        (unasked, "are not registered"),
+        (missing, "have no answer"),
+        (repeated, "have several answers"),
+    ):
         if wrong:
             raise EvidenceMissing(f"{len(wrong)} items {name}, for example '{wrong[0]}'", where=what)
     by_item = {row.item: row for row in rows}
@@ -112,7 +116,9 @@ def accepted_rows(evidence: Evidence) -> tuple[tuple[GenerationRow, ...], tuple[
     for row in rows:
         item = items.get(row.item)
         if item is None or item.prompt != row.prompt:
-            raise EvidenceMissing(f"row of item '{row.item}' does not belong to a registered prompt", where="generation rows")
+            raise EvidenceMissing(
+                f"row of item '{row.item}' does not belong to a registered prompt", where="generation rows"
+            )
         if not row.truncated and judge(item, row.completion).passed:
             accepted.append(row)
     return rows, tuple(accepted)

@@ -193,7 +193,9 @@ def _answers(evidence: Evidence) -> Rows:
 
 
 def _steps(evidence: Evidence) -> Rows:
-    return [row.model_dump(mode="json") for row in read_rows(evidence.outputs.get("rows"), TrainingRow, "training rows")]
+    return [
+        row.model_dump(mode="json") for row in read_rows(evidence.outputs.get("rows"), TrainingRow, "training rows")
+    ]
 
 
 def _probes(evidence: Evidence) -> Rows:

@@ -16,6 +16,7 @@ class Reviewer(Protocol):
         """Return findings whose spans name ``packet_digest`` and point into the packet.
 
         Raises:
-            Blocked: no verdict can be had (down, refused, timed out, answered outside the schema); the gate stays closed.
+            Blocked: no verdict can be had (down, refused, timed out, answered outside the schema); the gate stays
+                closed.
         """
         ...

@@ -30,4 +30,3 @@ def settle(resolved: ResolvedSpec, packet: Packet, verdict: Verdict, attempt: in
         current=packet.granted_parameters,
         attempts_left=rounds - attempt,
     )
-

@@ -1,4 +1,4 @@
-"""The statistics of a paired binary comparison. scipy and statsmodels do the mathematics; they are imported when needed.
+"""The statistics of a paired binary comparison. scipy and statsmodels do the mathematics, imported when needed.
 
 Not here: anything that corrects for several comparisons or looks; the registration allows one of each.
 """

@@ -1,4 +1,4 @@
-"""Make untrusted text (model output, logs, reviewer prose) safe to print: nothing in it can move, colour or fake a line.
+"""Make untrusted text (model output, logs, reviewer prose) safe to print: nothing in it can move or fake a line.
 
 Does not guarantee that what the text says is true or harmless to a reader who believes it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# CSI with its parameters; OSC, DCS, SOS, PM and APC up to their terminator or the end of the line; other two-byte escapes.
+# CSI with its parameters; OSC, DCS, SOS, PM and APC up to their terminator or the end of the line; other escapes.
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"

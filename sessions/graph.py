@@ -56,9 +56,7 @@ def build_graph(session: Session | None, saver: BaseCheckpointSaver[Any] | None 
     graph.add_edge("measure", "check")
     graph.add_edge("check", "review")
     graph.add_edge("review", "decide")
-    graph.add_conditional_edges(
-        "decide", _route, {"next": "plan", "again": "plan", "human": "human", "close": "close"}
-    )
+    graph.add_conditional_edges("decide", _route, {"next": "plan", "again": "plan", "human": "human", "close": "close"})
     graph.add_conditional_edges("human", _route, {"next": "plan", "again": "plan", "close": "close"})
     graph.add_edge("close", END)
     return graph.compile(checkpointer=saver)
@@ -68,7 +66,7 @@ def _route(state: State) -> str:
     return state["route"]  # pyright: ignore[reportTypedDictNotRequiredAccess]
 
 
-def _bind(node: Node, session: Session | None) -> Callable[[State], State]:
+def _bind(node: Node, session: Session | None) -> Any:
     def run(state: State) -> State:
         if session is None:
             raise RuntimeError("this graph was built for drawing only")

@@ -84,7 +84,9 @@ def write(run: Path, trail: str, store_name: str, outcome: str) -> dict[str, str
     environment.filters["cell"] = _cell
     text = environment.get_template("report.md.j2").render(report=data, examples=examples)
     write_durably(run / REPORT_MARKDOWN, text.encode())
-    write_durably(run / REPORT_JSON, json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False).encode())
+    write_durably(
+        run / REPORT_JSON, json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False).encode()
+    )
     files = [REPORT_JSON, REPORT_MARKDOWN, *(f"report/{name}" for name in pictures)]
     return {name: digest_file(run / name) for name in files}
 
@@ -119,8 +121,9 @@ def _sentence(comparison: dict[str, Any]) -> str:
     low, high = gain["interval"]
     return (
         f"held-out accuracy {comparison['baseline_accuracy']:.3f} -> {comparison['treatment_accuracy']:.3f} on "
-        f"{gain['n']} items, gain {gain['value']:+.3f} [{low:+.3f}, {high:+.3f}], {metrics['gained']['value']:.0f} gained, "
-        f"{metrics['lost']['value']:.0f} lost, exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
+        f"{gain['n']} items, gain {gain['value']:+.3f} [{low:+.3f}, {high:+.3f}], "
+        f"{metrics['gained']['value']:.0f} gained, {metrics['lost']['value']:.0f} lost, "
+        f"exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
         f"(registered: p < {analysis['alpha']:g} and gain >= {analysis['minimum_effect']:g})"
     )
 
@@ -143,8 +146,8 @@ def _why(entries: Sequence[Recorded], store: Store) -> list[str]:
 def _row(row: dict[str, Any]) -> str:
     if "train_text" in row:
         return (
-            f"{row['how']} ({row['similarity']:g}): {row['train']} \"{row['train_text']}\" "
-            f"= held-out {row['heldout']} \"{row['heldout_text']}\""
+            f'{row["how"]} ({row["similarity"]:g}): {row["train"]} "{row["train_text"]}" '
+            f'= held-out {row["heldout"]} "{row["heldout_text"]}"'
         )
     return ", ".join(f"{name} {value}" for name, value in row.items())
 
@@ -244,7 +247,9 @@ def _arms(
 ) -> tuple[tuple[Judged, ...], tuple[Judged, ...]] | None:
     """Return the judged rows of both arms; None when the comparison was not reached."""
     treatment = resolved.spec.analysis.treatment
-    last = next((one for one in reversed(entries) if one.entry.kind == "metrics" and one.body["stage"] == treatment), None)
+    last = next(
+        (one for one in reversed(entries) if one.entry.kind == "metrics" and one.body["stage"] == treatment), None
+    )
     if last is None:
         return None
     evidence = gather(run, entries, store, treatment, last.body["attempt"])

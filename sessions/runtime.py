@@ -8,7 +8,7 @@ import shutil
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -158,7 +158,9 @@ def _drive(session: Session, answer: dict[str, Any] | None) -> None:
             snapshot = graph.get_state(config)
             waiting = bool(snapshot.interrupts)
             if answer is not None and not waiting:
-                raise UserError("nothing is being asked of a person", where=session.name, hint="resume without --answer")
+                raise UserError(
+                    "nothing is being asked of a person", where=session.name, hint="resume without --answer"
+                )
             if waiting and answer is None:
                 return
             # Both empty means there is nothing to go on with; nodes find what they did in the trail, so beginning
@@ -197,7 +199,7 @@ def _end_cancelled(session: Session) -> None:
 
 
 @contextmanager
-def _lease(run: Path) -> Iterator[None]:
+def _lease(run: Path) -> Generator[None]:
     """Own the session: two orchestrators on one session would fork its history.
 
     Raises:
@@ -217,7 +219,7 @@ def _lease(run: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _signals(session: Session) -> Iterator[None]:
+def _signals(session: Session) -> Generator[None]:
     """Turn the first Ctrl-C or SIGTERM into a pause at the next safe place; a second one interrupts at once."""
 
     def ask(number: int, _frame: object) -> None:

@@ -19,11 +19,11 @@ from specs.session import ResolvedSpec
 from specs.verdicts import CheckResult, Decision
 
 
-class Paused(Exception):  # noqa: N818 (not an error: a person asked for it)
+class Paused(Exception):
     """The session was asked to stop here; nothing is lost and ``peergate resume`` goes on."""
 
 
-class Cancelled(Exception):  # noqa: N818
+class Cancelled(Exception):
     """The session was asked to end for good."""
 
 

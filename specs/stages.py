@@ -196,7 +196,9 @@ class PackageStage(StageBase):
 Stage = Annotated[GenerateStage | SftStage | EvaluateStage | PackageStage, Field(discriminator="kind")]
 
 
-def resolve_parameters(stage: GenerateStage | SftStage | EvaluateStage | PackageStage, changes: dict[str, Any]) -> Parameters:
+def resolve_parameters(
+    stage: GenerateStage | SftStage | EvaluateStage | PackageStage, changes: dict[str, Any]
+) -> Parameters:
     """Return the stage's parameters with ``changes`` applied, each inside its registered range.
 
     Raises:

@@ -1,9 +1,9 @@
 """Trail entries: what is recorded at every hand-over.
 
-``open`` the session and its registration · ``model`` the weights it starts from · ``decision`` a gate's answer (also the design gate's) · ``grant`` the
-right to run · ``launch`` the intent to run, written before the job exists · ``exit`` how it ended · ``lost`` a job
-that vanished · ``metrics``, ``checks``, ``packet``, ``verdict`` the way to a decision · ``spend`` ledger lines ·
-``human`` what a person answered · ``pause``/``resume`` · ``report`` · ``close``.
+``open`` the session and its registration · ``model`` the weights it starts from · ``plan`` what the builder proposes ·
+``grant`` the right to run · ``launch`` the intent to run, written before the job exists · ``exit`` how it ended ·
+``lost`` a job that vanished · ``metrics``, ``checks``, ``packet``, ``verdict``, ``decision`` the way through a gate ·
+``spend`` ledger lines · ``human`` what a person answered · ``pause``/``resume`` · ``report`` · ``close``.
 """
 
 from __future__ import annotations

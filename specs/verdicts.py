@@ -18,7 +18,7 @@ CLOSED: tuple[Status, ...] = ("FAIL", "BLOCKED", "ERROR")
 
 
 class RequiredChange(Contract):
-    """What would repair a finding. With ``parameter`` and ``value`` a builder can apply it, without it needs a person."""
+    """What would repair a finding. With ``parameter`` and ``value`` a builder can apply it."""
 
     text: str
     parameter: str | None = None

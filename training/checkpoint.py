@@ -16,7 +16,7 @@ def load(folder: Path) -> tuple[Any, Any]:
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     on_gpu = torch.cuda.is_available()
     dtype = torch.bfloat16 if on_gpu else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
     return model.to("cuda:0" if on_gpu else "cpu").eval(), tokenizer
 
 

@@ -149,9 +149,7 @@ def _decode_batch(
     return [(ids, not done) for ids, done in zip(written, finished, strict=True)]
 
 
-def _pick(
-    logits: torch.Tensor, temperature: float | None, top_p: float, generator: torch.Generator
-) -> torch.Tensor:
+def _pick(logits: torch.Tensor, temperature: float | None, top_p: float, generator: torch.Generator) -> torch.Tensor:
     """Choose the next token of every row. ``logits``: [rows, vocabulary]; returns [rows]."""
     import torch
 

@@ -11,6 +11,7 @@ import argparse
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,9 @@ def prepare(source: str, origin: Path, cache: Path) -> Path:
     if not (found / "config.json").is_file():
         raise SourceError(f"{found} holds no config.json: it is not a checkpoint folder")
     listing = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found.iterdir())
-    key = digest_value([str(found), [[name, size, str(changed)] for name, size, changed in listing]]).removeprefix("sha256:")[:16]
+    key = digest_value([str(found), [[name, size, str(changed)] for name, size, changed in listing]]).removeprefix(
+        "sha256:"
+    )[:16]
     return _make(cache / "models" / f"copy-{key}", lambda folder: _copy(found, folder))
 
 
@@ -70,7 +73,7 @@ def _embedded_gguf() -> Path:
     return files[0]
 
 
-def _make(target: Path, make: Any) -> Path:
+def _make(target: Path, make: Callable[[Path], None]) -> Path:
     """Fill a folder and give it its name in one step, once."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(f".{target.name}.lock")):
@@ -93,7 +96,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     config = loaded.config
     # With this entry left in, saving and fine-tuning are refused as "quantized".
     if hasattr(config, "quantization_config"):
-        del config.quantization_config
+        delattr(config, "quantization_config")
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.load_state_dict(loaded.state_dict())
     model.generation_config = loaded.generation_config

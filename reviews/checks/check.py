@@ -1,4 +1,4 @@
-"""What a check is: one deterministic question to the evidence, answered with a status, a figure and the rows that show it."""
+"""What a check is: one deterministic question to the evidence, answered with a status, a figure and rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def apply(check: Check, evidence: Evidence, metrics: MetricSet | None) -> CheckR
     else:
         found = guarded(lambda: check.run(evidence, metrics))
     evidence_of = tuple(sorted(evidence.output_digests.values()))
-    return result(check.id, check.title, found, blocking=check.blocking, threshold=check.threshold, evidence=evidence_of)
+    return result(
+        check.id, check.title, found, blocking=check.blocking, threshold=check.threshold, evidence=evidence_of
+    )
 
 
 def guarded(run: Callable[[], Found]) -> Found:
@@ -59,7 +61,7 @@ def guarded(run: Callable[[], Found]) -> Found:
         return run()
     except EvidenceMissing as error:
         return Found("BLOCKED", f"evidence is missing: {f'{error.where}: ' if error.where else ''}{error.message}")
-    except Exception as error:  # noqa: BLE001 (whatever broke, the gate must learn of it as ERROR)
+    except Exception as error:
         return Found("ERROR", f"the check broke: {type(error).__name__}: {plain(str(error), 200)}")
 
 
@@ -107,6 +109,4 @@ def listed(names: Iterable[str], limit: int = 5) -> str:
 
 
 def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: plain(value, SHOWN_CHARACTERS) if isinstance(value, str) else value for name, value in row.items()
-    }
+    return {name: plain(value, SHOWN_CHARACTERS) if isinstance(value, str) else value for name, value in row.items()}

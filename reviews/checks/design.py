@@ -33,7 +33,13 @@ def design_checks(
             leakage.THRESHOLD,
             lambda: leakage.overlap_of(trained, heldout),
         ),
-        ("design.groups", "Training and held-out share no group", True, None, lambda: leakage.groups_of(every, heldout)),
+        (
+            "design.groups",
+            "Training and held-out share no group",
+            True,
+            None,
+            lambda: leakage.groups_of(every, heldout),
+        ),
         (
             "design.duplicates",
             "Training prompts do not repeat",
@@ -41,7 +47,13 @@ def design_checks(
             None,
             lambda: leakage.duplicates_of((item.prompt,) for item in every),
         ),
-        ("design.independence", "Builder and reviewer are of different vendors", True, None, lambda: _independence(resolved)),
+        (
+            "design.independence",
+            "Builder and reviewer are of different vendors",
+            True,
+            None,
+            lambda: _independence(resolved),
+        ),
         ("design.cost", "One attempt of each stage can be paid for", True, None, lambda: _cost(resolved)),
         ("design.seeds", "Variation between seeds is measured", False, None, lambda: _seeds(resolved)),
     )

@@ -38,7 +38,9 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     share = count / len(judged)
     shown = ({"output": text, "times": count},) if count > 1 else ()
     if share > MOST_ALIKE:
-        return Found("FAIL", f"one answer was given to {count} of {len(judged)} items: the model has collapsed", share, shown)
+        return Found(
+            "FAIL", f"one answer was given to {count} of {len(judged)} items: the model has collapsed", share, shown
+        )
     return Found("PASS", f"the most frequent answer was given {count} times", share, shown)
 
 
@@ -49,12 +51,14 @@ def _template(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", "the model is declared instruct, its tokenizer has no chat template", repairable=False)
     if declared == "base" and templated:
         return Found("WARN", "the model is declared base, its tokenizer has a chat template that was used")
-    return Found("PASS", f"a model of kind {declared} was prompted {'with' if templated else 'without'} a chat template")
+    return Found(
+        "PASS", f"a model of kind {declared} was prompted {'with' if templated else 'without'} a chat template"
+    )
 
 
 def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the kept examples with what the verifier accepts when it is asked again."""
-    _, accepted = accepted_rows(evidence)
+    accepted = accepted_rows(evidence)[1]
     kept = read_rows(evidence.outputs.get("accepted"), Example, "accepted examples", may_be_empty=True)
     ours = {(row.prompt, row.completion.strip()) for row in accepted}
     theirs = [(one.prompt, one.completion) for one in kept]
@@ -69,9 +73,11 @@ def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def _cut(evidence: Evidence, metrics: MetricSet | None) -> Found:
     rate = need(metrics, "generate_truncation_rate")
-    rows, _ = accepted_rows(evidence)
+    rows = accepted_rows(evidence)[0]
     shown = tuple({"item": row.item, "completion": row.completion} for row in rows if row.truncated)
-    return Found("WARN" if rate > MOST_TRUNCATED else "PASS", f"{rate:.3f} of the samples hit the token limit", rate, shown)
+    return Found(
+        "WARN" if rate > MOST_TRUNCATED else "PASS", f"{rate:.3f} of the samples hit the token limit", rate, shown
+    )
 
 
 CHECKS = (
@@ -83,10 +89,29 @@ CHECKS = (
         "runaway heuristics that measured length",
         threshold=f"<= {MOST_TRUNCATED:g}",
     ),
-    Check("health.empty", "Few answers are empty", ("evaluate",), _empty, "label-only outputs", threshold=f"<= {MOST_EMPTY:g}"),
+    Check(
+        "health.empty",
+        "Few answers are empty",
+        ("evaluate",),
+        _empty,
+        "label-only outputs",
+        threshold=f"<= {MOST_EMPTY:g}",
+    ),
     Check("health.collapse", "Answers differ", ("evaluate",), _alike, "mode collapse", threshold=f"<= {MOST_ALIKE:g}"),
-    Check("health.template", "The prompt format fits the model's kind", ("evaluate",), _template, "swapped instruct checkpoints"),
-    Check("health.accepted", "What was kept is what the verifier accepts", ("generate",), _accepted, "edited training data"),
+    Check(
+        "health.template",
+        "The prompt format fits the model's kind",
+        ("evaluate",),
+        _template,
+        "swapped instruct checkpoints",
+    ),
+    Check(
+        "health.accepted",
+        "What was kept is what the verifier accepts",
+        ("generate",),
+        _accepted,
+        "edited training data",
+    ),
     Check(
         "health.samples",
         "Few samples hit the token limit",

@@ -44,7 +44,9 @@ def groups_of(train: Iterable[Item | Example], heldout: Iterable[Item]) -> Found
     """Compare the groups (topics) of the two sides."""
     shared = sorted({item.group for item in train} & {item.group for item in heldout})
     if shared:
-        return Found("FAIL", f"{len(shared)} groups stand on both sides: {listed(shared)}", float(len(shared)), repairable=False)
+        return Found(
+            "FAIL", f"{len(shared)} groups stand on both sides: {listed(shared)}", float(len(shared)), repairable=False
+        )
     return Found("PASS", "no group stands on both sides", 0.0)
 
 
@@ -89,8 +91,17 @@ def _duplicates(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 CHECKS = (
-    Check("leakage.overlap", "No held-out prompt is trained on", ("generate", "sft"), _overlap, SOURCE, threshold=THRESHOLD),
-    Check("leakage.groups", "Training and held-out share no group", ("generate", "sft"), _groups, "leakage through topics"),
+    Check(
+        "leakage.overlap",
+        "No held-out prompt is trained on",
+        ("generate", "sft"),
+        _overlap,
+        SOURCE,
+        threshold=THRESHOLD,
+    ),
+    Check(
+        "leakage.groups", "Training and held-out share no group", ("generate", "sft"), _groups, "leakage through topics"
+    ),
     Check(
         "leakage.duplicates",
         "Training rows do not repeat",

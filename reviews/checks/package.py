@@ -39,6 +39,8 @@ def _probes(evidence: Evidence, metrics: MetricSet | None) -> Found:
 
 
 CHECKS = (
-    Check("package.weights", "The package holds the evaluated weights", _PACKAGE, _weights, "another checkpoint shipped"),
+    Check(
+        "package.weights", "The package holds the evaluated weights", _PACKAGE, _weights, "another checkpoint shipped"
+    ),
     Check("package.probes", "The registered probes were answered", _PACKAGE, _probes, "a package nobody loaded"),
 )

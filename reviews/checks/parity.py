@@ -42,8 +42,12 @@ def _settings(evidence: Evidence, _: MetricSet | None) -> Found:
     ]
     differing = [(what, ours, theirs) for what, ours, theirs in compared if ours != theirs]
     if differing:
-        shown = tuple({"what": what, "treatment": str(ours), "baseline": str(theirs)} for what, ours, theirs in differing)
-        return Found("FAIL", f"the arms differ in {', '.join(what for what, _, _ in differing)}", float(len(shown)), shown)
+        shown = tuple(
+            {"what": what, "treatment": str(ours), "baseline": str(theirs)} for what, ours, theirs in differing
+        )
+        return Found(
+            "FAIL", f"the arms differ in {', '.join(what for what, _, _ in differing)}", float(len(shown)), shown
+        )
     return Found("PASS", "same decoding, limits, prompt format, tokenizer, code, packages and threads", 0.0)
 
 
@@ -55,7 +59,7 @@ def _models(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def _truncation(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    """Repeat the registered test on the items that neither arm truncated: a gain made by the length cap vanishes there."""
+    """Repeat the registered test on the items that neither arm truncated: a gain made by the cap vanishes there."""
     before = judged_rows(evidence, evidence.baseline_rows, "baseline rows")
     after = judged_rows(evidence, evidence.outputs.get("rows"), "treatment rows")
     whole = [
@@ -79,7 +83,14 @@ def _rate(judged: Any) -> float:
 
 
 CHECKS = (
-    Check("parity.items", "Both arms answered the same items", _EVALUATE, _items, "arms on different items", only_treatment=True),
+    Check(
+        "parity.items",
+        "Both arms answered the same items",
+        _EVALUATE,
+        _items,
+        "arms on different items",
+        only_treatment=True,
+    ),
     Check(
         "parity.settings",
         "Both arms were evaluated the same way",
@@ -88,7 +99,14 @@ CHECKS = (
         "prompt format or decoding changed between arms",
         only_treatment=True,
     ),
-    Check("parity.models", "The arms are different weights", _EVALUATE, _models, "a model compared with itself", only_treatment=True),
+    Check(
+        "parity.models",
+        "The arms are different weights",
+        _EVALUATE,
+        _models,
+        "a model compared with itself",
+        only_treatment=True,
+    ),
     Check(
         "parity.truncation",
         "The gain does not come from the length limit",

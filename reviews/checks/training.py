@@ -40,7 +40,11 @@ def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
     norms = [row.grad_norm for row in _rows(evidence)]
     dead = sum(norm == 0 for norm in norms)
     if dead:
-        return Found("FAIL", f"the gradient is zero in {dead} of {len(norms)} steps: the loss does not reach the weights", float(dead))
+        return Found(
+            "FAIL",
+            f"the gradient is zero in {dead} of {len(norms)} steps: the loss does not reach the weights",
+            float(dead),
+        )
     spike = max(norms) / median(norms)
     if spike > _SPIKE:
         return Found("WARN", f"the largest gradient norm is {spike:.1f} times the median", spike)
@@ -80,7 +84,9 @@ def _batches(evidence: Evidence, _: MetricSet | None) -> Found:
     count, distinct = _fact(evidence, "batches"), _fact(evidence, "distinct_batches")
     epochs = evidence.parameters.get("epochs", 1)
     if count > 1 and distinct < count / epochs:
-        return Found("FAIL", f"{distinct:.0f} of {count:.0f} batches are distinct: the same rows came again and again", distinct)
+        return Found(
+            "FAIL", f"{distinct:.0f} of {count:.0f} batches are distinct: the same rows came again and again", distinct
+        )
     if epochs > _MOST_EPOCHS:
         return Found("WARN", f"{epochs} passes over {_fact(evidence, 'examples'):.0f} examples", float(epochs))
     return Found("PASS", f"{distinct:.0f} distinct batches of {count:.0f}", distinct)
@@ -102,7 +108,9 @@ def _moved(evidence: Evidence, _: MetricSet | None) -> Found:
 
 CHECKS = (
     Check("training.steps", "Every planned step was done", _SFT, _steps, "early stop; corpus exhausted"),
-    Check("training.gradient", "Gradients are alive", _SFT, _gradient, "a channel that is zero all the time and 'works'"),
+    Check(
+        "training.gradient", "Gradients are alive", _SFT, _gradient, "a channel that is zero all the time and 'works'"
+    ),
     Check("training.schedule", "The learning rate followed its schedule", _SFT, _schedule, "a rate that never decayed"),
     Check("training.mask", "Loss is on the completion only", _SFT, _mask, "loss on prompt tokens"),
     Check("training.batches", "Batches differ", _SFT, _batches, "one batch memorised; data starvation"),

@@ -68,14 +68,17 @@ def show_entry(run: Path, wanted: str, as_json: bool) -> None:
     entries = read_entries(run / TRAIL)
     found = next((one for one in entries if wanted in (str(one.entry.seq), one.entry.key)), None)
     if found is None:
-        raise UserError(f"no entry '{wanted}'", hint="`peergate audit list` shows numbers; keys look like decision/sft.1")
+        raise UserError(
+            f"no entry '{wanted}'", hint="`peergate audit list` shows numbers; keys look like decision/sft.1"
+        )
     data = _as_json(found)
     # What an entry points to is what a person wants to see next.
     store = Store(run / STORE)
     data["points_to"] = {
         name: json.loads(store.get(value))
         for name, value in found.body.items()
-        if name in ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order") and _is_stored(store, value)
+        if name in ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order")
+        and _is_stored(store, value)
     }
     if as_json:
         print_json(data)

@@ -124,5 +124,3 @@ def _budget(run: Path) -> Any:
 
     resolved, _ = registered_spec(read_entries(run / TRAIL), Store(run / STORE))
     return resolved.spec.budget
-
-

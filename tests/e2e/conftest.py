@@ -21,7 +21,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A session that was paused with Ctrl-C while sampling, killed in the middle of training, and resumed to its end."""
+    """A session that was paused with Ctrl-C while sampling, killed in mid-training, and resumed to its end."""
     folder = tmp_path_factory.mktemp("killed")
     run = folder / "runs" / "small"
     first = start_in_background("start", write_small_spec(folder / "spec"), "--runs", folder / "runs")

@@ -116,7 +116,9 @@ def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
 def test_a_killed_session_has_the_same_weights_as_one_that_ran_through(finished: Path, killed: Path) -> None:
     for stage, output in (("sample", "rows"), ("train", "checkpoint"), ("after", "rows")):
         one, other = (
-            next(entry for entry in entries(run, "exit") if entry.body["stage"] == stage).body["outputs"][output]["digest"]
+            next(entry for entry in entries(run, "exit") if entry.body["stage"] == stage).body["outputs"][output][
+                "digest"
+            ]
             for run in (finished, killed)
         )
         assert one == other, f"{stage}.{output}"

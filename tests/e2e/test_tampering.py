@@ -19,11 +19,15 @@ def _row_in_store(run: Path) -> None:
     """Turn one wrong answer of the treatment into a right one."""
     ended = next(one for one in entries(run, "exit") if one.body["stage"] == "after")
     digest = ended.body["outputs"]["rows"]["digest"].removeprefix("sha256:")
-    replace_bytes(run / "store" / digest[:2] / digest[2:], lambda data: data.replace(b'"truncated":false', b'"truncated":true', 1))
+    replace_bytes(
+        run / "store" / digest[:2] / digest[2:], lambda data: data.replace(b'"truncated":false', b'"truncated":true', 1)
+    )
 
 
 def _row_in_job(run: Path) -> None:
-    replace_bytes(run / "jobs/small.after.1/out/rows.jsonl", lambda data: data.replace(b'"output":"', b'"output":"x', 1))
+    replace_bytes(
+        run / "jobs/small.after.1/out/rows.jsonl", lambda data: data.replace(b'"output":"', b'"output":"x', 1)
+    )
 
 
 def _metric(run: Path) -> None:

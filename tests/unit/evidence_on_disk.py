@@ -23,14 +23,14 @@ RIGHT, WRONG = "this is a fine answer in small letters.", "This Is A Wrong Answe
 def heldout_items() -> tuple[Item, ...]:
     return tuple(
         Item(id=f"h{n}", group=f"hg{n}", kind="lowercase", prompt=f"Write one line on {topic}.", constraint={})
-        for n, topic in enumerate("elm oak ash fir yew box bay fig nut pea rye hop".split())
+        for n, topic in enumerate(["elm", "oak", "ash", "fir", "yew", "box", "bay", "fig", "nut", "pea", "rye", "hop"])
     )
 
 
 def prompt_items() -> tuple[Item, ...]:
     return tuple(
         Item(id=f"p{n}", group=f"pg{n}", kind="lowercase", prompt=f"Tell a short tale of the {who}.", constraint={})
-        for n, who in enumerate("sea sky sun owl bee".split())
+        for n, who in enumerate(["sea", "sky", "sun", "owl", "bee"])
     )
 
 
@@ -39,7 +39,9 @@ def resolved_spec(folder: Path, *changes: tuple[str, str]) -> ResolvedSpec:
     path = write_spec(folder, ("  n: 3\n", f"  n: {N}\n"), *changes)
     before = digest_file(folder / "heldout.jsonl")
     for name, items in (("heldout", heldout_items()), ("prompts", prompt_items())):
-        (folder / f"{name}.jsonl").write_text("".join(f"{item.model_dump_json()}\n" for item in items), encoding="utf-8")
+        (folder / f"{name}.jsonl").write_text(
+            "".join(f"{item.model_dump_json()}\n" for item in items), encoding="utf-8"
+        )
     text = path.read_text(encoding="utf-8").replace(before, digest_file(folder / "heldout.jsonl"))
     path.write_text(text, encoding="utf-8")
     return load_spec(path)
@@ -116,7 +118,12 @@ def evidence_of(folder: Path, stage_name: str, rows: list[dict[str, Any]] | None
     stage = resolved.spec.stage(stage_name)
     parameters = stage.parameters.model_dump(mode="json")
     out = folder / stage_name
-    healthy = {"evaluate": answers([True] * 10 + [False] * 2), "generate": samples(), "sft": steps(), "package": probes()}
+    healthy = {
+        "evaluate": answers([True] * 10 + [False] * 2),
+        "generate": samples(),
+        "sft": steps(),
+        "package": probes(),
+    }
     outputs = {"rows": write_rows(out / "rows.jsonl", healthy[stage.kind] if rows is None else rows)}
     model = folder / "model"
     for place in (model, out / "weights"):

@@ -60,9 +60,12 @@ def test_a_lost_job_leaves_no_blocking_check_that_needs_its_files_open(tmp_path:
     results = results_of(bare)
     passed = {id for id, one in results.items() if one.status == "PASS"}
     # What is known without the job may pass; nothing that reads its files may.
-    assert passed <= {"registration.unchanged", "registration.split", "registration.evaluations", "registration.attempts"} | (
-        {"leakage.overlap", "leakage.groups", "leakage.duplicates"} if stage == "train" else set()
-    )
+    assert passed <= {
+        "registration.unchanged",
+        "registration.split",
+        "registration.evaluations",
+        "registration.attempts",
+    } | ({"leakage.overlap", "leakage.groups", "leakage.duplicates"} if stage == "train" else set())
     assert results["jobs.exit"].status == "BLOCKED"
 
 
@@ -164,7 +167,9 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "other items in the baseline": lambda one: _baseline(one, inputs={"model": OTHER, "items": OTHER}),
     "other code in the baseline": lambda one: _baseline(one, code=OTHER),
     "other threads in the baseline": lambda one: _baseline(one, threads=1),
-    "another chat template in the baseline": lambda one: _baseline(one, facts={"chat_template": OTHER, "first_prompt_ids": [1, 2]}),
+    "another chat template in the baseline": lambda one: _baseline(
+        one, facts={"chat_template": OTHER, "first_prompt_ids": [1, 2]}
+    ),
     "the same weights in both arms": lambda one: _baseline(one, inputs=one.manifest.inputs if one.manifest else {}),
     "a gain from the length limit": _cut_gain,
     "a perfect baseline": _perfect_baseline,

@@ -21,7 +21,9 @@ MOVE = RequiredChange(text="raise rate", parameter="rate", value=0.8)
 
 
 def check(status: str = "PASS", **more: Any) -> CheckResult:
-    return CheckResult.model_validate({"id": "c", "title": "C", "status": status, "blocking": True, "detail": "d"} | more)
+    return CheckResult.model_validate(
+        {"id": "c", "title": "C", "status": status, "blocking": True, "detail": "d"} | more
+    )
 
 
 def criterion(value: float | None, hypothesis: bool = False) -> CriterionResult:
@@ -225,7 +227,9 @@ def test_more_trouble_never_makes_the_outcome_better(
         worse = decided((*checks, check(more, id="more")), criteria, verdict(*found), left).outcome
         assert RANK.index(worse) >= before
     assert RANK.index(decided(checks, criteria, verdict(*found, approve=False), left).outcome) >= before
-    assert RANK.index(decided(checks, criteria, verdict(*found), 0).outcome) >= before or before == RANK.index("escalate")
+    assert RANK.index(decided(checks, criteria, verdict(*found), 0).outcome) >= before or before == RANK.index(
+        "escalate"
+    )
 
 
 @given(some_checks, some_criteria, some_findings, st.text(max_size=20), st.lists(st.text(max_size=5), max_size=2))

@@ -46,7 +46,9 @@ def test_planted_near_duplicates_are_found_and_disjoint_texts_are_not() -> None:
         train.append((f"copy of {id}", " ".join(words)))
     train += [(f"t{n}", text(generator)) for n in range(60)]
     found = find_overlaps(train, heldout)
-    assert {(one.train, one.heldout, one.how) for one in found} == {(f"copy of {id}", id, "near") for id, _ in heldout[:30]}
+    assert {(one.train, one.heldout, one.how) for one in found} == {
+        (f"copy of {id}", id, "near") for id, _ in heldout[:30]
+    }
 
 
 def test_near_is_the_true_jaccard_index_at_the_threshold() -> None:

@@ -67,7 +67,9 @@ def test_a_job_cannot_state_its_own_accuracy(tmp_path: Path) -> None:
         ([], "are empty"),
     ],
 )
-def test_rows_that_are_not_one_per_registered_item_are_missing_evidence(tmp_path: Path, rows: list[dict[str, object]], told: str) -> None:
+def test_rows_that_are_not_one_per_registered_item_are_missing_evidence(
+    tmp_path: Path, rows: list[dict[str, object]], told: str
+) -> None:
     with pytest.raises(EvidenceMissing, match=told):
         measure(evidence_of(tmp_path, "base", rows))
 

@@ -86,7 +86,9 @@ def test_sample_rows_are_spread_and_what_is_left_out_is_counted(tmp_path: Path) 
         ({}, False),
     ],
 )
-def test_spans_resolve_only_where_they_point_at_something(tmp_path: Path, span: dict[str, object], resolves: bool) -> None:
+def test_spans_resolve_only_where_they_point_at_something(
+    tmp_path: Path, span: dict[str, object], resolves: bool
+) -> None:
     packet = packet_of(evidence_of(tmp_path, "train"))
     assert resolvable(Span.model_validate({"artifact": packet.content_digest(), **span}), packet) is resolves
 

@@ -74,7 +74,9 @@ def test_the_paired_interval_covers_the_truth_about_as_often_as_it_says() -> Non
     assert 0.935 <= covered / 2000 <= 0.975
 
 
-@pytest.mark.parametrize(("n", "gained", "lost", "alpha"), [(120, 0.18, 0.03, 0.01), (30, 0.3, 0.1, 0.05), (5, 0.5, 0.5, 0.05)])
+@pytest.mark.parametrize(
+    ("n", "gained", "lost", "alpha"), [(120, 0.18, 0.03, 0.01), (30, 0.3, 0.1, 0.05), (5, 0.5, 0.5, 0.05)]
+)
 def test_power_is_the_share_of_simulated_studies_that_reject(n: int, gained: float, lost: float, alpha: float) -> None:
     generator = random.Random(7)
     studies = 4000

@@ -24,9 +24,7 @@ def package(job: Job) -> Done:
     save(model, tokenizer, target)
     job.progress(1, 3, "steps")
     prompts = [encode(tokenizer, [{"role": "user", "content": item.prompt}]) for item in probes]
-    outputs = decode(
-        model, tokenizer, prompts, max_new_tokens=parameters.max_new_tokens, batch_size=len(probes)
-    )
+    outputs = decode(model, tokenizer, prompts, max_new_tokens=parameters.max_new_tokens, batch_size=len(probes))
     job.progress(2, 3, "steps")
     questions, answers = job.folder / "questions.json", job.folder / "answers.json"
     asked = {"prompts": [item.prompt for item in probes], "max_new_tokens": parameters.max_new_tokens}

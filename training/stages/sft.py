@@ -47,7 +47,7 @@ def balance(examples: list[Example], per_kind: int | None, seed: int) -> list[Ex
     shuffled = sorted(examples, key=lambda one: file_order(f"{one.item}/{one.sample}", seed))
     if per_kind is None:
         return shuffled
-    # First of all topics the first example, then the second: a topic with many accepted samples must not crowd out others.
+    # First of all topics the first example, then the second: a topic with many must not crowd out others.
     seen: dict[tuple[str, str], int] = {}
     ranked: list[tuple[int, Example]] = []
     for one in shuffled:
@@ -68,7 +68,8 @@ def _trainer(job: Job, model: Any, tokenizer: Any, examples: list[Example], para
     from datasets import Dataset, disable_progress_bars
     from transformers import TrainerCallback
     from transformers.utils import logging
-    from trl import SFTConfig, SFTTrainer
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
 
     disable_progress_bars()
     logging.set_verbosity_error()
@@ -151,7 +152,7 @@ def _read_back(trainer: Any) -> dict[str, Any]:
     return {
         "learning_rate": group.get("initial_lr", group["lr"]),
         "epochs": int(args.num_train_epochs),
-        "batch_size": trainer._train_batch_size,  # noqa: SLF001 (what the loader was built with, not what was asked)
+        "batch_size": trainer._train_batch_size,
         "gradient_accumulation": args.gradient_accumulation_steps,
         "max_length": args.max_length,
         "scheduler": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),

@@ -136,6 +136,7 @@ KINDS: dict[str, ConstraintKind] = {
     )
 }
 
+
 def prompt_of(kind: ConstraintKind, topic: str, constraint: Constraint) -> str:
     """Return the instruction of an item."""
     return kind.instruction.format(topic=topic, **constraint)
