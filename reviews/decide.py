@@ -73,7 +73,7 @@ def decide(
     ]
     if not verdict.approve and not blockers:
         text = f"{verdict.reviewer} does not approve and points at nothing that blocks"
-        blockers.append(_Blocker(text, for_a_person=True))
+        blockers.append(_Blocker(plain(text, REASON_CHARACTERS), for_a_person=True))
 
     usable = {
         id(blocker): [one for one in blocker.changes if _usable(one, allowed_ranges, current)] for blocker in blockers
@@ -160,7 +160,8 @@ def _reviewer_blockers(verdict: Verdict, resolvable: Callable[[Span], bool]) -> 
     if verdict.conditions:
         # Carrying conditions over to the next gate is not built yet; ignoring them would be a silent approval.
         conditions = ", ".join(str(one.metric) for one in verdict.conditions)
-        found.append(_Blocker(f"{verdict.reviewer} approves on conditions: {conditions}", for_a_person=True))
+        text = plain(f"{verdict.reviewer} approves on conditions: {conditions}", REASON_CHARACTERS)
+        found.append(_Blocker(text, for_a_person=True))
     return found
 
 

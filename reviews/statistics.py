@@ -22,7 +22,8 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
     from statsmodels.stats.proportion import proportion_confint
 
     low, high = proportion_confint(successes, n, alpha=0.05, method="wilson")
-    return float(low), float(high)  # pyright: ignore[reportArgumentType] (numbers for scalar counts)
+    # Rounding may leave the bound at 0 or n successes a hair inside.
+    return min(float(low), successes / n), max(float(high), successes / n)  # pyright: ignore[reportArgumentType] (numbers for scalar counts)
 
 
 def exact_mcnemar(gained: int, lost: int) -> float:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from reviews.store import Store
 from specs.digests import canonical_bytes, digest_bytes, digest_file
+from specs.evidence import JobOrder
+from specs.trail import GENESIS
 from tests.e2e.sessions import copy_run, entries, replace_bytes, verify
 
 pytestmark = pytest.mark.model
@@ -108,20 +111,27 @@ def test_an_untouched_copy_verifies(finished: Path, tmp_path: Path) -> None:
 
 
 def _rewrite(run: Path, change: Callable[[str, dict[str, object]], None]) -> None:
-    """Rewrite entries and make chain and seal consistent again: what somebody who knows the format would do."""
+    """Rewrite entries and make every digest agree again: what somebody who knows the format would do."""
     trail = run / "trail.sqlite"
     data = trail.read_bytes()
     trail.unlink()
     trail.write_bytes(data)
     connection = sqlite3.connect(trail)
     connection.execute("DROP TRIGGER entry_is_final")
-    previous = "sha256:" + "0" * 64
+    previous = GENESIS
+    renamed: dict[bytes, bytes] = {}
     for seq, raw in connection.execute("SELECT seq, data FROM entry ORDER BY seq").fetchall():
+        before = digest_bytes(raw)
+        for old, new in renamed.items():
+            raw = raw.replace(old, new)
         entry = json.loads(raw)
         change(entry["key"], entry["body"])
         entry["previous"] = previous
+        if entry["kind"] == "launch":
+            _reorder(run, entry["body"], renamed)
         changed = canonical_bytes(entry)
         previous = digest_bytes(changed)
+        renamed[before.encode()] = previous.encode()
         connection.execute("UPDATE entry SET data = ? WHERE seq = ?", (changed, seq))
     connection.commit()
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -131,28 +141,74 @@ def _rewrite(run: Path, change: Callable[[str, dict[str, object]], None]) -> Non
     (run / "trail.seal").write_bytes(canonical_bytes({"size": size, "digest": previous, "file": digest_file(trail)}))
 
 
-def test_a_decision_that_does_not_follow_is_found_even_with_a_consistent_chain(finished: Path, tmp_path: Path) -> None:
+def _reorder(run: Path, launch: dict[str, str], renamed: dict[bytes, bytes]) -> None:
+    """Give the order of a launch the grant with its new digests."""
+    data = Store(run / "store").get(launch["order"])
+    for old, new in renamed.items():
+        data = data.replace(old, new)
+    order = JobOrder.model_validate_json(data)
+    launch["order"] = Store(run / "store").put(data)
+    launch["grant"] = order.grant.content_digest()
+    place = run / "jobs" / launch["key"] / "order.json"
+    place.unlink()
+    place.write_bytes(data)
+
+
+def _nothing(key: str, body: dict[str, object]) -> None:
+    """Lie about nothing: the control."""
+
+
+def _outcome(key: str, body: dict[str, object]) -> None:
+    if key == "decision/after.1":
+        body["outcome"] = "null"
+
+
+def _opening(key: str, body: dict[str, object]) -> None:
+    if key == "decision/sample.1":
+        body["opens"] = None
+
+
+def _reason(key: str, body: dict[str, object]) -> None:
+    if key == "decision/train.1":
+        body["reasons"] = ["looks good to me"]
+
+
+def _rate(key: str, body: dict[str, object]) -> None:
+    if key == "plan/train.1":
+        body["changes"] = {"learning_rate": 0.5}
+
+
+def _other_metrics(key: str, body: dict[str, object]) -> None:
+    if key == "metrics/after.1":
+        body["metrics"] = None
+
+
+@pytest.mark.parametrize(
+    ("lie", "told"),
+    [
+        (_outcome, "the entry does not say what the stored decision says"),
+        (_reason, "the entry does not say what the stored decision says"),
+        (_opening, "no decision before it opens train.1"),
+        (_rate, "what was planned is not allowed"),
+        (_other_metrics, "the metrics computed from the raw rows are not the recorded ones"),
+    ],
+)
+def test_a_lie_is_found_though_every_digest_agrees(
+    finished: Path, tmp_path: Path, lie: Callable[[str, dict[str, object]], None], told: str
+) -> None:
     run = copy_run(finished, tmp_path)
-
-    def lie(key: str, body: dict[str, object]) -> None:
-        if key == "decision/after.1":
-            body["outcome"] = "null"
-
     _rewrite(run, lie)
     code, answer = verify(run)
-    assert code == 1 and any("after.1" in line for line in answer["damage"]), answer  # pyright: ignore[reportGeneralTypeIssues]
+    assert code == 1 and any(told in str(line) for line in answer["damage"]), answer  # pyright: ignore[reportGeneralTypeIssues]
 
 
-def test_a_launch_without_a_grant_is_found_even_with_a_consistent_chain(finished: Path, tmp_path: Path) -> None:
+def test_a_rewrite_without_a_lie_is_what_the_audit_says_it_cannot_see(finished: Path, tmp_path: Path) -> None:
+    """The control, and the limit of a trail without signatures and anchors: a consistent rewrite goes unnoticed."""
     run = copy_run(finished, tmp_path)
-
-    def lie(key: str, body: dict[str, object]) -> None:
-        if key == "decision/sample.1":
-            body["opens"] = None
-
-    _rewrite(run, lie)
+    _rewrite(run, _nothing)
     code, answer = verify(run)
-    assert code == 1 and any("no decision before it opens train.1" in line for line in answer["damage"]), answer  # pyright: ignore[reportGeneralTypeIssues]
+    assert (code, answer["damage"]) == (0, [])
+    assert any("anchor" in str(line) for line in answer["not_proven"])  # pyright: ignore[reportGeneralTypeIssues]
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database at all"])

@@ -51,6 +51,10 @@ def verdict(*findings: Finding, **changes: Any) -> Verdict:
     return Verdict.model_validate(plain | changes)
 
 
+def resolves(span: Span) -> bool:
+    return span.pointer is not None and not span.pointer.startswith("/nowhere") and span.quote != "made up"
+
+
 def decided(
     checks: tuple[CheckResult, ...] = (),
     criteria: tuple[CriterionResult, ...] = (),
@@ -64,7 +68,7 @@ def decided(
         criteria=criteria,
         verdict=said or verdict(),
         packet_digest=PACKET,
-        resolvable=lambda span: span.pointer is not None and not span.pointer.startswith("/nowhere"),
+        resolvable=resolves,
         allowed_ranges=RANGES,
         current=CURRENT,
         attempts_left=attempts_left,
@@ -171,14 +175,77 @@ def test_approving_on_conditions_is_not_an_approval() -> None:
     assert decided(said=verdict(conditions=(Criterion(metric="accuracy", at_least=0.9),))).outcome == "escalate"
 
 
+def test_a_reviewer_that_approves_over_a_finding_without_evidence_still_closes_the_gate() -> None:
+    assert decided(said=verdict(finding("/nowhere"), approve=True)).outcome == "escalate"
+
+
+def test_a_failed_check_takes_its_change_from_the_finding_that_points_at_it() -> None:
+    checks = (check(), check("FAIL", id="d"))
+    assert decided(checks, (), verdict(finding("/checks/1", change=MOVE))).outcome == "revise"
+    assert decided(checks, (), verdict(finding("/checks/1/detail", change=MOVE))).outcome == "revise"
+    assert decided(checks, (), verdict(finding("/stage", change=MOVE))).outcome == "escalate"
+
+
+def test_only_a_span_that_resolves_carries_a_change() -> None:
+    places = (Span(artifact=PACKET, pointer="/stage"), Span(artifact=PACKET, pointer="/criteria/0", quote="made up"))
+    pointed = finding(change=MOVE).model_copy(update={"evidence": places})
+    assert decided((), (criterion(0.1),), verdict(pointed)).outcome == "escalate"
+    honest = pointed.model_copy(update={"evidence": (places[0], Span(artifact=PACKET, pointer="/criteria/0"))})
+    assert decided((), (criterion(0.1),), verdict(honest)).outcome == "revise"
+
+
+def test_a_finding_that_repeats_a_failed_check_needs_no_change_of_its_own() -> None:
+    failed = (check("FAIL", required_change=MOVE),)
+    assert decided(failed, (), verdict(finding("/checks/0"))).outcome == "revise"
+    # One that also points elsewhere says more than the check does.
+    both = (Span(artifact=PACKET, pointer="/checks/0"), Span(artifact=PACKET, pointer="/stage"))
+    more = finding().model_copy(update={"evidence": both})
+    assert decided(failed, (), verdict(more)).outcome == "escalate"
+
+
+def test_a_truth_value_is_no_number_to_set() -> None:
+    move = RequiredChange.model_construct(text="t", parameter="rate", value=True)
+    assert decided((check("FAIL").model_copy(update={"required_change": move}),)).outcome == "escalate"
+
+
+def test_the_same_change_named_twice_is_required_once() -> None:
+    again = RequiredChange(text="in other words", parameter="rate", value=0.8)
+    decision = decided((check("FAIL", required_change=MOVE), check("FAIL", id="d", required_change=again)))
+    assert (decision.outcome, decision.required_changes) == ("revise", (MOVE,))
+
+
+@pytest.mark.parametrize("approve", [True, False])
+def test_what_a_reviewer_or_log_wrote_cannot_move_the_cursor_nor_fill_the_screen(approve: bool) -> None:
+    hostile = "\x1b[2J" + "x" * 2000
+    metric = Criterion(metric=hostile, at_least=0.5)
+    spoken = verdict(finding().model_copy(update={"statement": hostile}), reviewer=hostile, conditions=(metric,))
+    reasons = [
+        *decided((check("FAIL", detail=hostile),), (), spoken).reasons,
+        *decided(said=verdict(approve=approve, reviewer=hostile, conditions=(metric,) if approve else ())).reasons,
+    ]
+    assert len(reasons) == 4
+    assert all("\x1b" not in reason and len(reason) <= 500 for reason in reasons)
+
+
+def test_a_decision_names_the_packet_and_the_verdict_it_is_about() -> None:
+    said = verdict()
+    decision = decided(said=said)
+    assert (decision.packet, decision.verdict) == (PACKET, said.content_digest())
+    assert said.content_digest() != PACKET
+
+
 statuses = st.sampled_from(["PASS", "WARN", "FAIL", "NOT_APPLICABLE", "BLOCKED", "ERROR"])
 moves = st.none() | st.builds(
     RequiredChange, text=st.just("t"), parameter=st.sampled_from(["rate", "x"]), value=st.sampled_from([0.5, 0.8, 3.0])
 )
+
+
+def checked(status: str, blocking: bool, move: RequiredChange | None, repairable: bool) -> CheckResult:
+    return check(status, blocking=blocking, required_change=move, repairable=repairable)
+
+
 check_results = st.builds(
-    lambda status, blocking, move, repairable: check(
-        status, blocking=blocking, required_change=move, repairable=repairable
-    ),
+    checked,
     statuses,
     st.booleans(),
     moves,

@@ -390,6 +390,15 @@ def test_opening_and_closing_again_leaves_the_seal_true(written: Path, tmp_path:
     assert (seal["size"], seal["file"]) == (6, digest_file(path))
 
 
+def test_the_seal_stays_true_when_somebody_else_had_the_trail_open(tmp_path: Path) -> None:
+    trail = Trail(tmp_path / "trail.sqlite", "small")
+    trail.append("open", "open", {})
+    with closing(sqlite3.connect(trail.path)) as other:
+        other.execute("SELECT count(*) FROM entry").fetchone()
+        trail.close()
+    assert json.loads(seal_path(trail.path).read_bytes())["file"] == digest_file(trail.path)
+
+
 def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
 
@@ -428,6 +437,17 @@ def test_what_is_not_a_trail_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "trail.sqlite"
     path.write_bytes(content)
     with pytest.raises(AuditDamage, match="cannot be read as a trail"):
+        read_entries(path)
+
+
+def test_an_index_that_does_not_fit_its_table_is_refused(written: Path, tmp_path: Path) -> None:
+    raw = written.read_bytes()
+    page = int.from_bytes(raw[16:18], "big")
+    # The third page is the index of the keys.
+    place = raw.index(b"spend/2", 2 * page)
+    path = tmp_path / "trail.sqlite"
+    path.write_bytes(raw[:place] + b"spend/Z" + raw[place + 7 :])
+    with pytest.raises(AuditDamage, match="missing from index"):
         read_entries(path)
 
 
@@ -501,11 +521,14 @@ def test_two_processes_keep_one_chain(tmp_path: Path) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
     for child in children:
-        child.communicate("go\n", timeout=60)
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        child.communicate(timeout=60)
         assert child.returncode == 0
     rows = read_rows(path)
     assert not list(chain_damage(rows, "small"))
-    entries = read_entries(path)
-    assert sorted(one.entry.key for one in entries) == sorted(
+    assert sorted(key for _, key, _ in rows) == sorted(
         f"{name}/{n}" for name in ("a", "b", "shared") for n in range(count)
     )
