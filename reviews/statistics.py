@@ -1,39 +1,53 @@
-"""The statistics of a paired binary comparison. scipy and statsmodels do the mathematics, imported when needed.
+"""The few statistics the gate reports: intervals, the exact McNemar test, its effect size, power and sample size.
 
-Not here: anything that corrects for several comparisons or looks; the registration allows one of each.
+What it does not guarantee: that items are independent of each other, or that a test was registered before its data
+were seen; every figure here assumes both. Scipy and statsmodels are imported where they are used, because they
+take longer to import than most commands take to run.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
 
 _Z95 = 1.959963984540054
-"""97.5 % quantile of the standard normal distribution."""
+"""The 0.975 quantile of the standard normal distribution."""
+
+_WALK = 64
+"""How far :func:`required_n` looks below the size that bisection finds, for an earlier tooth of the saw."""
 
 
 def wilson(successes: int, n: int) -> tuple[float, float]:
-    """Return the 95 % Wilson score interval of a proportion (Wilson 1927).
+    """Return the 95 % score interval of a proportion (Wilson 1927, JASA 22:209-212).
 
     Raises:
-        ValueError: ``successes`` is not between 0 and ``n``, or ``n`` is 0.
+        ValueError: there are no trials, or ``successes`` is not between 0 and ``n``.
     """
-    if not 0 <= successes <= n or n == 0:
-        raise ValueError(f"{successes} of {n} is no proportion")
+    if n < 1 or not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes of {n} are impossible")
     from statsmodels.stats.proportion import proportion_confint
 
     low, high = proportion_confint(successes, n, alpha=0.05, method="wilson")
-    # Rounding may leave the bound at 0 or n successes a hair inside.
-    return min(float(low), successes / n), max(float(high), successes / n)  # pyright: ignore[reportArgumentType] (numbers for scalar counts)
+    # At 0 and n the ends are exactly 0 and 1; rounding would leave the observed share outside its own interval.
+    return min(float(low), successes / n), max(float(high), successes / n)
 
 
 def exact_mcnemar(gained: int, lost: int) -> float:
-    """Return the two-sided exact p-value of McNemar's test on the discordant pairs (McNemar 1947); 1 without any.
+    """Return the two-sided p-value of the exact McNemar test: a sign test of the discordant pairs.
+
+    McNemar 1947, Psychometrika 12:153-157, with the binomial distribution in place of chi-square. Without discordant
+    pairs nothing speaks against equality and p is 1.
+
+    Args:
+        gained: items that only the treatment has right.
+        lost: items that only the baseline has right.
 
     Raises:
         ValueError: a count is negative.
     """
     if gained < 0 or lost < 0:
-        raise ValueError(f"counts cannot be negative: gained {gained}, lost {lost}")
+        raise ValueError(f"{gained} gained and {lost} lost are impossible")
     if gained + lost == 0:
         return 1.0
     from scipy.stats import binomtest
@@ -42,25 +56,28 @@ def exact_mcnemar(gained: int, lost: int) -> float:
 
 
 def paired_difference_interval(gained: int, lost: int, n: int) -> tuple[float, float]:
-    """Return the 95 % interval of the difference of two paired proportions, (gained - lost) / n.
+    """Return a 95 % interval of the difference of two paired proportions, which is ``(gained - lost) / n``.
 
-    The adjusted Wald interval of Bonett and Price (2012), which adds one pair to each discordant cell.
+    The adjusted Wald interval of Bonett and Price 2012, J. Educ. Behav. Stat. 37:479-488: one is added to each
+    discordant count and two to ``n``, then the Wald interval is taken. It is cut at -1 and 1, and its middle is a
+    little nearer to zero than the observed difference.
 
     Raises:
-        ValueError: counts are negative or exceed ``n``, or ``n`` is 0.
+        ValueError: there are no items, a count is negative, or there are more discordant items than items.
     """
-    if gained < 0 or lost < 0 or gained + lost > n or n == 0:
-        raise ValueError(f"gained {gained} and lost {lost} do not fit into {n} pairs")
+    if n < 1 or gained < 0 or lost < 0 or gained + lost > n:
+        raise ValueError(f"{gained} gained and {lost} lost of {n} items are impossible")
     up, down = (gained + 1) / (n + 2), (lost + 1) / (n + 2)
-    half = _Z95 * math.sqrt((up + down - (up - down) ** 2) / (n + 2))
-    return max(-1.0, up - down - half), min(1.0, up - down + half)
+    difference = up - down
+    half = _Z95 * math.sqrt((up + down - difference**2) / (n + 2))
+    return max(-1.0, difference - half), min(1.0, difference + half)
 
 
 def cohens_h(treatment: float, baseline: float) -> float:
-    """Return Cohen's h of two proportions in radians; positive when the treatment is higher (Cohen 1988).
+    """Return the effect size ``2 asin(sqrt(treatment)) - 2 asin(sqrt(baseline))`` (Cohen 1988, chapter 6).
 
     Raises:
-        ValueError: a proportion is outside [0, 1].
+        ValueError: a proportion is not between 0 and 1.
     """
     if not (0 <= treatment <= 1 and 0 <= baseline <= 1):
         raise ValueError(f"{treatment} and {baseline} are not both proportions")
@@ -68,56 +85,90 @@ def cohens_h(treatment: float, baseline: float) -> float:
 
 
 def mcnemar_power(n: int, gained: float, lost: float, alpha: float) -> float:
-    """Return the exact unconditional power of the exact two-sided McNemar test.
+    """Return the exact unconditional power of the exact two-sided McNemar test, which rejects when p < ``alpha``.
 
-    Summed over the number of discordant pairs, which is Binomial(n, gained + lost); given it, the gained ones are
-    Binomial(., gained / (gained + lost)) (Miettinen 1968; Lachenbruch 1992).
+    The number of discordant items is Binomial(n, gained + lost), and of those Binomial(discordant, gained / (gained
+    + lost)) are gained; the probabilities of all outcomes that reject are added up (Duffy 1984, Biometrics
+    40:1005-1015). Discordant counts with about 1e-12 of probability together are left out.
 
     Args:
-        n: number of pairs.
-        gained: probability that a pair is gained.
-        lost: probability that a pair is lost.
-        alpha: the test rejects when p < alpha.
+        n: items that both arms answer.
+        gained: probability that only the treatment has an item right.
+        lost: probability that only the baseline has an item right.
+        alpha: significance level.
 
     Raises:
-        ValueError: the probabilities are impossible, or ``n`` is less than 1.
+        ValueError: ``n`` is negative, the rates are no probabilities or sum over 1, or ``alpha`` is not inside (0, 1).
     """
-    if n < 1 or gained < 0 or lost < 0 or gained + lost > 1 or not 0 < alpha < 1:
-        raise ValueError(f"impossible design: n {n}, gained {gained}, lost {lost}, alpha {alpha}")
-    if gained + lost == 0:
+    _check_rates(gained, lost, alpha)
+    if n < 0:
+        raise ValueError(f"n is {n}; it cannot be negative")
+    discordant = min(1.0, gained + lost)
+    if n == 0 or discordant == 0:
         return 0.0
     import numpy as np
     from scipy.stats import binom
 
-    discordant = np.arange(1, n + 1)
-    # The largest k with 2 P(Binomial(m, 1/2) <= k) < alpha; -1 when even k = 0 does not reject.
-    critical = binom.ppf(alpha / 2, discordant, 0.5).astype(int)
-    critical = np.where(2 * binom.cdf(critical, discordant, 0.5) < alpha, critical, critical - 1)
+    first, last = int(binom.ppf(5e-13, n, discordant)), int(binom.isf(5e-13, n, discordant))
+    counts = np.arange(first, last + 1)
+    # The test rejects when the smaller discordant count is at most `most`: the largest k with 2 P(X <= k) < alpha.
+    # The quantile function may err by one where P(X <= k) is a hair from alpha / 2, so both neighbours are tried.
+    most = binom.ppf(alpha / 2, counts, 0.5).astype(int) - 2
+    for _ in range(3):
+        most += 2 * binom.cdf(most + 1, counts, 0.5) < alpha
     share = gained / (gained + lost)
-    low = np.where(critical >= 0, binom.cdf(critical, discordant, share), 0.0)
-    high = np.where(critical >= 0, binom.sf(discordant - critical - 1, discordant, share), 0.0)
-    return float(np.sum(binom.pmf(discordant, n, gained + lost) * (low + high)))
+    rejected = binom.cdf(most, counts, share) + binom.sf(counts - most - 1, counts, share)
+    return min(1.0, float(np.sum(binom.pmf(counts, n, discordant) * rejected)))
 
 
-def required_n(gained: float, lost: float, alpha: float, power: float, limit: int = 20_000) -> int | None:
-    """Return a number of pairs that reaches the power, or None beyond ``limit``.
+def required_n(gained: float, lost: float, alpha: float, power: float, limit: int = 100_000) -> int | None:
+    """Return a number of items with which the exact McNemar test reaches a power, as small as can be found quickly.
 
-    Exact power is not monotonic in n (it is saw-toothed); doubling finds a bracket and bisection a crossing in it,
-    so a slightly smaller n may reach the power too.
+    Exact power is saw-toothed: one more item can lower it. So ``n`` is doubled until the power is reached, bisected
+    down to a size that reaches it while one item less does not, and the 64 sizes below that one are walked for an
+    earlier tooth that reaches it too. The size returned always reaches the power; that none below the walk does is
+    not proved, and a few larger sizes may fall short of it again.
+
+    Args:
+        gained: probability that only the treatment has an item right.
+        lost: probability that only the baseline has an item right.
+        alpha: significance level.
+        power: probability of rejection asked for.
+        limit: the largest size to consider.
+
+    Returns:
+        The size, or None when no size up to ``limit`` was found to do.
 
     Raises:
-        ValueError: as in :func:`mcnemar_power`.
+        ValueError: as :func:`mcnemar_power`, or ``power`` is not inside (0, 1), or ``limit`` is below 1.
     """
-    high = 8
-    while mcnemar_power(high, gained, lost, alpha) < power:
-        if high >= limit:
-            return None
-        high = min(2 * high, limit)
-    low = 1
-    while low < high:
-        middle = (low + high) // 2
-        if mcnemar_power(middle, gained, lost, alpha) >= power:
-            high = middle
-        else:
-            low = middle + 1
-    return high
+    _check_rates(gained, lost, alpha)
+    if not 0 < power < 1 or limit < 1:
+        raise ValueError(f"power {power} and limit {limit} are impossible")
+
+    @lru_cache(maxsize=None)
+    def reaches(n: int) -> bool:
+        return mcnemar_power(n, gained, lost, alpha) >= power
+
+    start = _crossing(reaches, limit)
+    return next((n for n in range(max(1, start - _WALK), start + 1) if reaches(n)), None)
+
+
+def _crossing(reaches: Callable[[int], bool], limit: int) -> int:
+    """Return an ``n`` that reaches where ``n - 1`` does not, or ``limit`` when none is found."""
+    below, above = 0, 1
+    while above < limit and not reaches(above):
+        below, above = above, above * 2
+    above = min(above, limit)
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (below, middle) if reaches(middle) else (middle, above)
+    return above
+
+
+def _check_rates(gained: float, lost: float, alpha: float) -> None:
+    # Decimal rates that sum to one may sum to a hair above it in binary.
+    if not (0 <= gained <= 1 and 0 <= lost <= 1 and gained + lost <= 1 + 1e-12):
+        raise ValueError(f"rates {gained} and {lost} are not two disjoint probabilities")
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is {alpha}; it must lie between 0 and 1")

@@ -1,5 +1,8 @@
+"""Untrusted text: what is removed, what stays, and that cutting keeps its promises."""
+
 from __future__ import annotations
 
+import time
 import unicodedata
 
 import pytest
@@ -8,50 +11,116 @@ from hypothesis import strategies as st
 
 from reviews.text import plain
 
+ESC, BEL, ST = "\x1b", "\x07", "\x1b\\"
+HOSTILE = st.lists(
+    st.sampled_from(
+        [ESC, BEL, ST, "[", "]", "P", "0", ";", "m", "\x9b", "\x9c", "\x9d", "\r", "\n", "\t", "\u202e", "\ud800"]
+    )
+    | st.characters(),
+    max_size=60,
+).map("".join)
+
 
 @pytest.mark.parametrize(
-    ("raw", "clean"),
+    ("raw", "shown"),
     [
-        ("\x1b[31mred\x1b[0m", "red"),
-        ("\x1b[2J\x1b[1;1Hgone", "gone"),
-        ("\x9b31mred", "red"),
-        ("\x1b]0;title\x07text", "text"),
-        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
-        ("\x1b]0;never ended\nnext line", "\nnext line"),
-        ("\x1bPdcs\x1b\\after", "after"),
-        ("a\x1b(Bb", "ab"),
-        ("loud\x07 back\x08space", "loud backspace"),
-        ("one\r\ntwo\rthree\u2028four", "one\ntwo\nthree\nfour"),
-        ("ab\u202egnirts\u202c\u200b", "abgnirts"),
-        ("half \ud800 a letter", "half  a letter"),
-        ("tab\tand\nline stay, é too", "tab\tand\nline stay, é too"),
+        (f"{ESC}[31mred{ESC}[0m", "red"),
+        (f"{ESC}[2J{ESC}[1;1Hhome", "home"),
+        (f"{ESC}[?25lhidden cursor", "hidden cursor"),
+        ("\x9b31mred in one byte", "red in one byte"),
+        (f"{ESC}]0;title{BEL}text", "text"),
+        (f"{ESC}]8;;http://evil.example{ST}link{ESC}]8;;{ST}", "link"),
+        ("\x9d0;title\x9ctext", "text"),
+        (f"{ESC}Pdevice control{ST}text", "text"),
+        (f"{ESC}(Bcharset", "charset"),
+        (f"{ESC}creset", "reset"),
+        (f"{ESC}{ESC}[31m[31mnested", "[31mnested"),
     ],
 )
-def test_what_could_fool_a_terminal_is_gone(raw: str, clean: str) -> None:
-    assert plain(raw, 1000) == clean
+def test_escape_sequences_are_removed(raw: str, shown: str) -> None:
+    assert plain(raw, 100) == shown
 
 
-def test_what_is_cut_is_counted() -> None:
-    cut = plain("x" * 100, 60)
-    kept, _, mark = cut.partition("...")
-    assert len(cut) <= 60 and mark == f" [{100 - len(kept)} characters left out]"
+def test_an_escape_that_is_never_closed_hides_nothing_after_it() -> None:
+    assert plain(f"{ESC}]0;begin\nFAIL: leaked{BEL}", 100) == "0;begin\nFAIL: leaked"
+    assert plain(f"cut{ESC}[3", 100) == "cut3"
+
+
+def test_every_kind_of_line_end_becomes_a_newline() -> None:
+    assert plain("a\r\nb\rc\nd\u2028e\u2029f", 100) == "a\nb\nc\nd\ne\nf"
+
+
+def test_a_carriage_return_cannot_overwrite_what_was_printed() -> None:
+    assert plain("FAIL\rPASS", 100) == "FAIL\nPASS"
+
+
+@pytest.mark.parametrize(
+    "hidden", ["\x00", "\b", "\x7f", "\x85", "\u202e", "\u2066", "\u200b", "\u00ad", "\ufeff", "\U000e0041"]
+)
+def test_control_and_invisible_characters_are_removed(hidden: str) -> None:
+    assert plain(f"a{hidden}b", 100) == "ab"
+
+
+@pytest.mark.parametrize("blank", ["\u3164", "\u115f", "\ufe0f", "\U000e0100", "\u034f"])
+def test_characters_drawn_as_nothing_are_removed_though_they_are_no_format_characters(blank: str) -> None:
+    assert unicodedata.category(blank) != "Cf"
+    assert plain(f"a{blank}b", 100) == "ab"
+
+
+def test_a_lone_surrogate_becomes_the_replacement_character() -> None:
+    assert plain("a\ud800b\udfff", 100) == "a\ufffdb\ufffd"
+
+
+@pytest.mark.parametrize("text", ["", "a\tb\n", "äöü ß 漢字 🙂 e\u0301", "[bold]<b>&amp;</b> $(rm) %s {x}", "a [31m b"])
+def test_ordinary_text_is_left_as_it_is(text: str) -> None:
+    assert plain(text, 100) == text
+
+
+def test_what_is_cut_off_is_counted() -> None:
+    mark = "... [129 characters left out]"
+    assert plain("y" * 200, 100) == "y" * 71 + mark
+    assert len("y" * 71 + mark) == 100 and 71 + 129 == 200
 
 
 def test_text_of_exactly_the_limit_is_not_cut() -> None:
-    assert plain("x" * 60, 60) == "x" * 60
+    assert plain("x" * 100, 100) == "x" * 100
+    assert plain("x" * 101, 100).endswith("characters left out]")
 
 
-anything = st.text(st.characters(codec=None) | st.sampled_from("\x1b[]\\\x07\x9b\x9c;m\u202e\r\n\ud800"), max_size=60)
+def test_a_limit_too_small_for_the_mark_just_cuts() -> None:
+    assert plain("x" * 50, 10) == "x" * 10
+    assert plain("x" * 50, 0) == ""
 
 
-@given(anything, st.integers(0, 80))
-def test_the_result_is_short_and_has_no_control_characters(text: str, limit: int) -> None:
-    result = plain(text, limit)
-    assert len(result) <= limit
-    assert all(letter in "\n\t" or unicodedata.category(letter) not in ("Cc", "Cf", "Cs") for letter in result)
+def test_a_negative_limit_is_refused() -> None:
+    with pytest.raises(ValueError, match="limit is -1"):
+        plain("x", -1)
 
 
-@given(anything)
-def test_cleaning_clean_text_changes_nothing(text: str) -> None:
-    once = plain(text, 1000)
-    assert plain(once, 1000) == once
+@given(HOSTILE, st.integers(0, 80))
+def test_the_result_is_safe_short_and_stays_the_same(text: str, limit: int) -> None:
+    shown = plain(text, limit)
+    assert len(shown) <= limit
+    assert plain(shown, limit) == shown
+    assert all(one in "\n\t" or unicodedata.category(one) not in ("Cc", "Cf", "Cs", "Zl", "Zp") for one in shown)
+
+
+@given(
+    st.text(st.characters(categories=["L", "N", "P", "Zs"], max_codepoint=0x33F), max_size=200), st.integers(40, 120)
+)
+def test_cutting_loses_exactly_what_the_mark_says(text: str, limit: int) -> None:
+    shown = plain(text, limit)
+    if len(text) <= limit:
+        assert shown == text
+    else:
+        head, _, mark = shown.rpartition("... [")
+        assert text.startswith(head)
+        assert mark == f"{len(text) - len(head)} characters left out]"
+
+
+def test_hostile_text_is_read_in_linear_time() -> None:
+    began = time.process_time()
+    for piece in (f"{ESC}]", "\x9d", f"{ESC}[0;", "\x9b0", f"{ESC}(", f"{ESC}]a", ESC):
+        plain(piece * 50_000, 100)
+    # Quadratic behaviour takes minutes here.
+    assert time.process_time() - began < 20

@@ -1,0 +1,150 @@
+"""What keeps the house in order: sizes, imports, shipped specs, exit codes, the frozen command line, the docs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from sessions.cli import app
+from sessions.graph import NODES, build_graph
+from sessions.overview import EXIT_CODES
+from specs.errors import ExitCode
+from specs.loading import find_spec, load_spec
+
+HOME = Path(__file__).parents[2]
+PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
+SOURCES = sorted(path for package in PACKAGES for path in (HOME / package).rglob("*.py"))
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def test_files_stay_small_enough_to_hold_in_the_head() -> None:
+    sizes = sorted(lines(path) for path in SOURCES)
+    assert sizes[-1] <= 600 and sizes[len(sizes) // 2] <= 200
+    assert lines(HOME / "sessions" / "graph.py") <= 150
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    assert not [path for path in SOURCES if path.stem in ("utils", "helpers", "manager", "core", "base")]
+
+
+def test_every_package_is_typed_and_every_module_says_what_it_is() -> None:
+    assert all((HOME / package / "py.typed").exists() for package in PACKAGES)
+    assert [path for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))] == []
+
+
+def test_the_command_line_does_not_import_torch() -> None:
+    heavy = ("torch", "transformers", "trl", "matplotlib", "scipy", "langgraph")
+    code = f"import sessions.cli, sys; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_orchestrator_never_imports_torch() -> None:
+    code = "import sessions.runtime, sessions.report, sys; print('torch' in sys.modules, 'transformers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False False"
+
+
+@pytest.mark.parametrize("name", ["demo", "demo_leaky", "demo_null"])
+def test_every_shipped_spec_loads_and_is_named_as_its_file(name: str) -> None:
+    assert load_spec(find_spec(name)).spec.name == name
+
+
+def test_no_shipped_spec_is_left_out_of_the_tests() -> None:
+    assert {path.stem for path in (HOME / "specs" / "library").glob("*.yaml")} == {"demo", "demo_leaky", "demo_null"}
+
+
+def test_exit_codes_are_frozen_and_documented() -> None:
+    assert {code.name: code.value for code in ExitCode} == {
+        "DONE": 0,
+        "FAULT": 1,
+        "USAGE": 2,
+        "REJECTED": 3,
+        "BLOCKED": 4,
+        "DAMAGED": 5,
+        "BUDGET": 6,
+        "INTERRUPTED": 130,
+    }
+    documented = (HOME / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    assert all(f"| {code.value} |" in documented for code in ExitCode)
+
+
+def test_a_closed_session_has_the_exit_code_of_its_decision() -> None:
+    assert {decision: int(code) for decision, code in EXIT_CODES.items()} == {
+        "approve": 0,
+        "null": 0,
+        "reject": 3,
+        "stop": 3,
+        "budget": 6,
+        "cancelled": 130,
+    }
+
+
+COMMANDS = {
+    "start": {"spec", "--name", "--runs"},
+    "resume": {"name", "--runs", "--answer", "--reason"},
+    "cancel": {"name", "--runs"},
+    "status": {"name", "--runs", "--json"},
+    "list": {"--runs", "--json"},
+    "report": {"name", "--runs", "--json"},
+    "graph": set[str](),
+    "spec check": {"spec", "--json"},
+    "spec show": {"spec", "--json"},
+    "audit verify": {"run", "--json"},
+    "audit list": {"run", "--kind", "--stage", "--json"},
+    "audit show": {"run", "entry", "--json"},
+}
+
+
+def commands_of(group: object, prefix: str = "") -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, command in getattr(group, "commands").items():  # noqa: B009 (typer's group class is private)
+        if hasattr(command, "commands"):
+            found |= commands_of(command, f"{prefix}{name} ")
+        else:
+            options = {max(one.opts, key=len) for one in command.params if one.name != "help"}
+            found[f"{prefix}{name}"] = options
+    return found
+
+
+def test_the_command_line_is_frozen() -> None:
+    assert commands_of(typer.main.get_command(app)) == COMMANDS
+
+
+def test_every_command_in_the_docs_exists() -> None:
+    known = {name.split()[0] for name in COMMANDS}
+    for path in (HOME / "README.md", HOME / "CHANGELOG.md", HOME / "CONTRIBUTING.md", *(HOME / "docs").rglob("*.md")):
+        named = set(re.findall(r"`(?:\.venv/bin/)?peergate ([a-z]+)", path.read_text(encoding="utf-8")))
+        assert named <= known, f"{path.name}: {named - known}"
+
+
+def test_every_file_the_docs_name_exists() -> None:
+    for path in (HOME / "README.md", HOME / "CONTRIBUTING.md", *(HOME / "docs").rglob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        named = re.findall(r"`((?:agents|bench|docs|reviews|sessions|specs|tests|training)/[\w/.-]+\.\w+)", text)
+        linked = [(path.parent / link).resolve() for link in re.findall(r"\]\((?!http)([^)#]+)\)", text)]
+        missing = [name for name in named if not (HOME / name).exists()] + [
+            str(link) for link in linked if not link.exists()
+        ]
+        assert missing == [], path.name
+
+
+def test_the_graph_in_the_docs_is_the_graph() -> None:
+    text = (HOME / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = text.split("```mermaid")[1].split("```")[0]
+    arrows: set[tuple[str, str]] = set()
+    for line in drawn.splitlines()[2:]:
+        names = re.sub(r"\|[^|]*\|", "", line).replace(" ", "").split("-->")
+        arrows |= set(zip(names, names[1:], strict=False))
+    compiled = build_graph(None).get_graph()
+    edges = {(edge.source, edge.target) for edge in compiled.edges if edge.source in NODES and edge.target in NODES}
+    assert arrows == edges
