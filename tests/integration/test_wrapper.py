@@ -339,6 +339,8 @@ def test_a_job_gets_only_the_variables_that_are_named(
     launcher = LocalLauncher()
     launcher.start(folder)
     wait_for(lambda: (folder / "arguments").exists() and (folder / "arguments").read_text().endswith("\n"))
+    # Looking at the job also collects what has ended.
+    wait_for(lambda: launcher.poll(folder).state == "pending" and not psutil.Process().children())
     assert (folder / "arguments").read_text() == f"-P -m sessions.jobs.wrapper {folder}\n"
 
     given = dict(entry.split("=", 1) for entry in (folder / "environ").read_text().split("\0") if entry)
