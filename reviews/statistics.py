@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
+from typing import Any
 
 _Z95 = 1.959963984540054
 """The 0.975 quantile of the standard normal distribution."""
@@ -28,7 +29,8 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
         raise ValueError(f"{successes} successes of {n} are impossible")
     from statsmodels.stats.proportion import proportion_confint
 
-    low, high = proportion_confint(successes, n, alpha=0.05, method="wilson")
+    bounds: Any = proportion_confint(successes, n, alpha=0.05, method="wilson")
+    low, high = bounds
     # At 0 and n the ends are exactly 0 and 1; rounding would leave the observed share outside its own interval.
     return min(float(low), successes / n), max(float(high), successes / n)
 
@@ -146,7 +148,7 @@ def required_n(gained: float, lost: float, alpha: float, power: float, limit: in
     if not 0 < power < 1 or limit < 1:
         raise ValueError(f"power {power} and limit {limit} are impossible")
 
-    @lru_cache(maxsize=None)
+    @cache
     def reaches(n: int) -> bool:
         return mcnemar_power(n, gained, lost, alpha) >= power
 

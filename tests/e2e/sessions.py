@@ -49,9 +49,11 @@ stages:
     kind: generate
     inputs: {model: model, prompts: data.prompts}
     parameters: {samples_per_prompt: 2, temperature: 0.7, max_new_tokens: 48, batch_size: 32, seed: 3}
+    ranges:
+      samples_per_prompt: {min: 2, max: 4}
     gate:
       criteria:
-        - {metric: accepted, at_least: 8}
+        - {metric: accepted, at_least: 33}   # 16 prompts: out of reach with 2 samples each, so the gate revises
   - name: train
     kind: sft
     inputs: {model: model, examples: sample.accepted}

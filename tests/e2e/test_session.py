@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -34,10 +33,11 @@ STAGES = ("before", "sample", "train", "after", "ship")
 
 def test_a_session_runs_through_every_gate_and_verifies(finished: Path) -> None:
     decided = [(one.body["stage"], one.body["outcome"]) for one in entries(finished, "decision")]
-    assert decided == [(None, "approve"), *((stage, "approve") for stage in STAGES)]
+    approved = [(stage, "approve") for stage in STAGES]
+    assert decided == [(None, "approve"), approved[0], ("sample", "revise"), *approved[1:]]
     assert entries(finished)[-1].body["decision"] == "approve"
     code, answer = verify(finished)
-    assert (code, answer["verdict"], answer["damage"], answer["rederived_attempts"]) == (0, "verified", [], 6)
+    assert (code, answer["verdict"], answer["damage"], answer["rederived_attempts"]) == (0, "verified", [], 7)
 
 
 def test_the_report_tells_the_result_with_numbers_from_the_metric_sets(finished: Path) -> None:
@@ -51,6 +51,22 @@ def test_the_report_tells_the_result_with_numbers_from_the_metric_sets(finished:
     gain = report["comparison"]["metrics"]["accuracy_gain"]["value"]
     assert f"{gain:+.3f}" in markdown and "Answers before and after" in markdown
     assert {path.name for path in (finished / "report").glob("*.svg")} == {"loss.svg", "accuracy.svg", "pairs.svg"}
+
+
+def test_a_revised_attempt_runs_with_what_the_gate_required_and_nothing_else(finished: Path) -> None:
+    revised = next(one for one in entries(finished, "decision") if one.body["outcome"] == "revise")
+    assert revised.body["required"] == {"samples_per_prompt": 3}
+    plans = {one.entry.key: one.body["changes"] for one in entries(finished, "plan")}
+    assert plans["plan/sample.1"] == {} and plans["plan/sample.2"] == {"samples_per_prompt": 3}
+    orders = [
+        JobOrder.model_validate_json((finished / "jobs" / f"small.sample.{number}" / "order.json").read_bytes())
+        for number in (1, 2)
+    ]
+    assert orders[1].parameters == orders[0].parameters | {"samples_per_prompt": 3}
+    report = json.loads((finished / "report" / "report.json").read_bytes())
+    shown = next(stage for stage in report["stages"] if stage["stage"] == "sample")
+    assert [one["gate"]["outcome"] for one in shown["attempts"]] == ["revise", "approve"]
+    assert shown["accepted_attempt"] == 2
 
 
 def test_start_says_how_it_went_and_how_to_verify(finished: Path) -> None:
@@ -85,7 +101,7 @@ def test_reading_commands_answer_in_json(finished: Path) -> None:
     report = json.loads(peergate("report", "small", "--runs", runs, "--json").stdout)
     assert report["schema_version"] == 1 and report["outcome"] == "approve"
     audited = json.loads(peergate("audit", "list", finished, "--kind", "decision", "--json").stdout)
-    assert len(audited["entries"]) == 6
+    assert len(audited["entries"]) == 7
 
 
 def test_resuming_a_closed_session_changes_nothing(finished: Path) -> None:
@@ -103,7 +119,7 @@ def test_a_name_is_taken_once(finished: Path) -> None:
 def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
     launched = Counter(one.body["key"] for one in entries(killed, "launch"))
     ended = Counter(one.body["key"] for one in entries(killed, "exit"))
-    assert launched == ended == {f"small.{stage}.1": 1 for stage in STAGES}
+    assert launched == ended == {**{f"small.{stage}.1": 1 for stage in STAGES}, "small.sample.2": 1}
     for job in (killed / "jobs").iterdir():
         done = [json.loads(line)["done"] for line in (job / "progress.jsonl").read_text(encoding="utf-8").splitlines()]
         # A second run of the job would begin its count again.
@@ -115,13 +131,11 @@ def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
 
 def test_a_killed_session_has_the_same_weights_as_one_that_ran_through(finished: Path, killed: Path) -> None:
     for stage, output in (("sample", "rows"), ("train", "checkpoint"), ("after", "rows")):
-        one, other = (
-            next(entry for entry in entries(run, "exit") if entry.body["stage"] == stage).body["outputs"][output][
-                "digest"
-            ]
+        digests = [
+            [one for one in entries(run, "exit") if one.body["stage"] == stage][-1].body["outputs"][output]["digest"]
             for run in (finished, killed)
-        )
-        assert one == other, f"{stage}.{output}"
+        ]
+        assert digests[0] == digests[1], f"{stage}.{output}"
 
 
 def test_a_stage_started_by_hand_is_refused(finished: Path, tmp_path: Path) -> None:
@@ -173,24 +187,67 @@ def test_two_orchestrators_cannot_run_one_session_and_cancel_ends_it(tmp_path: P
     assert verify(run)[0] == 0
 
 
-def test_a_job_that_vanished_goes_to_a_person_and_retry_runs_it_again(tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    run = runs / "small"
-    # A hopeless minimum effect: the session is over after the baseline when the person stops it.
-    orchestrator = start_in_background("start", write_small_spec(tmp_path / "spec"), "--runs", runs)
+def lose_the_first_job(folder: Path, *changes: tuple[str, str]) -> Path:
+    """Start a session, kill its orchestrator and its first job, and let it find out."""
+    run = folder / "runs" / "small"
+    orchestrator = start_in_background("start", write_small_spec(folder / "spec", *changes), "--runs", run.parent)
     claim = run / "jobs" / "small.before.1" / "claim" / "claim.json"
     wait_for(claim.exists)
     kill(orchestrator)
-    psutil.Process(json.loads(claim.read_bytes())["pid"]).kill()
-    time.sleep(1)
-    done = peergate("resume", "small", "--runs", runs)
-    assert done.returncode == 4 and "waiting" in done.stdout
+    wrapper = psutil.Process(json.loads(claim.read_bytes())["pid"])
+    wrapper.kill()
+    wait_for(lambda: not wrapper.is_running() or wrapper.status() == psutil.STATUS_ZOMBIE)
+    done = peergate("resume", "small", "--runs", run.parent)
+    assert done.returncode == 4 and "waiting" in done.stdout, done.stderr
+    return run
+
+
+def test_a_job_that_vanished_goes_to_a_person_who_stops_the_session(tmp_path: Path) -> None:
+    run = lose_the_first_job(tmp_path)
     assert [one.body["outcome"] for one in entries(run, "decision")] == ["approve", "escalate"]
-    assert len(entries(run, "lost")) == 1
-    without_reason = peergate("resume", "small", "--runs", runs, "--answer", "stop")
-    assert without_reason.returncode == 2
-    stopped = peergate("resume", "small", "--runs", runs, "--answer", "stop", "--reason", "the machine went down")
-    assert stopped.returncode == 3
+    assert len(entries(run, "lost")) == 1 and not entries(run, "exit")
+    # Asking again changes nothing, and an answer needs a reason.
+    assert peergate("resume", "small", "--runs", run.parent).returncode == 4
+    assert peergate("resume", "small", "--runs", run.parent, "--answer", "stop").returncode == 2
+    why = "the machine went down"
+    stopped = peergate("resume", "small", "--runs", run.parent, "--answer", "stop", "--reason", why)
+    assert stopped.returncode == 3 and why in stopped.stdout
     assert entries(run, "human")[0].body["answer"] == "stop"
     assert entries(run)[-1].body["decision"] == "stop"
+    assert verify(run)[0] == 0
+
+
+def test_a_person_may_have_a_lost_job_run_again(tmp_path: Path) -> None:
+    run = lose_the_first_job(tmp_path)
+    again = start_in_background("resume", "small", "--runs", run.parent, "--answer", "retry", "--reason", "once more")
+    wait_for((run / "jobs" / "small.before.2" / "claim" / "claim.json").exists)
+    assert peergate("cancel", "small", "--runs", run.parent).returncode == 0
+    assert again.wait(60) == 130
+    assert [one.body["key"] for one in entries(run, "launch")] == ["small.before.1", "small.before.2"]
+    assert verify(run)[0] == 0
+
+
+def test_an_attempt_that_does_not_fit_in_the_budget_closes_the_session(tmp_path: Path) -> None:
+    # The lost job counts with its whole price cap, an hour, and a second hour is more than is left.
+    changes = (
+        ("max_cost_usd: 1.0", "max_cost_usd: 0.25"),
+        ("  - name: sample\n", "    max_minutes: 60\n  - name: sample\n"),
+    )
+    run = lose_the_first_job(tmp_path, *changes)
+    retried = peergate("resume", "small", "--runs", run.parent, "--answer", "retry", "--reason", "once more")
+    assert retried.returncode == 6 and "does not fit in the budget" in retried.stdout
+    assert entries(run)[-1].body["decision"] == "budget"
+    assert not (run / "jobs" / "small.before.2").exists()
+    assert verify(run)[0] == 0
+
+
+def test_a_learning_rate_of_zero_closes_as_a_null(tmp_path: Path) -> None:
+    changes = (("learning_rate: 1e-4", "learning_rate: 0"), ("at_least: 33", "at_least: 8"))
+    done = peergate("start", write_small_spec(tmp_path / "spec", *changes), "--runs", tmp_path / "runs")
+    run = tmp_path / "runs" / "small"
+    assert done.returncode == 0 and "small: no significant difference" in done.stdout, done.stderr
+    report = json.loads((run / "report" / "report.json").read_bytes())
+    assert report["outcome"] == "null" and report["not_reached"] == ["ship"]
+    assert report["comparison"]["metrics"]["gained"]["value"] == report["comparison"]["metrics"]["lost"]["value"] == 0
+    assert entries(run)[-1].body["decision"] == "null"
     assert verify(run)[0] == 0
