@@ -228,10 +228,11 @@ def test_a_person_may_have_a_lost_job_run_again(tmp_path: Path) -> None:
 
 
 def test_an_attempt_that_does_not_fit_in_the_budget_closes_the_session(tmp_path: Path) -> None:
-    # The lost job counts with its whole price cap, an hour, and a second hour is more than is left.
+    # The lost job counts with its whole price cap, two hours, and two more are more than is left.
     changes = (
-        ("max_cost_usd: 1.0", "max_cost_usd: 0.25"),
-        ("  - name: sample\n", "    max_minutes: 60\n  - name: sample\n"),
+        ("max_cost_usd: 1.0", "max_cost_usd: 0.34"),
+        ("max_hours: 2", "max_hours: 3"),
+        ("  - name: sample\n", "    max_minutes: 120\n  - name: sample\n"),
     )
     run = lose_the_first_job(tmp_path, *changes)
     retried = peergate("resume", "small", "--runs", run.parent, "--answer", "retry", "--reason", "once more")
