@@ -15,7 +15,7 @@ from reviews.store import Store
 from reviews.text import plain
 from reviews.trail import Recorded
 from specs.errors import EvidenceMissing
-from specs.evidence import ExitRecord, Item, JobOrder, Manifest
+from specs.evidence import Artifact, ExitRecord, Item, JobOrder, Manifest
 from specs.grants import Grant
 from specs.loading import read_resolved
 from specs.metrics import MetricSet
@@ -94,13 +94,22 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         exit=exit_record,
         outputs=paths,
         output_digests=digests,
-        inputs={role: run / artifact.path for role, artifact in order.inputs.items()} if order else {},
+        inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
         log_tail=log_tail,
         attempts=_attempts(seen, stage_name),
         evaluations_of_heldout=_evaluations(seen, resolved),
         earlier=_earlier(seen, store, resolved),
         **extra,
     )
+
+
+def _input(run: Path, store: Store, artifact: Artifact) -> Path:
+    """Return where an input lies: in the store, checked, if it is kept there (everything but weights is)."""
+    kept = store.path(artifact.digest)
+    if not kept.is_file():
+        return run / artifact.path
+    store.get(artifact.digest)
+    return kept
 
 
 def _order(launch: Recorded | None, store: Store) -> JobOrder | None:

@@ -199,15 +199,17 @@ def _end_cancelled(session: Session) -> None:
 
 
 @contextmanager
-def _lease(run: Path) -> Generator[None]:
+def _lease(run: Path, wait_s: float = 1.0) -> Generator[None]:
     """Own the session: two orchestrators on one session would fork its history.
+
+    A short wait, because a command that only asks who owns it holds the lease for a moment too.
 
     Raises:
         LeaseHeld: another process has it.
     """
     lock = FileLock(run / "lease.lock")
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=wait_s)
     except Timeout as error:
         raise LeaseHeld(
             "another process is running this session", where=str(run), hint="wait for it, or stop it with Ctrl-C"
@@ -239,7 +241,7 @@ def _signals(session: Session) -> Generator[None]:
 def is_running(run: Path) -> bool:
     """Say whether some process holds the session's lease."""
     try:
-        with _lease(run):
+        with _lease(run, wait_s=0):
             return False
     except LeaseHeld:
         return True

@@ -20,7 +20,7 @@ from specs.verdicts import CheckResult, Decision
 
 
 class Paused(Exception):
-    """The session was asked to stop here; nothing is lost and ``peergate resume`` goes on."""
+    """The session (named in the only argument) was asked to stop here; ``peergate resume`` goes on."""
 
 
 class Cancelled(Exception):
@@ -85,4 +85,4 @@ class Session:
         if (self.run / "cancel").exists():
             raise Cancelled
         if self.stop.is_set():
-            raise Paused
+            raise Paused(self.name)

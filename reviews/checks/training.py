@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import median
 
 from reviews.checks.check import Check, Found
@@ -9,7 +10,7 @@ from reviews.checks.jobs import manifest_of
 from reviews.evidence import Evidence
 from reviews.rows import read_rows
 from specs.errors import EvidenceMissing
-from specs.evidence import TrainingRow
+from specs.evidence import Example, TrainingRow
 from specs.metrics import MetricSet
 
 _SFT = ("sft",)
@@ -26,6 +27,18 @@ def _fact(evidence: Evidence, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise EvidenceMissing(f"the manifest has no number '{name}'")
     return value
+
+
+def _data(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Count again what should have been trained on: every accepted example, or the granted number of each kind."""
+    limit = evidence.parameters.get("max_examples_per_kind")
+    available = Counter(one.kind for one in read_rows(evidence.inputs.get("examples"), Example, "training examples"))
+    expected = {kind: min(count, limit or count) for kind, count in sorted(available.items())}
+    used = manifest_of(evidence).facts.get("examples_by_kind")
+    total = sum(expected.values())
+    if used != expected:
+        return Found("FAIL", f"trained on {used}, the granted data gives {expected}", float(total))
+    return Found("PASS", f"trained on all {total} granted examples", float(total))
 
 
 def _steps(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -107,6 +120,7 @@ def _moved(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 CHECKS = (
+    Check("training.data", "All of the granted data was used", _SFT, _data, "silently smaller data set"),
     Check("training.steps", "Every planned step was done", _SFT, _steps, "early stop; corpus exhausted"),
     Check(
         "training.gradient", "Gradients are alive", _SFT, _gradient, "a channel that is zero all the time and 'works'"

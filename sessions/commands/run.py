@@ -22,8 +22,8 @@ def start(spec: str, name: str | None, runs: Path) -> None:
     terminal = Terminal()
     try:
         run = runtime.start(path, runs, name, terminal)
-    except Paused:
-        _paused(name or "the session", runs)
+    except Paused as paused:
+        _paused(str(paused), runs)
     _finish(run)
 
 

@@ -180,6 +180,7 @@ def evidence_of(folder: Path, stage_name: str, rows: list[dict[str, Any]] | None
             "batches": 10,
             "distinct_batches": 10,
             "examples": 5,
+            "examples_by_kind": {"lowercase": 5},
         },
     )
     extra: dict[str, Any] = {}
