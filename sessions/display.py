@@ -1,6 +1,6 @@
 """What a person watching sees: one line an event, a progress bar on a terminal, everything on stderr.
 
-Model output and log text are untrusted: they pass :func:`reviews.text.plain` before they get here, and rich
+Whatever a job, a model or a reviewer wrote is untrusted: every line passes :func:`reviews.text.plain`, and rich
 markup is off, so no row can colour, move or fake a line of the operator's terminal.
 """
 
@@ -12,11 +12,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from reviews.text import plain
 from sessions.ledger import Balance
 from specs.evidence import Progress as JobProgress
 from specs.metrics import MetricSet
 from specs.verdicts import CheckResult, Decision, Outcome, Status
 
+LINE_CHARACTERS = 4000
+NOTE_CHARACTERS = 80
 PLAIN_EVERY_S = 15.0
 """Without a terminal a job reports this often."""
 
@@ -41,17 +44,17 @@ class Terminal:
 
     def say(self, text: str) -> None:
         """Show one line with the time before it."""
-        self._line(Text(text))
+        self._line(text)
 
     def stage(self, name: str, attempt: int, position: int, count: int) -> None:
         """Announce an attempt."""
         self._job_began = time.monotonic()
         self._last_plain = self._job_began
-        self._line(Text(f"stage {position}/{count} {name}, attempt {attempt}", style="bold cyan"))
+        self._line(f"stage {position}/{count} {name}, attempt {attempt}", "bold cyan")
 
     def progress(self, stage: str, progress: JobProgress) -> None:
         """Show how far the job is, with the time left at the present speed."""
-        note = "  ".join(f"{name} {_short(value)}" for name, value in progress.note.items())
+        note = plain("  ".join(f"{name} {_short(value)}" for name, value in progress.note.items()), NOTE_CHARACTERS)
         if self.console.is_terminal:
             self._show_bar(stage, progress, note)
             return
@@ -62,20 +65,20 @@ class Terminal:
         spent = now - self._job_began
         left = spent / progress.done * (progress.total - progress.done) if progress.done else 0.0
         eta = f", about {left:.0f} s left" if left >= 1 else ""
-        self._line(Text(f"  {stage}: {progress.done}/{progress.total} {progress.unit}{eta}  {note}".rstrip()))
+        self._line(f"  {stage}: {progress.done}/{progress.total} {progress.unit}{eta}  {note}".rstrip())
 
     def job_ended(self, stage: str, text: str) -> None:
         """Take the bar away and say how the job ended."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-        self._line(Text(f"  {text}"))
+        self._line(f"  {text}")
 
     def metrics(self, metrics: MetricSet) -> None:
         """Show what was measured from the raw rows."""
         for metric in metrics.metrics.values():
             interval = f"  [{metric.interval[0]:.3f}, {metric.interval[1]:.3f}]" if metric.interval else ""
-            self._line(Text(f"    {metric.id:<26} {metric.value:>10.4g}{interval}  n={metric.n} ({metric.unit})"))
+            self._line(f"    {metric.id:<26} {metric.value:>10.4g}{interval}  n={metric.n} ({metric.unit})")
 
     def checks(self, results: tuple[CheckResult, ...]) -> None:
         """Count the checks and show those that did not simply pass."""
@@ -83,29 +86,27 @@ class Terminal:
         for result in results:
             counts[result.status] = counts.get(result.status, 0) + 1
         summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-        self._line(Text(f"  checks: {summary}"))
+        self._line(f"  checks: {summary}")
         for result in results:
             if result.status in STATUS_STYLE:
-                self._line(Text(f"    {result.status} {result.id}: {result.detail}", style=STATUS_STYLE[result.status]))
+                self._line(f"    {result.status} {result.id}: {result.detail}", STATUS_STYLE[result.status])
 
     def decision(self, decision: Decision, balance: Balance) -> None:
         """Show the gate's decision, its reasons, and what is left."""
-        self._line(Text(f"  gate {decision.stage}: {decision.outcome}", style=OUTCOME_STYLE[decision.outcome]))
+        self._line(f"  gate {decision.stage}: {decision.outcome}", OUTCOME_STYLE[decision.outcome])
         for reason in decision.reasons:
-            self._line(Text(f"    - {reason}"))
+            self._line(f"    - {reason}")
         for change in decision.required_changes:
-            self._line(Text(f"    required: {change.text}"))
+            self._line(f"    required: {change.text}")
         self._line(
-            Text(
-                f"  spent {balance.spent_usd:.4f} USD, left {balance.left_usd:.4f} USD and "
-                f"{balance.left_hours * 60:.0f} min",
-                style="dim",
-            )
+            f"  spent {balance.spent_usd:.4f} USD, left {balance.left_usd:.4f} USD "
+            f"and {balance.left_hours * 60:.0f} min",
+            "dim",
         )
 
-    def _line(self, text: Text) -> None:
+    def _line(self, text: str, style: str = "") -> None:
         stamp = Text(time.strftime("%H:%M:%S "), style="dim")
-        self.console.print(stamp + text)
+        self.console.print(stamp + Text(plain(text, LINE_CHARACTERS), style=style))
 
     def _show_bar(self, stage: str, progress: JobProgress, note: str) -> None:
         if self._bar is None:

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from sessions.display import Terminal
+from sessions.ledger import Balance
+from specs.digests import digest_bytes
+from specs.evidence import Progress
+from specs.metrics import Metric, MetricSet
+from specs.verdicts import CheckResult, Decision, RequiredChange
+
+BALANCE = Balance(0.25, 0.0, 0.75, 0.5, 1.5)
+NASTY = "\x1b[2J[bold red]gone[/]\x07"
+
+
+def shown(terminal: bool = False) -> tuple[Terminal, io.StringIO]:
+    out = io.StringIO()
+    return Terminal(Console(file=out, force_terminal=terminal, highlight=False, soft_wrap=True, width=200)), out
+
+
+def test_a_decision_is_shown_with_reasons_changes_and_what_is_left() -> None:
+    terminal, out = shown()
+    change = RequiredChange(text="raise temperature", parameter="temperature", value=0.9)
+    digest = digest_bytes(b"")
+    terminal.decision(
+        Decision(
+            stage="sample",
+            attempt=1,
+            outcome="revise",
+            reasons=("too few",),
+            required_changes=(change,),
+            packet=digest,
+            verdict=digest,
+        ),
+        BALANCE,
+    )
+    said = out.getvalue()
+    assert all(
+        text in said
+        for text in ("gate sample: revise", "- too few", "required: raise temperature", "left 0.7500 USD and 90 min")
+    )
+
+
+def test_checks_are_counted_and_those_that_closed_the_gate_are_shown() -> None:
+    terminal, out = shown()
+    results = [
+        CheckResult.model_validate(
+            {"id": id, "title": "t", "status": status, "blocking": True, "detail": f"about {id}"}
+        )
+        for id, status in (("a", "PASS"), ("b", "PASS"), ("c", "FAIL"), ("d", "BLOCKED"))
+    ]
+    terminal.checks(tuple(results))
+    said = out.getvalue()
+    assert "1 BLOCKED, 1 FAIL, 2 PASS" in said and "FAIL c: about c" in said and "about a" not in said
+
+
+def test_metrics_come_with_interval_n_and_unit() -> None:
+    terminal, out = shown()
+    metric = Metric(
+        id="accuracy", value=0.5, n=12, unit="fraction", population="p", definition="d", interval=(0.25, 0.75)
+    )
+    code = digest_bytes(b"")
+    terminal.metrics(MetricSet(stage="s", attempt=1, rows={}, code=code, metrics={"accuracy": metric}))
+    assert "accuracy" in out.getvalue() and "[0.250, 0.750]  n=12 (fraction)" in out.getvalue()
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then_and_always_the_last() -> None:
+    terminal, out = shown()
+    terminal.stage("train", 1, 2, 5)
+    for done in (1, 2, 10):
+        terminal.progress("train", Progress(time=0.0, done=done, total=10, unit="steps", note={"loss": 1.23456}))
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 2 and "train: 10/10 steps" in lines[1] and "loss 1.235" in lines[1]
+
+
+def test_nothing_a_job_writes_moves_the_terminal() -> None:
+    for is_terminal in (False, True):
+        terminal, out = shown(is_terminal)
+        terminal.stage("train", 1, 1, 1)
+        terminal.progress("train", Progress(time=0.0, done=1, total=1, unit=NASTY, note={NASTY: NASTY}))
+        terminal.say(NASTY)
+        terminal.job_ended("train", NASTY)
+        said = out.getvalue()
+        # Rich itself moves the cursor for its bar; clearing the screen, the bell and markup are not its own.
+        assert "\x1b[2J" not in said and "\x07" not in said and "[bold red]gone[/]" in said
