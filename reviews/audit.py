@@ -300,5 +300,7 @@ def _check_launches(entries: list[Recorded], store: Store) -> Iterator[str]:
                 or order.grant.content_digest() != body["grant"]
                 or digest_value(order.parameters) != order.grant.parameters
                 or inputs != order.grant.inputs
+                or (order.kind, order.task, order.max_seconds)
+                != (order.grant.kind, order.grant.task, order.grant.max_seconds)
             ):
                 yield f"entry {number} (launch): job {body['key']} was ordered with something else than was granted"

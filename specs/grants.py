@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from specs.digests import Contract, Digest
+from specs.stages import Kind
 
 
 class Grant(Contract):
@@ -14,11 +15,15 @@ class Grant(Contract):
     session: str
     stage: str
     attempt: int
+    kind: Kind
+    task: str
     registration: Digest
     parameters: Digest
     inputs: dict[str, Digest]
     model: Digest
     price_cap_usd: float
+    max_seconds: float
+    """What the price cap was computed from; the job is ended after it."""
     decision: Digest
     """The trail entry of the approving (or revising) decision this grant was minted from."""
     issued: float

@@ -106,8 +106,8 @@ def _permitted_order(folder: Path, kind: Kind) -> JobOrder:
     if not claimed:
         _refuse(f"{order.key}: no claim of the process that started this one; stages run under the launcher only")
     grant = order.grant
-    if (order.key, order.kind) != (grant.key(), kind):
-        _refuse(f"{order.key}: the grant is for {grant.key()}, the order for kind {order.kind}, this is {kind}")
+    if not (order.key == grant.key() and order.kind == grant.kind == kind and order.task == grant.task):
+        _refuse(f"{order.key}: the grant is for {grant.key()}, {grant.kind} of {grant.task}; this is {kind}")
     if digest_value(order.parameters) != grant.parameters:
         _refuse(f"{order.key}: the parameters are not the granted ones")
     if time.time() > grant.expires:

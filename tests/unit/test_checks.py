@@ -137,6 +137,17 @@ def _cut_gain(evidence: Evidence) -> Evidence:
     return evidence
 
 
+def _base_model(evidence: Evidence) -> Evidence:
+    spec = evidence.resolved.spec
+    declared = spec.model_copy(update={"model": spec.model.model_copy(update={"kind": "base"})})
+    return replace(evidence, resolved=evidence.resolved.model_copy(update={"spec": declared}))
+
+
+def _one_example_less(evidence: Evidence) -> Evidence:
+    write_rows(evidence.outputs["accepted"], examples()[1:])
+    return evidence
+
+
 def _perfect_baseline(evidence: Evidence) -> Evidence:
     write_rows(evidence.outputs["rows"], answers([True] * N))
     return evidence
@@ -174,6 +185,8 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a gain from the length limit": _cut_gain,
     "a perfect baseline": _perfect_baseline,
     "no chat template": lambda one: with_manifest(one, facts={"chat_template": digest_bytes(b"")}),
+    "a base model with a chat template": lambda one: _base_model(one),
+    "an example left out": lambda one: _one_example_less(one),
     "loss on the prompt": lambda one: with_manifest(one, facts={"masked_tokens": 0}),
     "one batch again and again": lambda one: with_manifest(one, facts={"distinct_batches": 1}),
     "half of the data": lambda one: with_manifest(one, facts={"examples_by_kind": {"lowercase": 3}}),
@@ -211,6 +224,8 @@ CASES = [
     ("tuned", "a gain from the length limit", "parity.truncation", "FAIL"),
     ("base", "a perfect baseline", "power.headroom", "FAIL"),
     ("base", "no chat template", "health.template", "FAIL"),
+    ("base", "a base model with a chat template", "health.template", "WARN"),
+    ("sample", "an example left out", "health.accepted", "FAIL"),
     ("base", "answers cut off", "health.truncation", "FAIL"),
     ("base", "answers empty", "health.empty", "FAIL"),
     ("base", "answers all alike", "health.collapse", "FAIL"),
@@ -331,3 +346,19 @@ def test_a_shared_topic_stops_the_design(tmp_path: Path) -> None:
 def test_repeated_prompts_are_a_warning(tmp_path: Path) -> None:
     again = tuple(item.model_copy(update={"id": f"again-{item.id}"}) for item in prompt_items())
     assert design(tmp_path, *POWERED, leaked=again)["design.duplicates"] == "WARN"
+
+
+def test_a_reviewer_of_the_builders_vendor_stops_the_design(tmp_path: Path) -> None:
+    resolved = resolved_spec(tmp_path, *POWERED)
+    same = resolved.spec.builder.model_copy(update={"vendor": resolved.spec.reviewer.vendor})
+    own = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"builder": same})})
+    result = next(one for one in design_checks(own, heldout_items(), {}) if one.id == "design.independence")
+    assert (result.status, result.repairable) == ("FAIL", False)
+
+
+def test_stages_that_cost_more_than_the_budget_stop_the_design(tmp_path: Path) -> None:
+    resolved = resolved_spec(tmp_path, *POWERED)
+    poor = resolved.spec.budget.model_copy(update={"max_cost_usd": 0.01})
+    own = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"budget": poor})})
+    result = next(one for one in design_checks(own, heldout_items(), {}) if one.id == "design.cost")
+    assert (result.status, result.repairable) == ("FAIL", False)

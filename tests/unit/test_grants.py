@@ -223,6 +223,9 @@ def record(session: OnDisk, decision: Recorded, **changes: Any) -> JobOrder:
         "inputs": session.digests(stage),
         "model": digest_bytes(b"model"),
         "price_cap_usd": 0.5,
+        "kind": session.resolved.spec.stage(stage).kind,
+        "task": session.resolved.spec.task,
+        "max_seconds": session.resolved.spec.stage(stage).max_minutes * 60,
         "decision": decision.digest,
         "issued": time.time() - 100,
         "expires": time.time() + 100,
@@ -449,11 +452,21 @@ def test_an_input_that_is_gone_is_missing_evidence(session: OnDisk) -> None:
 
 
 @pytest.mark.parametrize("change", [{"max_seconds": 1e6}, {"kind": "generate"}, {"task": "another"}])
-def test_a_used_grant_takes_no_other_order(session: OnDisk, change: dict[str, Any]) -> None:
+def test_kind_task_and_time_limit_are_those_the_price_was_reserved_for(session: OnDisk, change: dict[str, Any]) -> None:
+    order = granted(session)
+    launcher = Notes()
+    with pytest.raises(GrantRefused, match="is not what was granted"):
+        submit(launcher, session.trail, session.run, order.model_copy(update=change), session.registration)
+    assert not launcher.started and not list(session.trail.iterate("launch"))
+
+
+def test_a_used_grant_takes_no_other_order(session: OnDisk) -> None:
     order = granted(session)
     launcher = Notes()
     submit(launcher, session.trail, session.run, order, session.registration)
+    role, artifact = next(iter(order.inputs.items()))
+    renamed = {"inputs": order.inputs | {role: artifact.model_copy(update={"name": "another name"})}}
     with pytest.raises(GrantRefused, match="the grant was used for the order"):
-        submit(launcher, session.trail, session.run, order.model_copy(update=change), session.registration)
+        submit(launcher, session.trail, session.run, order.model_copy(update=renamed), session.registration)
     assert (job_folder(session.run, order.key) / "order.json").read_bytes() == order.canonical()
     assert len(launcher.started) == 1
