@@ -46,7 +46,7 @@ def write(run: Path, trail: str, store_name: str, outcome: str) -> dict[str, str
         "session": entries[0].entry.session,
         "outcome": outcome,
         "result": _result(entries, resolved, outcome, comparison),
-        "why": _why(entries, store),
+        "why": _why(entries, store) if outcome != "approve" else [],
         "objective": resolved.spec.objective,
         "registration": registered,
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
