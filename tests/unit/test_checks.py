@@ -66,7 +66,8 @@ def test_a_lost_job_leaves_no_blocking_check_that_needs_its_files_open(tmp_path:
         "registration.evaluations",
         "registration.attempts",
     } | ({"leakage.overlap", "leakage.groups", "leakage.duplicates"} if stage == "train" else set())
-    assert results["jobs.exit"].status == "BLOCKED"
+    others = {id: one.status for id, one in results.items() if id not in passed}
+    assert set(others.values()) <= {"BLOCKED", "NOT_APPLICABLE"} and others["jobs.exit"] == "BLOCKED", others
 
 
 def flawed(folder: Path, stage: str, flaw: str) -> Evidence:
@@ -195,6 +196,22 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "other weights in the package": _repacked,
 }
 
+IRREPARABLE = {
+    "registration.unchanged",
+    "registration.split",
+    "registration.attempts",
+    "jobs.granted",
+    "jobs.outputs",
+    "leakage.overlap",
+    "leakage.groups",
+    "parity.items",
+    "parity.models",
+    "power.headroom",
+    "health.template",
+    "package.weights",
+}
+"""What no parameter can mend: the data, the design or the record itself is wrong."""
+
 CASES = [
     ("base", "another registration", "registration.unchanged", "FAIL"),
     ("train", "a grant for another spec", "registration.unchanged", "FAIL"),
@@ -250,7 +267,9 @@ CASES = [
 
 @pytest.mark.parametrize(("stage", "flaw", "check", "status"), CASES, ids=[case[1] for case in CASES])
 def test_a_flaw_is_found_by_its_check(tmp_path: Path, stage: str, flaw: str, check: str, status: str) -> None:
-    assert results_of(flawed(tmp_path, stage, flaw))[check].status == status
+    result = results_of(flawed(tmp_path, stage, flaw))[check]
+    assert result.status == status
+    assert result.repairable == (status != "FAIL" or check not in IRREPARABLE)
 
 
 def test_every_check_has_a_flaw_that_it_finds() -> None:
@@ -362,3 +381,20 @@ def test_stages_that_cost_more_than_the_budget_stop_the_design(tmp_path: Path) -
     own = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"budget": poor})})
     result = next(one for one in design_checks(own, heldout_items(), {}) if one.id == "design.cost")
     assert (result.status, result.repairable) == ("FAIL", False)
+
+
+@pytest.mark.parametrize(
+    ("missing", "blocked"),
+    [
+        ({"grant": None}, {"registration.unchanged", "jobs.granted"}),
+        ({"parameters": {}}, {"jobs.granted", "jobs.effective", "training.schedule"}),
+        ({"output_digests": {}}, {"jobs.outputs", "training.moved"}),
+        ({"exit": None}, {"jobs.exit"}),
+    ],
+)
+def test_what_is_not_on_record_blocks_the_checks_that_need_it(
+    tmp_path: Path, missing: dict[str, Any], blocked: set[str]
+) -> None:
+    results = results_of(replace(evidence_of(tmp_path, "train"), **missing))
+    assert {id for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == blocked
+    assert {results[id].status for id in blocked} == {"BLOCKED"}
