@@ -98,7 +98,8 @@ def decide(
     else:
         outcome = "approve"
         applied = sum(one.status != "NOT_APPLICABLE" for one in checks)
-        reasons = [f"none of {applied} checks closes the gate; {len(criteria)} of {len(criteria)} criteria are met"]
+        met = f", and every criterion is met ({', '.join(str(one.criterion) for one in criteria)})" if criteria else ""
+        reasons = [f"none of {applied} checks closes the gate{met}"]
     return Decision(
         stage=stage,
         attempt=attempt,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from reviews import statistics
 from reviews.evidence import Evidence
+from reviews.installed import installed_identities
 from reviews.rows import read_rows
 from specs.digests import digest_file, digest_value
 from specs.errors import EvidenceMissing
@@ -67,11 +68,15 @@ def measure(evidence: Evidence) -> MetricSet:
 
 
 def measuring_code() -> str:
-    """Return the digest of the code that metrics, checks, packets and decisions depend on."""
+    """Return the digest of the code that metrics, checks, packets and decisions depend on.
+
+    Checks of other distributions count with the name and version of their distribution.
+    """
     home = Path(__file__).parent
     files = [*home.glob("*.py"), *(home / "checks").glob("*.py"), *(home.parent / "training" / "tasks").glob("*.py")]
     files += [home.parent / "specs" / f"{name}.py" for name in ("metrics", "stages", "verdicts", "session")]
-    return digest_value({path.relative_to(home.parent).as_posix(): digest_file(path) for path in sorted(files)})
+    own = {path.relative_to(home.parent).as_posix(): digest_file(path) for path in sorted(files)}
+    return digest_value(own | installed_identities())
 
 
 def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Judged, ...]:

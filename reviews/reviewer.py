@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
+from specs.errors import ReviewerUnavailable
 from specs.verdicts import Packet, Verdict
 
 
@@ -19,4 +21,51 @@ class Reviewer(Protocol):
             Blocked: no verdict can be had (down, refused, timed out, answered outside the schema); the gate stays
                 closed.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What went over the wire for one review, and what it cost."""
+
+    request: bytes
+    """Body of the last request: without headers, so without the key."""
+    response: bytes | None
+    """Body of the last response after content decoding; None when there was none, or not to its end."""
+    statuses: tuple[int | None, ...]
+    """HTTP status of every call in order; None for a call without a whole response."""
+    model: str | None
+    """The model as the answer names it, which need not be the one that was asked for."""
+    usage: dict[str, int] | None
+    usd: float
+    usd_is_measured: bool
+    """False when the usage is not known and ``usd`` is therefore the whole cost cap."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Review:
+    """The outcome of asking a model: exactly one of ``verdict`` and ``error``."""
+
+    exchange: Exchange
+    verdict: Verdict | None = None
+    error: ReviewerUnavailable | None = None
+
+
+@runtime_checkable
+class PaidReviewer(Protocol):
+    """A reviewer whose reviews cost money and leave an exchange."""
+
+    name: str
+
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        """Return the verdict; see :meth:`Reviewer.review`."""
+        ...
+
+    def cost_cap(self, packet: Packet) -> float:
+        """Return the most USD a review of this packet can cost."""
+        ...
+
+    def ask(self, packet: Packet, packet_digest: str) -> Review:
+        """Ask, and return verdict or error together with what it took."""
         ...

@@ -40,7 +40,7 @@ class Terminal:
         self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
         self._bar: Progress | None = None
         self._last_plain = 0.0
-        self._job_began = 0.0
+        self._first: JobProgress | None = None
 
     def say(self, text: str) -> None:
         """Show one line with the time before it."""
@@ -48,8 +48,8 @@ class Terminal:
 
     def stage(self, name: str, attempt: int, position: int, count: int) -> None:
         """Announce an attempt."""
-        self._job_began = time.monotonic()
-        self._last_plain = self._job_began
+        self._first = None
+        self._last_plain = time.monotonic()
         self._line(f"stage {position}/{count} {name}, attempt {attempt}", "bold cyan")
 
     def progress(self, stage: str, progress: JobProgress) -> None:
@@ -58,14 +58,21 @@ class Terminal:
         if self.console.is_terminal:
             self._show_bar(stage, progress, note)
             return
+        left = self._left(progress)
         now = time.monotonic()
         if now - self._last_plain < PLAIN_EVERY_S and progress.done < progress.total:
             return
         self._last_plain = now
-        spent = now - self._job_began
-        left = spent / progress.done * (progress.total - progress.done) if progress.done else 0.0
         eta = f", about {left:.0f} s left" if left >= 1 else ""
         self._line(f"  {stage}: {progress.done}/{progress.total} {progress.unit}{eta}  {note}".rstrip())
+
+    def _left(self, progress: JobProgress) -> float:
+        """Return the seconds left at the speed since the first report: loading the model is no part of the work."""
+        if self._first is None or progress.done <= self._first.done:
+            self._first = progress
+            return 0.0
+        speed = (progress.done - self._first.done) / max(progress.time - self._first.time, 1e-3)
+        return (progress.total - progress.done) / speed
 
     def job_ended(self, stage: str, text: str) -> None:
         """Take the bar away and say how the job ended."""

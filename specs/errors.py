@@ -7,7 +7,8 @@ PeergateError                1  fault: Peergate or its surroundings broke
 |-- Blocked                  4  something a gate needs is missing
 |   |-- EvidenceMissing      4  raw rows, a manifest or an exit record is absent
 |   |-- GrantRefused         4  no matching, unused, unexpired grant
-|   `-- LeaseHeld            4  another orchestrator owns this session
+|   |-- LeaseHeld            4  another orchestrator owns this session
+|   `-- ReviewerUnavailable  4  the reviewer gave no whole, valid, non-empty answer
 |-- AuditDamage              5  saved evidence or trail was changed
 `-- BudgetExceeded           6  the next step costs more than what is left
 
@@ -106,6 +107,10 @@ class GrantRefused(Blocked):
 
 class LeaseHeld(Blocked):
     """Another process is the orchestrator of this session."""
+
+
+class ReviewerUnavailable(Blocked):
+    """The reviewer was not reached, refused, or answered something that is no whole verdict."""
 
 
 class AuditDamage(PeergateError):

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from specs.constitution import Constitution
+from specs.lint_reviewer import lint_reviewer
 from specs.lint_stages import lint_criteria, lint_inputs, lint_names, lint_ranges
 from specs.places import LintProblem, Loc, suggest
 from specs.session import SessionSpec
@@ -31,6 +32,7 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
         _lint_arms,
         _lint_seeds,
         _lint_parties,
+        lint_reviewer,
         _lint_budget,
         _lint_hours,
     )

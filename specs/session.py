@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
 from specs.digests import Contract, Digest
 from specs.stages import Name, Stage
@@ -33,11 +33,46 @@ class Builder(Contract):
     model: str | None = None
 
 
+class TokenPrice(Contract):
+    """What an endpoint charges, in USD per million tokens. 0 has to be written: silence is no price."""
+
+    input: Annotated[float, Field(ge=0)]
+    output: Annotated[float, Field(ge=0)]
+
+
+class Effort(Contract):
+    """The most one review may take: wall time with all repeats, and money. The money bounds the answer's length."""
+
+    timeout_s: Annotated[float, Field(gt=0, le=3600)]
+    max_cost_usd: Annotated[float, Field(gt=0)]
+
+
+class Efforts(Contract):
+    """One effort for each ``stakes`` of a gate; the design gate has medium stakes."""
+
+    low: Effort = Effort(timeout_s=120, max_cost_usd=0.25)
+    medium: Effort = Effort(timeout_s=300, max_cost_usd=0.5)
+    high: Effort = Effort(timeout_s=600, max_cost_usd=1.0)
+
+
 class Reviewer(Contract):
-    """Who judges. ``checklist`` derives findings from the checks without a model."""
+    """Who judges. ``checklist`` derives findings from the checks without a model; the others ask one."""
 
     vendor: Literal["checklist", "anthropic", "openai"] = "checklist"
     model: str | None = None
+    base_url: Annotated[str, StringConstraints(pattern=r"^https?://[^/@?#\s]+(/[^?#\s]*)?$")] | None = None
+    """An endpoint that speaks OpenAI's Responses API, used instead of OpenAI's own."""
+    usd_per_million_tokens: TokenPrice | None = None
+    """The model's price; needed with ``base_url`` and for models no price is known of."""
+    effort: Efforts = Efforts()
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_used(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what a reviewer without a model has no use for: registrations made before stay the same."""
+        values: dict[str, Any] = handler(self)
+        if self.vendor == "checklist":
+            return {"vendor": values["vendor"], "model": values["model"]}
+        return values
 
 
 class HeldBack(Contract):

@@ -1,15 +1,36 @@
-"""Deterministic checks: the floor that no reviewer can lift. One small function each, by family."""
+"""Deterministic checks: the floor that no reviewer can lift. One small function each, by family.
+
+Other distributions add checks with an entry point of the group ``peergate.checks`` that names a list of
+:class:`reviews.checks.check.Check`. They can close a gate, never open one. One that cannot be loaded is an error:
+a check that is silently missing would be an open gate.
+"""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from reviews.checks import health, jobs, leakage, package, parity, power, registration, training
 from reviews.checks.check import Check, apply
-from reviews.checks.design import design_checks
+from reviews.checks.design import DESIGN_CHECKS, DesignCheck, design_checks
 from reviews.evidence import Evidence
+from reviews.installed import GROUP, entry_points_of_checks, identity
+from reviews.text import plain
+from specs.errors import UserError
 from specs.metrics import MetricSet
+from specs.stages import STAGE_KINDS
 from specs.verdicts import CheckResult
 
-__all__ = ["CHECKS", "design_checks", "run_checks"]
+__all__ = [
+    "CHECKS",
+    "DESIGN_CHECKS",
+    "Check",
+    "DesignCheck",
+    "Offered",
+    "all_checks",
+    "design_checks",
+    "offered_checks",
+    "run_checks",
+]
 
 CHECKS: tuple[Check, ...] = (
     *registration.CHECKS,
@@ -23,6 +44,45 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
+class Offered(NamedTuple):
+    """A check of another distribution, and which one that is."""
+
+    check: Check
+    distribution: str
+
+
+def offered_checks() -> tuple[Offered, ...]:
+    """Load the checks that other distributions offer.
+
+    Raises:
+        UserError: one cannot be loaded, is no check, or has an id that is taken.
+    """
+    taken = {check.id: "peergate" for check in (*CHECKS, *DESIGN_CHECKS)}
+    found: list[Offered] = []
+    for point in entry_points_of_checks():
+        where = f"{identity(point)}, entry point '{point.name}' of {GROUP}"
+        try:
+            loaded: Any = point.load()
+        except Exception as error:
+            told = f"its checks cannot be loaded: {type(error).__name__}: {plain(str(error), 200)}"
+            raise UserError(told, where=where, hint="mend or uninstall that distribution") from error
+        if not isinstance(loaded, (list, tuple)):
+            raise UserError(f"is a {type(loaded).__name__}, not a list of checks", where=where)
+        for check in loaded:
+            if not isinstance(check, Check) or not set(check.kinds) <= set(STAGE_KINDS):
+                raise UserError(f"holds {plain(repr(check), 80)}, which is no check of a known stage kind", where=where)
+            if check.id in taken:
+                raise UserError(f"check id '{plain(check.id, 80)}' is already that of {taken[check.id]}", where=where)
+            taken[check.id] = identity(point)
+            found.append(Offered(check, identity(point)))
+    return tuple(found)
+
+
+def all_checks() -> tuple[Check, ...]:
+    """Return Peergate's own checks, then those of other distributions."""
+    return (*CHECKS, *(one.check for one in offered_checks()))
+
+
 def run_checks(evidence: Evidence, metrics: MetricSet | None) -> tuple[CheckResult, ...]:
     """Run every check that belongs to the stage's kind, in a fixed order."""
-    return tuple(apply(check, evidence, metrics) for check in CHECKS if evidence.stage.kind in check.kinds)
+    return tuple(apply(check, evidence, metrics) for check in all_checks() if evidence.stage.kind in check.kinds)

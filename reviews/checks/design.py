@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from reviews.checks import leakage, power
 from reviews.checks.check import Found, guarded, result
@@ -11,78 +13,128 @@ from specs.session import ResolvedSpec
 from specs.verdicts import CheckResult
 
 
+class Design(NamedTuple):
+    """What a design check may look at."""
+
+    resolved: ResolvedSpec
+    heldout: tuple[Item, ...]
+    data: Mapping[str, tuple[Item, ...]]
+
+
+@dataclass(frozen=True)
+class DesignCheck:
+    """A check of the design with its weight and where it comes from, as :class:`reviews.checks.check.Check` has."""
+
+    id: str
+    title: str
+    run: Callable[[Design], Found]
+    source: str
+    blocking: bool = True
+    threshold: str | None = None
+    least: Callable[[ResolvedSpec], float] | None = None
+    """The registered value behind ``threshold``, where the spec sets it."""
+
+
 def design_checks(
     resolved: ResolvedSpec, heldout: tuple[Item, ...], data: Mapping[str, tuple[Item, ...]]
 ) -> tuple[CheckResult, ...]:
     """Judge power, overlap of the splits, independence and cost of a registered design."""
-    spec = resolved.spec
-    trained = [(f"{name}:{item.id}", item.prompt) for name, items in sorted(data.items()) for item in items]
-    every = [item for items in data.values() for item in items]
-    checks: tuple[tuple[str, str, bool, str | None, Callable[[], Found]], ...] = (
-        (
-            "design.power",
-            "The registered test can find the registered effect",
-            True,
-            f">= {spec.analysis.power:g}",
-            lambda: power.design_power(spec.analysis),
-        ),
-        (
-            "design.overlap",
-            "No held-out prompt stands in the training data",
-            True,
-            leakage.THRESHOLD,
-            lambda: leakage.overlap_of(trained, heldout),
-        ),
-        (
-            "design.groups",
-            "Training and held-out share no group",
-            True,
-            None,
-            lambda: leakage.groups_of(every, heldout),
-        ),
-        (
-            "design.duplicates",
-            "Training prompts do not repeat",
-            False,
-            None,
-            lambda: leakage.duplicates_of((item.prompt,) for item in every),
-        ),
-        (
-            "design.independence",
-            "Builder and reviewer are of different vendors",
-            True,
-            None,
-            lambda: _independence(resolved),
-        ),
-        ("design.cost", "One attempt of each stage can be paid for", True, None, lambda: _cost(resolved)),
-        ("design.seeds", "Variation between seeds is measured", False, None, lambda: _seeds(resolved)),
-    )
+    design = Design(resolved, heldout, data)
     digests = tuple(sorted(resolved.data_digests.values()))
-    return tuple(
-        result(id, title, guarded(run), blocking=blocking, threshold=threshold, evidence=digests)
-        for id, title, blocking, threshold, run in checks
-    )
+    return tuple(_apply(check, design, digests) for check in DESIGN_CHECKS)
 
 
-def _independence(resolved: ResolvedSpec) -> Found:
-    builder, reviewer = resolved.spec.builder.vendor, resolved.spec.reviewer.vendor
+def _apply(check: DesignCheck, design: Design, digests: tuple[str, ...]) -> CheckResult:
+    threshold = f">= {check.least(design.resolved):g}" if check.least else check.threshold
+    found = guarded(lambda: check.run(design))
+    return result(check.id, check.title, found, blocking=check.blocking, threshold=threshold, evidence=digests)
+
+
+def _power(design: Design) -> Found:
+    """Compute the power of the registered test at the registered minimum effect and compare it with the asked one."""
+    return power.design_power(design.resolved.spec.analysis)
+
+
+def _overlap(design: Design) -> Found:
+    """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
+    trained = [(f"{name}:{item.id}", item.prompt) for name, items in sorted(design.data.items()) for item in items]
+    return leakage.overlap_of(trained, design.heldout)
+
+
+def _groups(design: Design) -> Found:
+    """Compare the groups (topics) of the training data with those of the held-out split."""
+    return leakage.groups_of(_every(design), design.heldout)
+
+
+def _duplicates(design: Design) -> Found:
+    """Count training prompts that stand in the data more than once."""
+    return leakage.duplicates_of((item.prompt,) for item in _every(design))
+
+
+def _every(design: Design) -> list[Item]:
+    return [item for items in design.data.values() for item in items]
+
+
+def _independence(design: Design) -> Found:
+    """Compare the vendors of builder and reviewer; the same vendor twice would review itself."""
+    spec = design.resolved.spec
+    builder, reviewer = spec.builder.vendor, spec.reviewer.vendor
     if builder == reviewer:
         return Found("FAIL", f"builder and reviewer are both '{builder}'", repairable=False)
     return Found("PASS", f"builder {builder}, reviewer {reviewer}")
 
 
-def _cost(resolved: ResolvedSpec) -> Found:
-    budget = resolved.spec.budget
-    total = sum(stage.max_minutes for stage in resolved.spec.stages) / 60 * budget.machine_usd_per_hour
-    told = f"one attempt of each stage costs at most {total:.4f} USD of {budget.max_cost_usd:g} USD"
-    if total > budget.max_cost_usd:
+def _cost(design: Design) -> Found:
+    """Add up what one attempt of each stage costs at its time limit and compare it with the budget."""
+    spec = design.resolved.spec
+    total = sum(stage.max_minutes for stage in spec.stages) / 60 * spec.budget.machine_usd_per_hour
+    told = f"one attempt of each stage costs at most {total:.4f} USD of {spec.budget.max_cost_usd:g} USD"
+    if total > spec.budget.max_cost_usd:
         return Found("FAIL", told, total, repairable=False)
     return Found("PASS", told, total)
 
 
-def _seeds(resolved: ResolvedSpec) -> Found:
-    count = len(resolved.spec.analysis.seeds)
+def _seeds(design: Design) -> Found:
+    """Count the registered seeds; with one, the luck of the seed stays unknown."""
+    count = len(design.resolved.spec.analysis.seeds)
     if count < 2:
         detail = "one seed: luck of the seed is not part of the interval; repeat the session with other seeds"
         return Found("WARN", detail, float(count))
     return Found("PASS", f"{count} seeds", float(count))
+
+
+DESIGN_CHECKS = (
+    DesignCheck(
+        "design.power",
+        "The registered test can find the registered effect",
+        _power,
+        "underpowered comparisons; exact McNemar test, McNemar 1947",
+        threshold=">= analysis.power",
+        least=lambda resolved: resolved.spec.analysis.power,
+    ),
+    DesignCheck(
+        "design.overlap",
+        "No held-out prompt stands in the training data",
+        _overlap,
+        leakage.SOURCE,
+        threshold=leakage.THRESHOLD,
+    ),
+    DesignCheck("design.groups", "Training and held-out share no group", _groups, "leakage through topics"),
+    DesignCheck(
+        "design.duplicates",
+        "Training prompts do not repeat",
+        _duplicates,
+        "Lee et al. 2022, arXiv:2107.06499",
+        blocking=False,
+    ),
+    DesignCheck(
+        "design.independence",
+        "Builder and reviewer are of different vendors",
+        _independence,
+        "reviews of an agent's work by the same agent",
+    ),
+    DesignCheck("design.cost", "One attempt of each stage can be paid for", _cost, "sessions that end half-way"),
+    DesignCheck(
+        "design.seeds", "Variation between seeds is measured", _seeds, "results of one lucky seed", blocking=False
+    ),
+)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from sessions.display import Terminal
@@ -85,3 +86,13 @@ def test_nothing_a_job_writes_moves_the_terminal() -> None:
         said = out.getvalue()
         # Rich itself moves the cursor for its bar; clearing the screen, the bell and markup are not its own.
         assert "\x1b[2J" not in said and "\x07" not in said and "[bold red]gone[/]" in said
+
+
+def test_the_time_left_does_not_count_what_came_before_the_first_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sessions.display.PLAIN_EVERY_S", 0.0)
+    terminal, out = shown()
+    terminal.stage("train", 1, 1, 1)
+    for done, when in ((2, 100.0), (4, 110.0)):
+        terminal.progress("train", Progress(time=when, done=done, total=10, unit="steps"))
+    # Two steps in ten seconds, six to go; loading took 100 seconds before that.
+    assert "4/10 steps, about 30 s left" in out.getvalue()
