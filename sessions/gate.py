@@ -18,12 +18,13 @@ from reviews.grants import opened_by
 from reviews.measure import measure as measure_rows
 from reviews.measure import measuring_code
 from reviews.packet import DESIGN, build_design_packet
+from reviews.reviewer import Exchange, PaidReviewer
 from reviews.settle import settle
 from reviews.trail import Recorded
 from sessions import ledger
 from sessions.session import Session
 from sessions.state import State
-from specs.errors import EvidenceMissing, PeergateError
+from specs.errors import EvidenceMissing, PeergateError, ReviewerUnavailable
 from specs.metrics import MetricSet
 from specs.verdicts import CheckResult, Decision, Packet, Verdict
 
@@ -112,12 +113,36 @@ def _ask(session: Session, stage: str, attempt: int, packet: Packet) -> None:
     """Record the packet, have it reviewed and record the verdict. A reviewer that fails closes the gate."""
     body = {"stage": stage, "attempt": attempt, "packet": session.store.put_value(packet)}
     kept = session.trail.append("packet", f"packet/{stage}.{attempt}", body)
-    if session.trail.find(f"verdict/{stage}.{attempt}"):
-        return
-    shown = Packet.model_validate(session.store.get_value(kept.body["packet"]))
-    error = ""
+    judged = session.trail.find(f"verdict/{stage}.{attempt}")
+    if judged is None:
+        shown = Packet.model_validate(session.store.get_value(kept.body["packet"]))
+        verdict, error, facts = _verdict(session, stage, attempt, shown, kept.body["packet"])
+        digest = session.store.put_value(verdict)
+        body = {"stage": stage, "attempt": attempt, "packet": kept.body["packet"], "verdict": digest, "error": error}
+        body |= {"reviewer": session.reviewer.name} | facts
+        judged = session.trail.append("verdict", f"verdict/{stage}.{attempt}", body)
+    if "reservation" in judged.body:
+        # From the entry, so that a process that died between the two settles when it is resumed.
+        ledger.settle_review(session.trail, stage, judged.body["reservation"], judged.body["usd"])
+
+
+def _verdict(
+    session: Session, stage: str, attempt: int, packet: Packet, digest: str
+) -> tuple[Verdict, str, dict[str, Any]]:
+    """Return the verdict, why there is none, and for a reviewer that costs money what the exchange was."""
+    facts: dict[str, Any] = {}
     try:
-        verdict = session.reviewer.review(shown, kept.body["packet"])
+        if isinstance(session.reviewer, PaidReviewer):
+            cap = session.reviewer.cost_cap(packet)
+            key = ledger.reserve_review(session.trail, session.resolved.spec.budget, stage, attempt, cap)
+            # A failure before anything is known counts as the whole cap.
+            facts = {"reservation": key, "usd": cap}
+            review = session.reviewer.ask(packet, digest)
+            facts |= _facts(session, review.exchange)
+            if review.verdict is None:
+                raise review.error or ReviewerUnavailable("no verdict", where=session.reviewer.name)
+            return review.verdict, "", facts
+        return session.reviewer.review(packet, digest), "", facts
     except PeergateError as failed:
         error = f"{type(failed).__name__}: {failed.message}"
         verdict = Verdict(
@@ -128,9 +153,21 @@ def _ask(session: Session, stage: str, attempt: int, packet: Packet) -> None:
             risks=(),
             approve=False,
         )
-    digest = session.store.put_value(verdict)
-    body = {"stage": stage, "attempt": attempt, "packet": kept.body["packet"], "verdict": digest, "error": error}
-    session.trail.append("verdict", f"verdict/{stage}.{attempt}", body | {"reviewer": session.reviewer.name})
+        return verdict, error, facts
+
+
+def _facts(session: Session, exchange: Exchange) -> dict[str, Any]:
+    """Keep both bodies of an exchange and return what the trail says about it."""
+    return {
+        "model": exchange.model,
+        "request": session.store.put(exchange.request) if exchange.request else None,
+        "response": session.store.put(exchange.response) if exchange.response is not None else None,
+        "statuses": list(exchange.statuses),
+        "usage": exchange.usage,
+        "usd": exchange.usd,
+        "usd_is_measured": exchange.usd_is_measured,
+        "seconds": exchange.seconds,
+    }
 
 
 def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> Decision:

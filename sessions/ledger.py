@@ -65,7 +65,9 @@ def reserve(trail: Trail, budget: Budget, stage: Stage, key: str) -> None:
     shares = budget.held_back
     # Evaluation may use its own share; everybody else leaves all three alone.
     held = shares.review + shares.teardown + (0.0 if stage.kind in ("evaluate", "package") else shares.evaluation)
-    available = now.left_usd - held * budget.max_cost_usd
+    # What reviews have taken came out of their share, so that much less of it is still held back.
+    taken = min(_reviews_usd(list(trail.iterate())), shares.review * budget.max_cost_usd)
+    available = now.left_usd - held * budget.max_cost_usd + taken
     cap = price_cap(budget, stage)
     if cap > available + 1e-9:
         raise BudgetExceeded(
@@ -90,6 +92,52 @@ def settle(trail: Trail, budget: Budget, stage: Stage, key: str, seconds: float)
     usd = round(max(seconds, 0.0) / 3600 * budget.machine_usd_per_hour, 6)
     body = {"what": "settle", "job": key, "party": "job", "stage": stage.name, "usd": usd, "seconds": round(seconds, 3)}
     trail.append("spend", f"settle/{key}", body)
+
+
+def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int, cap: float) -> str:
+    """Set the cost cap of a review aside, out of the share held back for reviews, and return its key.
+
+    A reservation that is already there belongs to a call whose answer was lost with its process. It may have been
+    billed, so its whole cap counts as spent and the repeated review has a reservation of its own.
+
+    Raises:
+        BudgetExceeded: the cap does not fit in what is left for reviews.
+    """
+    key, repeat = f"review/{stage}.{attempt}", 1
+    while (lost := trail.find(f"reserve/{key}")) is not None:
+        settle_review(trail, stage, key, lost.body["usd"])
+        repeat += 1
+        key = f"review/{stage}.{attempt}/{repeat}"
+    entries = list(trail.iterate())
+    share = budget.held_back.review * budget.max_cost_usd
+    teardown = budget.held_back.teardown * budget.max_cost_usd
+    available = min(share - _reviews_usd(entries), balance_of(entries, budget).left_usd - teardown)
+    if cap > available + 1e-9:
+        raise BudgetExceeded(
+            f"the review may cost {cap:.4f} USD, "
+            f"{max(available, 0):.4f} USD of the {share:.4f} USD for reviews are left",
+            where=key,
+            hint="raise budget.held_back.review or lower reviewer.effort in a new session",
+        )
+    body = {"what": "reserve", "job": key, "party": "reviewer", "stage": stage, "usd": cap}
+    trail.append("spend", f"reserve/{key}", body)
+    return key
+
+
+def settle_review(trail: Trail, stage: str, key: str, usd: float) -> None:
+    """Replace a reservation by what the review cost; repeating it changes nothing."""
+    if trail.find(f"settle/{key}") is None:
+        body = {"what": "settle", "job": key, "party": "reviewer", "stage": stage, "usd": usd}
+        trail.append("spend", f"settle/{key}", body)
+
+
+def _reviews_usd(entries: Sequence[Recorded]) -> float:
+    """Return what reviews have spent and reserved."""
+    amounts: dict[str, float] = {}
+    for recorded in entries:
+        if recorded.entry.kind == "spend" and recorded.body["party"] == "reviewer":
+            amounts[recorded.body["job"]] = recorded.body["usd"]
+    return sum(amounts.values())
 
 
 def _active_seconds(entries: Sequence[Recorded]) -> float:

@@ -46,13 +46,14 @@ def make_reviewer(spec: SessionSpec) -> Reviewer:
     """Return the reviewer a spec names.
 
     Raises:
-        UserError: this version has no such reviewer yet.
+        UserError: its key is not set, its package is not installed, or no price is known of its model.
     """
     if spec.reviewer.vendor == "checklist":
         return Checklist()
-    raise UserError(
-        f"reviewer vendor '{spec.reviewer.vendor}' is not in this version", hint="use `reviewer: {vendor: checklist}`"
-    )
+    # Imported here: whoever needs no model needs no SDK.
+    from reviews.vendors.modelled import model_reviewer
+
+    return model_reviewer(spec.reviewer)
 
 
 def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = None) -> Session:

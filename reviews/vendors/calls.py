@@ -1,0 +1,124 @@
+"""One HTTP exchange with an API: bounded in time and size, recorded, and repeated only where that cannot cost twice.
+
+The SDKs build requests and read responses; they are told not to repeat anything themselves (``max_retries=0``).
+Repeated is a call that the API refused with 408, 409, 429 or 5xx, or that never reached it, at most ``RETRIES`` times
+and never past the deadline. A call that timed out or was cut off may have been billed, so it is not repeated.
+"""
+
+from __future__ import annotations
+
+import time
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx2
+
+RETRIES = 3
+BACKOFF_S = 1.0
+MAX_RESPONSE_BYTES = 4 * 2**20
+_REFUSED_FOR_NOW = (408, 409, 429)
+REMOVED = "[key removed]"
+_SHORTEST_KEY = 8
+"""Shorter keys are words, not secrets: removing them would only garble the answer."""
+
+
+class RecordedClient(httpx2.Client):
+    """An HTTP client for one review: keeps the bodies, ends at a deadline and removes an echoed key.
+
+    Redirects are not followed: the SDKs put the key into headers of their own, which would travel along.
+    """
+
+    def __init__(self, timeout_s: float, key: str) -> None:
+        super().__init__(follow_redirects=False)
+        self.started = time.monotonic()
+        self.deadline = self.started + timeout_s
+        self._key = key.strip() if len(key.strip()) >= _SHORTEST_KEY else ""
+        self.sent = b""
+        self.received: bytes | None = None
+        self.statuses: list[int | None] = []
+        self._reached = False
+        self._headers = httpx2.Headers()
+
+    @property
+    def remaining_s(self) -> float:
+        """Return the seconds left for the whole review."""
+        return self.deadline - time.monotonic()
+
+    @property
+    def may_be_billed(self) -> bool:
+        """Say whether the last call may cost something although its answer could not be used."""
+        status = self.statuses[-1] if self.statuses else None
+        return self._reached and (status is None or status < 400)
+
+    def without_key(self, text: str) -> str:
+        """Return a text with the key taken out."""
+        return text.replace(self._key, REMOVED) if self._key else text
+
+    def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request and read its whole response; ``stream`` is not supported and ignored."""
+        self.sent, self.received, self._reached = request.read(), None, False
+        self._headers = httpx2.Headers()
+        self.statuses.append(None)
+        options["stream"] = True
+        left = max(self.remaining_s, 0.001)
+        request.extensions["timeout"] = {"connect": left, "read": left, "write": left, "pool": left}
+        request.headers["accept-encoding"] = "identity"
+        try:
+            response = super().send(request, **options)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            raise
+        except httpx2.HTTPError:
+            self._reached = True
+            raise
+        self._reached = True
+        data = self._read(response)
+        if self._key:
+            data = data.replace(self._key.encode(), REMOVED.encode())
+        self.received, self.statuses[-1], self._headers = data, response.status_code, response.headers
+        headers = [
+            (name, value)
+            for name, value in response.headers.multi_items()
+            if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
+        ]
+        return httpx2.Response(response.status_code, headers=headers, content=data, request=request)
+
+    def _read(self, response: httpx2.Response) -> bytes:
+        """Read the body. A server that sends a byte now and then ends at the deadline as well."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            for piece in response.iter_bytes():
+                pieces.append(piece)
+                size += len(piece)
+                if size > MAX_RESPONSE_BYTES:
+                    raise httpx2.ReadError(f"the response is longer than {MAX_RESPONSE_BYTES} bytes")
+                if self.remaining_s <= 0:
+                    raise httpx2.ReadTimeout("the response did not end in time")
+        finally:
+            response.close()
+        return b"".join(pieces)
+
+    def wait_s(self) -> float | None:
+        """Return how long to wait before the last call is repeated; None when it must not be."""
+        status = self.statuses[-1] if self.statuses else None
+        refused = status in _REFUSED_FOR_NOW or (status is not None and status >= 500)
+        if len(self.statuses) > RETRIES or not (refused or not self._reached):
+            return None
+        told = retry_after_s(self._headers)
+        wait = BACKOFF_S * 2 ** (len(self.statuses) - 1) if told is None else told
+        return wait if wait < self.remaining_s else None
+
+
+def retry_after_s(headers: httpx2.Headers) -> float | None:
+    """Return what the server asks to wait, in seconds; None when it says nothing that can be read."""
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers[name]) / unit
+        except (KeyError, ValueError):
+            continue
+        # Not a number, or a wait that never ends, is no less a reason to wait: the deadline decides.
+        return max(seconds, 0.0) if seconds == seconds else None
+    try:
+        return max(parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time(), 0.0)
+    except (KeyError, ValueError, TypeError):
+        return None
