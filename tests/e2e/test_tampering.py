@@ -188,7 +188,7 @@ def _other_metrics(key: str, body: dict[str, object]) -> None:
     [
         (_outcome, "the entry does not say what the stored decision says"),
         (_reason, "the entry does not say what the stored decision says"),
-        (_opening, "no decision before it opens train.1"),
+        (_opening, "no decision before it opens sample.2"),
         (_rate, "what was planned is not allowed"),
         (_other_metrics, "the metrics computed from the raw rows are not the recorded ones"),
     ],
