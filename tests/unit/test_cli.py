@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
 
 import pytest
 
+from reviews.audit import verify_run
 from tests.e2e.sessions import entries, peergate, verify
 from tests.unit.spec_files import write_spec
 
@@ -121,3 +123,20 @@ def test_help_names_every_exit_code() -> None:
     assert all(
         word in said for word in ("0 done", "2 usage or spec", "3 rejected", "4 blocked", "6 budget", "130 paused")
     )
+
+
+def test_any_flipped_bit_of_trail_store_report_or_spec_is_found(leaky: Path, tmp_path: Path) -> None:
+    generator = random.Random(1)
+    assert verify_run(leaky, "trail.sqlite", "store").exit_code == 0
+    for number in range(40):
+        run = tmp_path / str(number)
+        shutil.copytree(leaky, run)
+        # Nothing is decided from LangGraph's own checkpoints, and the lock file is empty.
+        places = [
+            path for path in sorted(run.rglob("*")) if path.is_file() and not path.name.startswith(("state.", "lease"))
+        ]
+        path = run / "trail.sqlite" if number % 2 else generator.choice(places)
+        data = bytearray(path.read_bytes())
+        data[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
+        path.write_bytes(data)
+        assert verify_run(run, "trail.sqlite", "store").exit_code == 1, path.relative_to(run)
