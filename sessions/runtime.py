@@ -69,6 +69,8 @@ def resume(run: Path, display: Display, answer: Answer | None = None, reason: st
         session = make_session(run, display)
         if session.trail.find("close") is not None:
             session.trail.close()
+            if answer is not None:
+                raise UserError("the session is closed, nothing is being asked", where=str(run))
             return run
         number = sum(1 for _ in session.trail.iterate("resume")) + 1
         session.trail.append("resume", f"resume/{number}", {"by": getpass.getuser()})

@@ -109,5 +109,11 @@ def _time(recorded: Recorded) -> str:
 
 
 def _gist(recorded: Recorded) -> str:
-    shown = [f"{name}={recorded.body[name]}" for name in _SHOWN if recorded.body.get(name) not in (None, "")]
+    shown = [f"{name}={_short(recorded.body[name])}" for name in _SHOWN if recorded.body.get(name) not in (None, "")]
     return plain(" ".join(shown), 100) or recorded.entry.key
+
+
+def _short(value: Any) -> str:
+    """Return a value for a table: of a digest its beginning, which is enough to find it."""
+    text = str(value)
+    return f"{text[:19]}..." if text.startswith("sha256:") else text

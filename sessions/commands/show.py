@@ -57,7 +57,7 @@ def status(name: str, runs: Path, as_json: bool) -> None:
     if state.stage:
         print(f"stage {state.stage}, attempt {state.attempt}")
     for one in decisions:
-        print(f"  gate {one['stage']}.{one['attempt']}: {one['outcome']}")
+        print(f"  gate {one['stage'] or 'design'}.{one['attempt']}: {one['outcome']}")
     for reason in state.reasons:
         print(f"    - {plain(reason, 2000)}")
     print(f"spent {spent.spent_usd:.4f} USD, left {spent.left_usd:.4f} USD and {spent.left_hours * 60:.0f} min")

@@ -43,6 +43,13 @@ def test_a_rejected_session_keeps_its_exit_code(leaky: Path) -> None:
     assert peergate("resume", "demo_leaky", "--runs", leaky.parent).returncode == 3
 
 
+def test_an_answer_to_a_closed_session_is_refused(leaky: Path) -> None:
+    answer = ("--answer", "approve", "--reason", "I like it")
+    done = peergate("resume", "demo_leaky", "--runs", leaky.parent, *answer)
+    assert done.returncode == 2 and "nothing is being asked" in done.stderr
+    assert not entries(leaky, "human")
+
+
 def test_an_entry_is_shown_with_what_it_points_to(leaky: Path) -> None:
     shown = json.loads(peergate("audit", "show", leaky, "decision/design.1", "--json").stdout)
     assert shown["points_to"]["decision"]["outcome"] == "reject"
