@@ -61,6 +61,18 @@ def _overlap(design: Design) -> Found:
     return leakage.overlap_of(trained, design.heldout)
 
 
+def _unique(design: Design) -> Found:
+    """Look for held-out prompts that ask the same thing twice: n counts questions, not rows."""
+    prompts = [(item.id, item.prompt) for item in design.heldout]
+    found = [one for one in leakage.repeats_of(prompts) if one.how != "near"]
+    if found:
+        shown = tuple({"heldout": one.train, "repeats": one.heldout, "text": one.train_text} for one in found)
+        return Found(
+            "FAIL", f"{len(found)} held-out prompts repeat another", float(len(found)), shown, repairable=False
+        )
+    return Found("PASS", f"all {len(prompts)} held-out prompts differ", 0.0)
+
+
 def _groups(design: Design) -> Found:
     """Compare the groups (topics) of the training data with those of the held-out split."""
     return leakage.groups_of(_every(design), design.heldout)
@@ -118,6 +130,12 @@ DESIGN_CHECKS = (
         _overlap,
         leakage.SOURCE,
         threshold=leakage.THRESHOLD,
+    ),
+    DesignCheck(
+        "design.unique",
+        "No held-out prompt stands there twice",
+        _unique,
+        "a test set of 350 items of which 180 were different",
     ),
     DesignCheck("design.groups", "Training and held-out share no group", _groups, "leakage through topics"),
     DesignCheck(

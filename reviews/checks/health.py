@@ -12,6 +12,7 @@ from reviews.rows import read_rows
 from specs.digests import digest_bytes
 from specs.evidence import Example
 from specs.metrics import MetricSet
+from training.tasks import choose
 
 MOST_TRUNCATED = 0.25
 MOST_EMPTY = 0.1
@@ -54,6 +55,21 @@ def _template(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found(
         "PASS", f"a model of kind {declared} was prompted {'with' if templated else 'without'} a chat template"
     )
+
+
+def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the rows with the samples that were ordered: rates over rows that were filtered before mean nothing."""
+    rows = accepted_rows(evidence)[0]
+    name = evidence.stage.inputs["prompts"].partition(".")[2]
+    prompts = choose(evidence.data.get(name, ()), evidence.parameters.get("max_prompts"))
+    per_prompt = evidence.parameters.get("samples_per_prompt", 0)
+    ordered = Counter((item.id, sample) for item in prompts for sample in range(per_prompt))
+    found = Counter((row.item, row.sample) for row in rows)
+    if found != ordered:
+        missing, extra = (ordered - found).total(), (found - ordered).total()
+        detail = f"{ordered.total()} samples were ordered; {missing} have no row, {extra} rows were not ordered"
+        return Found("FAIL", detail, float(missing + extra))
+    return Found("PASS", f"all {ordered.total()} ordered samples have one row", float(ordered.total()))
 
 
 def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -104,6 +120,13 @@ CHECKS = (
         ("evaluate",),
         _template,
         "swapped instruct checkpoints",
+    ),
+    Check(
+        "health.complete",
+        "Every sample that was ordered has a row",
+        ("generate",),
+        _complete,
+        "an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
     ),
     Check(
         "health.accepted",

@@ -40,6 +40,13 @@ def spread(found: tuple[Overlap, ...]) -> list[Overlap]:
     return [overlap for _, _, overlap in sorted(ranked, key=lambda one: one[:2])]
 
 
+def repeats_of(pairs: Iterable[tuple[str, str]]) -> list[Overlap]:
+    """Return (id, text) pairs that overlap with an earlier one of the same side."""
+    every = list(pairs)
+    place = {id: index for index, (id, _) in enumerate(every)}
+    return [one for one in find_overlaps(every, every) if place[one.train] > place[one.heldout]]
+
+
 def groups_of(train: Iterable[Item | Example], heldout: Iterable[Item]) -> Found:
     """Compare the groups (topics) of the two sides."""
     shared = sorted({item.group for item in train} & {item.group for item in heldout})

@@ -35,8 +35,8 @@ def prompt_items() -> tuple[Item, ...]:
 
 
 def resolved_spec(folder: Path, *changes: tuple[str, str]) -> ResolvedSpec:
-    """Load the shared small spec with real items of the task in its data files."""
-    path = write_spec(folder, ("  n: 3\n", f"  n: {N}\n"), *changes)
+    """Load the shared small spec with real items of the task in its data files and two samples a prompt."""
+    path = write_spec(folder, ("  n: 3\n", f"  n: {N}\n"), ("samples_per_prompt: 4", "samples_per_prompt: 2"), *changes)
     before = digest_file(folder / "heldout.jsonl")
     for name, items in (("heldout", heldout_items()), ("prompts", prompt_items())):
         (folder / f"{name}.jsonl").write_text(

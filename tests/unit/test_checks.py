@@ -144,6 +144,11 @@ def _base_model(evidence: Evidence) -> Evidence:
     return replace(evidence, resolved=evidence.resolved.model_copy(update={"spec": declared}))
 
 
+def _only_accepted_rows(evidence: Evidence) -> Evidence:
+    write_rows(evidence.outputs["rows"], [row for row in samples() if row["sample"] == 0])
+    return evidence
+
+
 def _one_example_less(evidence: Evidence) -> Evidence:
     write_rows(evidence.outputs["accepted"], examples()[1:])
     return evidence
@@ -187,6 +192,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a perfect baseline": _perfect_baseline,
     "no chat template": lambda one: with_manifest(one, facts={"chat_template": digest_bytes(b"")}),
     "a base model with a chat template": lambda one: _base_model(one),
+    "rejected samples left out": lambda one: _only_accepted_rows(one),
     "an example left out": lambda one: _one_example_less(one),
     "loss on the prompt": lambda one: with_manifest(one, facts={"masked_tokens": 0}),
     "one batch again and again": lambda one: with_manifest(one, facts={"distinct_batches": 1}),
@@ -242,6 +248,7 @@ CASES = [
     ("base", "a perfect baseline", "power.headroom", "FAIL"),
     ("base", "no chat template", "health.template", "FAIL"),
     ("base", "a base model with a chat template", "health.template", "WARN"),
+    ("sample", "rejected samples left out", "health.complete", "FAIL"),
     ("sample", "an example left out", "health.accepted", "FAIL"),
     ("base", "answers cut off", "health.truncation", "FAIL"),
     ("base", "answers empty", "health.empty", "FAIL"),
@@ -398,3 +405,11 @@ def test_what_is_not_on_record_blocks_the_checks_that_need_it(
     results = results_of(replace(evidence_of(tmp_path, "train"), **missing))
     assert {id for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == blocked
     assert {results[id].status for id in blocked} == {"BLOCKED"}
+
+
+def test_a_held_out_question_asked_twice_stops_the_design(tmp_path: Path) -> None:
+    again = heldout_items()[0].model_copy(update={"id": "again", "prompt": heldout_items()[0].prompt.upper()})
+    results = design_checks(resolved_spec(tmp_path, *POWERED), (*heldout_items(), again), {})
+    result = next(one for one in results if one.id == "design.unique")
+    assert (result.status, result.repairable) == ("FAIL", False)
+    assert [(row["heldout"], row["repeats"]) for row in result.shown] == [("again", heldout_items()[0].id)]

@@ -6,9 +6,8 @@ import pytest
 
 from specs.evidence import Example, Item
 from tests.unit.evidence_on_disk import prompt_items
-from training.stages.generate import choose
 from training.stages.sft import balance
-from training.tasks import load_items, verifier, worked_example
+from training.tasks import choose, load_items, verifier, worked_example
 from training.tasks.build import HELDOUT_TOPICS, TRAIN_TOPICS, build_items, leak
 from training.tasks.build import main as build
 from training.tasks.format_instructions import KINDS, verify

@@ -6,14 +6,12 @@ on them moves the form from the context into the weights.
 
 from __future__ import annotations
 
-from itertools import zip_longest
-
 from specs.evidence import Example, GenerationRow, Item
 from specs.stages import GenerateParameters
 from training.checkpoint import device_of, load
 from training.decoding import Message, decode, encode
 from training.entry import Done, Job, run_stage
-from training.tasks import load_items, verifier, worked_example
+from training.tasks import choose, load_items, verifier, worked_example
 
 
 def generate(job: Job) -> Done:
@@ -54,15 +52,6 @@ def generate(job: Job) -> Done:
     device, dtype = device_of(model)
     effective = parameters.model_dump(mode="json") | {"prompts": len(items)}
     return Done(device, dtype, sum(row.completion_tokens for row in rows), effective)
-
-
-def choose(items: list[Item], limit: int | None) -> list[Item]:
-    """Return the first ``limit`` items, taking the constraint kinds in turn."""
-    by_kind: dict[str, list[Item]] = {}
-    for item in items:
-        by_kind.setdefault(item.kind, []).append(item)
-    turns = zip_longest(*by_kind.values())
-    return [item for turn in turns for item in turn if item is not None][:limit]
 
 
 def accept(task: str, items: list[Item], rows: list[GenerationRow]) -> list[Example]:

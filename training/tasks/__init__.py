@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from pathlib import Path
 
 from specs.evidence import Item
@@ -41,3 +42,12 @@ def load_items(path: Path) -> list[Item]:
     """
     with path.open("rb") as handle:
         return [Item.model_validate_json(line) for line in handle if line.strip()]
+
+
+def choose(items: Iterable[Item], limit: int | None) -> list[Item]:
+    """Return the first ``limit`` items, taking the constraint kinds in turn."""
+    by_kind: dict[str, list[Item]] = {}
+    for item in items:
+        by_kind.setdefault(item.kind, []).append(item)
+    turns = zip_longest(*by_kind.values())
+    return [item for turn in turns for item in turn if item is not None][:limit]
