@@ -51,8 +51,10 @@ def make_reviewer(spec: SessionSpec) -> Reviewer:
     if spec.reviewer.vendor == "checklist":
         return Checklist()
     # Imported here: whoever needs no model needs no SDK.
-    from reviews.vendors.modelled import model_reviewer
-
+    try:
+        from reviews.vendors.modelled import model_reviewer
+    except ModuleNotFoundError as error:
+        raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[reviewers]'") from error
     return model_reviewer(spec.reviewer)
 
 

@@ -37,7 +37,7 @@ class RecordedClient(httpx2.Client):
         self.received: bytes | None = None
         self.statuses: list[int | None] = []
         self._reached = False
-        self._headers = httpx2.Headers()
+        self._answer_headers = httpx2.Headers()
 
     @property
     def remaining_s(self) -> float:
@@ -57,7 +57,7 @@ class RecordedClient(httpx2.Client):
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request and read its whole response; ``stream`` is not supported and ignored."""
         self.sent, self.received, self._reached = request.read(), None, False
-        self._headers = httpx2.Headers()
+        self._answer_headers = httpx2.Headers()
         self.statuses.append(None)
         options["stream"] = True
         left = max(self.remaining_s, 0.001)
@@ -74,7 +74,7 @@ class RecordedClient(httpx2.Client):
         data = self._read(response)
         if self._key:
             data = data.replace(self._key.encode(), REMOVED.encode())
-        self.received, self.statuses[-1], self._headers = data, response.status_code, response.headers
+        self.received, self.statuses[-1], self._answer_headers = data, response.status_code, response.headers
         headers = [
             (name, value)
             for name, value in response.headers.multi_items()
@@ -104,7 +104,7 @@ class RecordedClient(httpx2.Client):
         refused = status in _REFUSED_FOR_NOW or (status is not None and status >= 500)
         if len(self.statuses) > RETRIES or not (refused or not self._reached):
             return None
-        told = retry_after_s(self._headers)
+        told = retry_after_s(self._answer_headers)
         wait = BACKOFF_S * 2 ** (len(self.statuses) - 1) if told is None else told
         return wait if wait < self.remaining_s else None
 
