@@ -21,8 +21,12 @@ app = typer.Typer(
 )
 spec_app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
 audit_app = typer.Typer(help="Read and verify the trail of a session.", no_args_is_help=True)
+check_app = typer.Typer(help="See what is asked of every stage, and ask again.", no_args_is_help=True)
+review_app = typer.Typer(help="Read reviews that were not made by Peergate.", no_args_is_help=True)
 app.add_typer(spec_app, name="spec")
 app.add_typer(audit_app, name="audit")
+app.add_typer(check_app, name="check")
+app.add_typer(review_app, name="review")
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.", show_default=True)]
 Name = Annotated[str, typer.Argument(help="Name of the session.")]
@@ -155,6 +159,55 @@ def audit_show(
     from sessions.commands import audit
 
     audit.show_entry(run, entry, json)
+
+
+@check_app.command("list")
+def check_list(json: Json = False) -> None:
+    """List every check: id, stage kinds, blocking or advice, threshold, question."""
+    from sessions.commands import check
+
+    check.list_checks(json)
+
+
+@check_app.command("explain")
+def check_explain(
+    id: Annotated[str, typer.Argument(help="Id of a check, for example leakage.overlap.")], json: Json = False
+) -> None:
+    """Explain one check: where it comes from, what it needs, and its code."""
+    from sessions.commands import check
+
+    check.explain_check(id, json)
+
+
+@check_app.command("run")
+def check_run(
+    run: RunPath,
+    stage: Annotated[str | None, typer.Option("--stage", help="Only this stage; 'design' for the design.")] = None,
+    attempt: Annotated[int | None, typer.Option("--attempt", help="This attempt, not the newest.", min=1)] = None,
+    json: Json = False,
+) -> None:
+    """Measure and check recorded attempts again from their saved evidence: the newest of each stage.
+
+    Read-only; it decides nothing. Exit codes: 0 nothing closes a gate, 3 a blocking check fails, 4 one has no answer.
+    """
+    from sessions.commands import check
+
+    check.run_again(run, stage, attempt, json)
+
+
+@review_app.command("import")
+def review_import(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with reviews: .md .txt .json .jsonl .log")],
+    json: Json = False,
+) -> None:
+    """Read a folder of free-text reviews of older trails as records: what each of them decided, if it did.
+
+    Read-only: nothing is written, least of all into the trail of a session, so a record can never open a gate. What
+    is not clear is 'undetermined', for a person to read.
+    """
+    from sessions.commands import review
+
+    review.import_folder(folder, json)
 
 
 def main() -> None:

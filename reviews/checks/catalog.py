@@ -89,10 +89,10 @@ def explain(check: Listed) -> Explained:
                 if node.value.id in ("evidence", "design") and node.attr in _READABLE:
                     evidence.add(node.attr)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "need":
-                metrics |= {one.value for one in node.args if isinstance(one, ast.Constant) and one.value}
+                metrics |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
     module = inspect.getmodule(check.run)
     what = inspect.getdoc(check.run) or (inspect.getdoc(module) if module else None) or ""
-    return Explained(what, tuple(sorted(evidence)), tuple(sorted(map(str, metrics))), _source(check.run))
+    return Explained(what, tuple(sorted(evidence)), tuple(sorted(metrics)), _source(check.run))
 
 
 def _listed(check: Check | DesignCheck, distribution: str) -> Listed:

@@ -104,6 +104,18 @@ def test_reading_commands_answer_in_json(finished: Path) -> None:
     assert len(audited["entries"]) == 7
 
 
+def test_checks_asked_again_give_what_the_gate_saw(finished: Path) -> None:
+    done = peergate("check", "run", finished, "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["exit_code"]) == (0, 0), done.stderr
+    newest = {stage: 2 if stage == "sample" else 1 for stage in ("design", *STAGES)}
+    assert {one["stage"]: one["attempt"] for one in told["attempts"]} == newest
+    store = Store(finished / "store")
+    recorded = {(one.body["stage"], one.body["attempt"]): one.body["checks"] for one in entries(finished, "checks")}
+    for one in told["attempts"]:
+        assert one["checks"] == store.get_value(recorded[one["stage"], one["attempt"]])
+
+
 def test_resuming_a_closed_session_changes_nothing(finished: Path) -> None:
     before = (finished / "trail.sqlite").read_bytes()
     assert peergate("resume", "small", "--runs", finished.parent).returncode == 0

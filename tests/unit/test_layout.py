@@ -102,6 +102,10 @@ COMMANDS = {
     "audit verify": {"run", "--json"},
     "audit list": {"run", "--kind", "--stage", "--json"},
     "audit show": {"run", "entry", "--json"},
+    "check list": {"--json"},
+    "check explain": {"id", "--json"},
+    "check run": {"run", "--stage", "--attempt", "--json"},
+    "review import": {"folder", "--json"},
 }
 
 

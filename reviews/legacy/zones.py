@@ -1,0 +1,167 @@
+"""Who speaks where in an older review: the reviewer, whoever asked, or the agent whose work was judged.
+
+Fenced code, block quotes and HTML comments are nobody's words. The shape decides, never the wording alone: a heading
+("## Review Questions"), a speaker ("User: ..."), or a line of a command-line transcript ("codex").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+Zone = Literal["review", "request", "builder", "nobody"]
+
+_BOLD_HEADING = re.compile(r"^\s*(?:\*\*|__)(?P<title>[^*_]{1,80}?):?(?:\*\*|__):?\s*$")
+_ANSWERS = re.compile(r"(?i)\b(?:response|repl(?:y|ies)|answers?|answered)\b|^\W*(?:codex|gemini|reviewer|review)\W*$")
+_DECIDES = re.compile(
+    r"(?i)^\W*(?:\d+[.)]\s*)?(?:final\s+|overall\s+|gate\s+)*(?:verdict|decision|recommendations?|approval|findings"
+    r"|assessment|summary|conclusion|reasoning|risks|concerns|feedback)\W*(?::.*)?$"
+)
+_ASKS = re.compile(
+    r"(?i)\b(?:request(?:ed)?|questions?|prompt|context|background|instructions?|current\s+state|task|template"
+    r"|proposed\s+(?:approach|solution|plan|change)|(?:decision|approval)\s+(?:needed|required))\b"
+    r"|^\W*(?:user|human|input|brief|system)\W*$"
+)
+_BUILDER = re.compile(
+    r"(?i)^\W*(?:the\s+)?(?:builder|agent|author|implementer|developer|submitter|claude(?:\s+code)?)(?:'s)?\b"
+    r"|\bself-?\s?(?:assessment|review|evaluation|check|report)\b|\b(?:previous|prior|earlier|last)\b"
+)
+SPEAKER = re.compile(
+    r"(?i)^[\s>*_-]*(?:\[[^\]]{1,40}\]\s*)?(?:"
+    r"(?P<request>user(?:\s+instructions)?|human|system|prompt|q|questions?|requests?|requestor|requester|context|input)"
+    r"|(?P<builder>builder|agent|author|implementer|developer|submitter|claude(?:\s+code)?|builder\s+(?:says|claims)"
+    r"|self-?(?:assessment|review))"
+    r"|(?P<review>assistant|reviewer(?:\s+\w+)?|codex|gemini|gpt[\w.-]*|a|answers?|responses?|reply|reviewer\s+response)"
+    r")[*_\s]*(?:\([^)]{0,40}\)\s*)?:[*_]*\s*(?P<rest>.*)$"
+)
+_TRANSCRIPT = re.compile(
+    r"^\s*(?:\[[^\]]{1,40}\]\s*)?(?P<who>User instructions:|user|codex|thinking|exec\b.*|tokens used.*)\s*$"
+)
+_FENCE = re.compile(r"^\s{0,3}(?:>\s*)*(?:[-*+]\s+|\d+[.)]\s+)?(?P<fence>`{3,}|~{3,})")
+_SHORT = 4
+
+
+class Zoned(NamedTuple):
+    """The zone of every line, and whether a code fence was still open at the end."""
+
+    zones: list[Zone]
+    open_fence: bool
+
+
+def zones_of(lines: Sequence[str]) -> Zoned:
+    """Say of every line whose words it holds."""
+    masked, open_fence = _nobody(lines)
+    transcript = any("OpenAI Codex" in line for line in lines[:5])
+    zones: list[Zone] = []
+    zone: Zone = "review"
+    level, until_blank = 0, False
+    for line, hidden in zip(lines, masked, strict=True):
+        if hidden:
+            zones.append("nobody")
+            continue
+        if not line.strip() and until_blank:
+            zone, until_blank = "review", False
+        head = heading(line)
+        spoken = SPEAKER.match(line)
+        said = _TRANSCRIPT.match(line) if transcript else None
+        if said:
+            who = said["who"].lower()
+            zone = "review" if who == "codex" else "request" if who.startswith("user") else "nobody"
+            zones.append("nobody")
+            continue
+        if head:
+            zone, level = _after_heading(head, zone, level)
+            until_blank = False
+        elif spoken:
+            own, zone, until_blank = _after_speaker(spoken, zone, until_blank)
+            zones.append(own)
+            continue
+        zones.append(zone)
+    return Zoned(zones, open_fence)
+
+
+class Heading(NamedTuple):
+    """A heading with its depth; bold lines and ruled lines count as the deepest."""
+
+    level: int
+    title: str
+
+
+def heading(line: str) -> Heading | None:
+    """Return the heading a line is, if it is one."""
+    text = line.strip()
+    if text.startswith("#"):
+        title = text.lstrip("#")
+        return Heading(min(len(text) - len(title), 6), title.rstrip("#").strip())
+    for rule in ("===", "---"):
+        if text.startswith(rule) and text.endswith(rule) and text.strip("=- "):
+            return Heading(1, text.strip("=- "))
+    bold = _BOLD_HEADING.match(line)
+    return Heading(7, bold["title"]) if bold else None
+
+
+def _after_heading(head: Heading, zone: Zone, level: int) -> tuple[Zone, int]:
+    answers = _ANSWERS.search(head.title) is not None
+    inside = zone != "review" and head.level > level
+    if answers:
+        return "review", head.level
+    if inside:
+        return zone, level
+    if _DECIDES.match(head.title):
+        return "review", head.level
+    if _BUILDER.search(head.title):
+        return "builder", head.level
+    if _ASKS.search(head.title):
+        return "request", head.level
+    return "review", head.level
+
+
+def _after_speaker(spoken: re.Match[str], zone: Zone, until_blank: bool) -> tuple[Zone, Zone, bool]:
+    """Return the zone of the speaker's line, the zone after it, and whether a blank line ends that."""
+    rest = spoken["rest"].strip()
+    if spoken["review"]:
+        return "review", "review", False
+    own: Zone = "request" if spoken["request"] else "builder"
+    if rest and len(rest.split()) <= _SHORT and not rest.endswith("?"):
+        # "Author: somebody" is a line about the review, "Builder: APPROVED" a claim; neither begins a speech.
+        return own, zone, until_blank
+    lasting = spoken["request"] is not None and spoken["request"].lower().startswith(
+        ("user", "human", "system", "prompt")
+    )
+    return own, own, bool(rest) and not lasting
+
+
+def _nobody(lines: Sequence[str]) -> tuple[list[bool], bool]:
+    """Mark lines of code fences, block quotes and HTML comments."""
+    hidden: list[bool] = []
+    fence, comment, quoted = "", False, False
+    for line in lines:
+        hit = _FENCE.match(line)
+        if fence:
+            hidden.append(True)
+            if (
+                hit
+                and hit["fence"][0] == fence[0]
+                and len(hit["fence"]) >= len(fence)
+                and not line[hit.end() :].strip()
+            ):
+                fence = ""
+            continue
+        if hit:
+            fence = hit["fence"]
+            hidden.append(True)
+            continue
+        if not comment and "<!--" in line:
+            comment = True
+            hidden.append(True)
+            comment = "-->" not in line.split("<!--", 1)[1]
+            continue
+        if comment:
+            hidden.append(True)
+            comment = "-->" not in line
+            continue
+        # A block quote goes on over lazily continued lines, up to a blank one.
+        quoted = line.lstrip().startswith(">") or (quoted and bool(line.strip()) and heading(line) is None)
+        hidden.append(quoted)
+    return hidden, bool(fence)

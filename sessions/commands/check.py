@@ -1,0 +1,175 @@
+"""`peergate check list | explain | run`: what is asked of every stage, and the same questions again. Reading only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reviews.checks import run_checks
+from reviews.checks.catalog import Listed, explain, find_check, listing
+from reviews.collect import gather, registered_spec
+from reviews.derive import check_design
+from reviews.measure import measure
+from reviews.packet import DESIGN
+from reviews.store import Store
+from reviews.text import plain
+from reviews.trail import Recorded, read_entries
+from sessions.commands.output import print_json, print_table
+from sessions.wiring import STORE, TRAIL
+from specs.errors import EvidenceMissing, ExitCode, UserError
+from specs.metrics import MetricSet
+from specs.verdicts import CheckResult
+
+
+class Rerun(NamedTuple):
+    """One attempt, measured and checked again."""
+
+    stage: str
+    attempt: int
+    metrics: MetricSet | None
+    why_not_measured: str
+    checks: tuple[CheckResult, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what was found."""
+        return {
+            "stage": self.stage,
+            "attempt": self.attempt,
+            "metrics": self.metrics.model_dump(mode="json")["metrics"] if self.metrics else None,
+            "why_not_measured": self.why_not_measured,
+            "checks": [check.model_dump(mode="json") for check in self.checks],
+        }
+
+
+def list_checks(as_json: bool) -> None:
+    """List every check."""
+    found = listing()
+    if as_json:
+        print_json({"checks": [one.as_json() for one in found]})
+        return
+    rows = [
+        (one.id, ", ".join(one.stage_kinds), _weight(one), _line(one.threshold or "-"), _line(one.title))
+        for one in found
+    ]
+    print_table(("check", "stage kinds", "weight", "threshold", "question"), rows)
+    print("\n`peergate check explain CHECK` tells where a check comes from and what it needs")
+
+
+def explain_check(id: str, as_json: bool) -> None:
+    """Tell everything about one check."""
+    found = find_check(id)
+    told = explain(found)
+    if as_json:
+        needs = {"evidence": list(told.evidence), "metrics": list(told.metrics)}
+        print_json(found.as_json() | {"what": told.what, "needs": needs, "code": told.code})
+        return
+    print(f"{_line(found.id)}: {_line(found.title)}")
+    print(f"  {plain(told.what, 4000)}")
+    print(f"  stage kinds: {', '.join(found.stage_kinds)}{' (treatment only)' if found.only_treatment else ''}")
+    print(f"  weight: {_weight(found)}")
+    print(f"  threshold: {_line(found.threshold or 'none')}")
+    print(f"  source: {_line(found.source)}")
+    print(f"  from: {_line(found.distribution)}")
+    print(f"  needs evidence: {', '.join(told.evidence) or 'none'}")
+    print(f"  needs metrics: {', '.join(told.metrics) or 'none'}")
+    print(f"\n{plain(told.code, 20_000)}")
+
+
+def run_again(run: Path, stage: str | None, attempt: int | None, as_json: bool) -> None:
+    """Measure and check recorded attempts again; ends with 3 or 4 when a blocking check closes the gate.
+
+    Raises:
+        UserError: there is no such attempt.
+    """
+    run = _run_folder(run)
+    entries = read_entries(run / TRAIL)
+    done = [_again(run, entries, *one) for one in chosen(entries, stage, attempt)]
+    code = exit_code([check for one in done for check in one.checks])
+    if as_json:
+        print_json({"run": str(run), "exit_code": int(code), "attempts": [one.as_json() for one in done]})
+    else:
+        for one in done:
+            _print(one)
+        print(f"{run}: {_conclusion(code)}; nothing was written", file=sys.stderr)
+    raise SystemExit(int(code))
+
+
+def chosen(entries: Sequence[Recorded], stage: str | None, attempt: int | None) -> list[tuple[str, int]]:
+    """Return the attempts that ended, in the order of the trail: all that were asked for, or the newest of each stage.
+
+    Raises:
+        UserError: there is no such attempt, or it has not ended.
+    """
+    if attempt is not None and stage is None:
+        raise UserError("--attempt needs --stage", hint="numbers of attempts are counted within a stage")
+    ended: dict[str, list[int]] = {}
+    if any(one.entry.kind == "checks" and one.body.get("stage") == DESIGN for one in entries):
+        ended[DESIGN] = [1]
+    for one in entries:
+        if one.entry.kind in ("exit", "lost"):
+            ended.setdefault(one.body["stage"], []).append(one.body["attempt"])
+    if stage is not None and stage not in ended:
+        raise UserError(f"no attempt of stage '{stage}' has ended", hint=f"stages with one: {', '.join(ended) or '-'}")
+    if stage is not None and attempt is not None and attempt not in ended[stage]:
+        known = ", ".join(map(str, ended[stage]))
+        raise UserError(f"attempt {attempt} of stage '{stage}' has not ended", hint=f"attempts that have: {known}")
+    return [(name, attempt or max(numbers)) for name, numbers in ended.items() if stage in (None, name)]
+
+
+def exit_code(checks: Sequence[CheckResult]) -> ExitCode:
+    """Return what blocking checks say about the gate: a FAIL counts before what could not be answered."""
+    closing = {check.status for check in checks if check.blocking}
+    if "FAIL" in closing:
+        return ExitCode.REJECTED
+    return ExitCode.BLOCKED if closing & {"BLOCKED", "ERROR"} else ExitCode.DONE
+
+
+def _again(run: Path, entries: list[Recorded], stage: str, attempt: int) -> Rerun:
+    store = Store(run / STORE)
+    if stage == DESIGN:
+        resolved, _ = registered_spec(entries, store)
+        return Rerun(stage, attempt, None, "a design has no metrics", check_design(resolved, store))
+    evidence = gather(run, entries, store, stage, attempt)
+    try:
+        metrics, why = measure(evidence), ""
+    except EvidenceMissing as error:
+        metrics, why = None, plain(str(error), 1000)
+    return Rerun(stage, attempt, metrics, why, run_checks(evidence, metrics))
+
+
+def _print(one: Rerun) -> None:
+    print(f"{one.stage}.{one.attempt}")
+    if one.metrics is None:
+        print(f"  not measured: {one.why_not_measured}")
+    for metric in one.metrics.metrics.values() if one.metrics else ():
+        interval = f" [{metric.interval[0]:.4g}, {metric.interval[1]:.4g}]" if metric.interval else ""
+        print(f"  {metric.id} = {metric.value:.6g}{interval} (n = {metric.n})")
+    for check in one.checks:
+        advice = "" if check.blocking else " (advice)"
+        print(f"  {check.status:<14} {check.id}{advice}: {_line(check.detail)}")
+        for row in check.shown:
+            print("      " + _line(", ".join(f"{name}: {value}" for name, value in row.items())))
+    print()
+
+
+def _conclusion(code: ExitCode) -> str:
+    told = {ExitCode.REJECTED: "a blocking check fails", ExitCode.BLOCKED: "a blocking check has no answer"}
+    return told.get(code, "no check closes a gate")
+
+
+def _weight(check: Listed) -> str:
+    return "blocking" if check.blocking else "advice"
+
+
+def _line(text: str) -> str:
+    return " ".join(plain(text, 2000).split())
+
+
+def _run_folder(run: Path) -> Path:
+    """Accept a run folder, or the name of one under ./runs."""
+    under = Path("runs") / run
+    if not (run / TRAIL).exists() and len(run.parts) == 1 and (under / TRAIL).exists():
+        return under
+    return run

@@ -1,0 +1,210 @@
+"""`peergate check`: every check is listed and explained, other distributions count, attempts are asked again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews import checks, installed
+from reviews.checks import CHECKS, DESIGN_CHECKS, Check, design_checks, offered_checks, run_checks
+from reviews.checks.catalog import explain, find_check, listing
+from reviews.checks.check import Found
+from reviews.evidence import Evidence
+from reviews.measure import measure, measuring_code
+from reviews.store import Store
+from reviews.trail import Trail
+from sessions.commands import check as command
+from specs.errors import UserError
+from specs.metrics import MetricSet
+from specs.verdicts import CheckResult
+from tests.unit.evidence_on_disk import evidence_of, heldout_items, prompt_items, resolved_spec
+
+
+def _always_fails(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Say no to everything."""
+    return Found("FAIL", f"no to {evidence.stage.name}")
+
+
+EXTRA = Check("acme.no", "Acme agrees", ("evaluate",), _always_fails, "a test")
+
+
+class Distribution:
+    """What an entry point knows of its distribution."""
+
+    name = "acme-checks"
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+
+
+class Offer(EntryPoint):
+    """An entry point that loads what the test gives it."""
+
+    def load(self) -> Any:
+        if self.value == "acme:broken":
+            raise ImportError("no module named acme")
+        return {"acme:CHECKS": [EXTRA], "acme:taken": [replace(EXTRA, id=self.name)]}.get(self.value, [1])
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, value: str, *, name: str = "acme", version: str = "1.0") -> None:
+    """Let one distribution offer checks, without installing anything."""
+    point = Offer(name, value, installed.GROUP)
+    vars(point).update(dist=Distribution(version))
+
+    def found(*, group: str) -> list[EntryPoint]:
+        return [point] if group == "peergate.checks" else []
+
+    monkeypatch.setattr(installed, "entry_points", found)
+
+
+def test_the_listing_holds_the_design_checks_as_they_run(tmp_path: Path) -> None:
+    ran = design_checks(resolved_spec(tmp_path), heldout_items(), {"prompts": prompt_items()})
+    listed = {one.id: (one.title, one.blocking) for one in listing() if one.stage_kinds == ("design",)}
+    assert listed == {one.id: (one.title, one.blocking) for one in ran}
+    assert next(one for one in ran if one.id == "design.power").threshold == ">= 0.8"
+
+
+def test_every_check_is_listed_once_and_explained_by_what_it_reads() -> None:
+    assert [one.id for one in listing()] == [one.id for one in (*DESIGN_CHECKS, *CHECKS)]
+    for one in listing():
+        told = explain(one)
+        assert told.what and told.code and one.source
+        assert told.evidence or told.metrics, one.id
+
+
+def test_what_a_check_needs_is_followed_through_the_functions_it_calls() -> None:
+    told = explain(find_check("health.truncation"))
+    assert told.metrics == ("truncation_rate",)
+    # `heldout` is read by a function of another module that the check hands its evidence to.
+    assert {"outputs", "heldout"} <= set(told.evidence) and "baseline_rows" not in told.evidence
+    assert "analysis" not in told.evidence
+
+
+def test_an_unknown_check_is_told_with_its_family() -> None:
+    with pytest.raises(UserError) as caught:
+        find_check("leakage.nothing")
+    assert "leakage.overlap" in caught.value.hint and "power.n" not in caught.value.hint
+
+
+def test_a_check_of_another_distribution_runs_and_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evidence = evidence_of(tmp_path, "base")
+    assert "acme.no" not in {one.id for one in run_checks(evidence, measure(evidence))}
+    offer(monkeypatch, "acme:CHECKS")
+    results = {one.id: one for one in run_checks(evidence, measure(evidence))}
+    assert (results["acme.no"].status, results["acme.no"].blocking) == ("FAIL", True)
+    assert find_check("acme.no").distribution == "acme-checks 1.0"
+
+
+def test_the_measuring_code_names_other_distributions_and_their_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = [measuring_code()]
+    for version in ("1.0", "1.1"):
+        offer(monkeypatch, "acme:CHECKS", version=version)
+        codes.append(measuring_code())
+    offer(monkeypatch, "acme:OTHER", version="1.1")
+    codes.append(measuring_code())
+    assert len(set(codes)) == 4
+
+
+@pytest.mark.parametrize("id", ["leakage.overlap", "design.power"])
+def test_an_id_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch, id: str) -> None:
+    offer(monkeypatch, "acme:taken", name=id)
+    with pytest.raises(UserError, match=f"check id '{id}' is already that of peergate"):
+        offered_checks()
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [("acme:broken", "cannot be loaded: ImportError"), ("acme:numbers", "which is no check")]
+)
+def test_a_check_that_cannot_be_had_is_never_left_out_silently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, told: str
+) -> None:
+    evidence = evidence_of(tmp_path, "base")
+    offer(monkeypatch, value)
+    with pytest.raises(UserError, match=told):
+        run_checks(evidence, measure(evidence))
+
+
+def result(status: Any, *, blocking: bool = True) -> CheckResult:
+    return CheckResult(id="x.y", title="t", status=status, blocking=blocking, detail="d")
+
+
+@pytest.mark.parametrize(
+    ("results", "code"),
+    [
+        ([result("PASS"), result("WARN"), result("NOT_APPLICABLE")], 0),
+        ([result("FAIL", blocking=False), result("ERROR", blocking=False)], 0),
+        ([result("BLOCKED")], 4),
+        ([result("ERROR")], 4),
+        ([result("BLOCKED"), result("FAIL")], 3),
+    ],
+)
+def test_the_exit_code_is_that_of_a_closed_gate(results: list[CheckResult], code: int) -> None:
+    assert command.exit_code(results) == code
+
+
+def lost_run(folder: Path) -> Path:
+    """Write a run whose design fails (too little power) and whose first job was lost."""
+    (folder / "spec").mkdir()
+    resolved = resolved_spec(folder / "spec")
+    run = folder / "run"
+    store, trail = Store(run / "store"), Trail(run / "trail.sqlite", "small")
+    for path in (folder / "spec").glob("*.jsonl"):
+        store.put(path.read_bytes())
+    trail.append("open", "open", {"registration": resolved.registration(), "spec": store.put_value(resolved)})
+    trail.append("checks", "checks/design.1", {"stage": "design", "attempt": 1})
+    for attempt in (1, 2):
+        where = {"stage": "base", "attempt": attempt}
+        trail.append("plan", f"plan/base.{attempt}", where | {"changes": {}})
+        trail.append("lost", f"lost/small.base.{attempt}", where | {"key": f"small.base.{attempt}"})
+    trail.append("plan", "plan/base.3", {"stage": "base", "attempt": 3, "changes": {}})
+    trail.close()
+    return run
+
+
+def again(run: Path, capsys: pytest.CaptureFixture[str], **which: Any) -> tuple[int, dict[str, Any]]:
+    with pytest.raises(SystemExit) as ended:
+        command.run_again(run, which.get("stage"), which.get("attempt"), as_json=True)
+    return int(str(ended.value.code)), json.loads(capsys.readouterr().out)
+
+
+def test_attempts_are_asked_again_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = lost_run(tmp_path)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    code, told = again(run, capsys)
+    # The third attempt was only planned: the newest that ended is the second.
+    assert [(one["stage"], one["attempt"]) for one in told["attempts"]] == [("design", 1), ("base", 2)]
+    assert (code, told["schema_version"], told["exit_code"]) == (3, 1, 3)
+    statuses = {one["id"]: one["status"] for attempt in told["attempts"] for one in attempt["checks"]}
+    assert statuses["design.power"] == "FAIL" and statuses["jobs.exit"] == "BLOCKED"
+    assert told["attempts"][1]["metrics"] is None and "missing" in told["attempts"][1]["why_not_measured"]
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path in before} == before
+
+
+def test_one_attempt_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = lost_run(tmp_path)
+    code, told = again(run, capsys, stage="base", attempt=1)
+    assert code == 4 and [(one["stage"], one["attempt"]) for one in told["attempts"]] == [("base", 1)]
+
+
+@pytest.mark.parametrize(
+    ("stage", "attempt", "told"),
+    [("nowhere", None, "no attempt of stage"), ("base", 3, "has not ended"), (None, 1, "needs --stage")],
+)
+def test_an_attempt_that_is_not_there_is_a_usage_error(
+    tmp_path: Path, stage: str | None, attempt: int | None, told: str
+) -> None:
+    with pytest.raises(UserError, match=told):
+        command.run_again(lost_run(tmp_path), stage, attempt, as_json=True)
+
+
+def test_the_plain_forms_name_every_check(capsys: pytest.CaptureFixture[str]) -> None:
+    command.list_checks(as_json=False)
+    listed = capsys.readouterr().out
+    assert all(f"\n{one.id} " in listed for one in checks.CHECKS)
+    command.explain_check("leakage.overlap", as_json=False)
+    assert "arXiv:2107.06499" in capsys.readouterr().out

@@ -1,0 +1,213 @@
+"""Older free-text reviews: what may be read as a verdict, and above all what may not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reviews.legacy import Record, read_bytes, read_folder
+from reviews.legacy import files as legacy_files
+from sessions.commands.review import import_folder
+from specs.errors import UserError
+from tests.unit.legacy_shapes import JSON_SHAPES, SHAPES
+
+
+def read(text: str, suffix: str = ".txt") -> Record:
+    return read_bytes(text.encode("utf-8", "surrogatepass"), "a" + suffix, suffix)
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "text"),
+    [pytest.param(*shape[:2], shape[3], id=f"{shape[1] or shape[0]}: {shape[2]}") for shape in SHAPES],
+)
+def test_every_shape_is_read_as_a_person_reads_it(status: str, verdict: str | None, text: str) -> None:
+    found = read(text)
+    assert (found.status, found.verdict) == (status, verdict), found
+    assert (found.confidence == "none") == (verdict is None)
+
+
+@pytest.mark.parametrize(("suffix", "value", "status", "verdict"), JSON_SHAPES)
+def test_json_counts_where_the_reviewer_speaks(suffix: str, value: Any, status: str, verdict: str | None) -> None:
+    text = "\n".join(map(json.dumps, value)) if suffix == ".jsonl" else json.dumps(value, indent=2)
+    found = read(text, suffix)
+    assert (found.status, found.verdict) == (status, verdict), found
+
+
+def test_a_key_that_stands_twice_hides_nothing() -> None:
+    assert read('{"verdict": "reject", "verdict": "approve"}', ".json").status == "undetermined"
+
+
+def test_json_that_was_cut_is_incomplete_and_other_text_is_read_as_text() -> None:
+    assert read('{"verdict": "approve", "reason', ".json").status == "incomplete"
+    assert read("Decision: GO", ".json").verdict == "approve"
+
+
+def test_the_evidence_is_the_line_that_decided_it() -> None:
+    found = read("Summary of the run.\n\nIt holds.\n\nDecision: GO\n\nRegards.")
+    assert (found.evidence, found.confidence) == ("5: Decision: GO", "high")
+    assert read(
+        "\n".join(map(json.dumps, [{"role": "user", "content": "?"}, {"verdict": "approve"}])), ".jsonl"
+    ).evidence == ("2: Verdict: approve")
+
+
+APPROVALS = ("I approve this.", "This is approved.", "We approve.", "It is ready for production.", "You can proceed.")
+NEGATED = (
+    "I do not approve this.",
+    "This is not approved.",
+    "We do not approve.",
+    "It is not ready for production.",
+    "You can not proceed.",
+)
+FILLER = st.sampled_from(["", "The loader is sound. ", "Rows were compared.\n\n", "- One item.\n- Another item.\n\n"])
+
+
+@given(FILLER, st.sampled_from(list(zip(APPROVALS, NEGATED, strict=True))), FILLER, st.booleans())
+def test_a_not_always_takes_an_approval_away(before: str, pair: tuple[str, str], after: str, wrapped: bool) -> None:
+    for text, expected in zip(pair, (True, False), strict=True):
+        said = text.replace("not ", "not\n") if wrapped else text
+        assert (read(f"{before}{said} {after}").verdict == "approve") == expected
+
+
+@given(st.binary(max_size=400), st.sampled_from([".md", ".txt", ".json", ".jsonl", ".log"]))
+def test_any_bytes_are_a_record(raw: bytes, suffix: str) -> None:
+    found = read_bytes(raw, "a", suffix)
+    assert found.digest == f"sha256:{hashlib.sha256(raw).hexdigest()}"
+    assert (found.status == "verdict") == (found.verdict is not None)
+    assert "\n" not in found.evidence and "\x1b" not in found.evidence
+
+
+_PIECES = st.sampled_from(
+    [
+        "Decision: ",
+        "GO",
+        "NO-GO",
+        "not ",
+        "approve",
+        "\n",
+        "\n\n",
+        "# ",
+        "> ",
+        "```\n",
+        '"',
+        "**",
+        "|",
+        "- [x] ",
+        "[ ] ",
+        "User: ",
+        "Reviewer: ",
+        "?",
+        ". ",
+        "\u201c",
+        "<",
+        "{",
+        "Option A: ",
+        "/",
+        " or ",
+        "REJECT",
+        "\ud800",
+        "\u2028",
+        "...",
+    ]
+)
+
+
+@given(st.lists(_PIECES, max_size=30).map("".join), st.sampled_from([".md", ".json"]))
+def test_no_mixture_of_the_shapes_breaks_the_reader(text: str, suffix: str) -> None:
+    found = read(text, suffix)
+    assert not (found.verdict == "approve" and "NO-GO" in found.evidence)
+
+
+@pytest.mark.parametrize(
+    "piece", ["approve ", "not ", "# ", "| ", '"', "\u201c", "a.", "a/", "[todo", " at 1:1", "- ", "<", "  x"]
+)
+def test_a_hostile_file_takes_no_long_time(piece: str) -> None:
+    for text in (piece * (300_000 // len(piece)), (piece * (3000 // len(piece)) + "\n") * 100):
+        begun = time.monotonic()
+        read(text)
+        assert time.monotonic() - begun < 10
+
+
+def write_folder(folder: Path) -> Path:
+    (folder / "b" / "deep").mkdir(parents=True)
+    (folder / "b" / "deep" / "one.TXT").write_text("Decision: GO", encoding="utf-8")
+    (folder / "a.md").write_text("Decision: NO-GO", encoding="utf-8")
+    (folder / "c.log").write_text("Error: stdout is not a terminal\n", encoding="utf-8")
+    (folder / "d.json").write_text('{"verdict": "approve", "notes": "\\u001b[2J"}', encoding="utf-8")
+    (folder / "ignored.py").write_text("Decision: GO", encoding="utf-8")
+    return folder
+
+
+def test_a_folder_is_read_in_order_and_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_folder(tmp_path / "old")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    import_folder(folder, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema_version"] == 1
+    assert [(one["source"], one["status"], one["verdict"]) for one in told["records"]] == [
+        ("a.md", "verdict", "reject"),
+        ("b/deep/one.TXT", "verdict", "approve"),
+        ("c.log", "transport_error", None),
+        ("d.json", "verdict", "approve"),
+    ]
+    assert set(told["records"][0]) == {"source", "status", "verdict", "confidence", "evidence", "digest"}
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_the_table_ends_with_a_sum_and_says_that_no_gate_opens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_folder(write_folder(tmp_path / "old"), as_json=False)
+    said = capsys.readouterr().out
+    assert "4 records: 2 approve, 1 reject, 1 transport_error, 3 verdict" in said
+    assert "none can open a gate" in said
+
+
+def test_a_name_cannot_forge_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x\nforged.md  verdict  approve\x1b[2J.md").write_text("Decision: NO-GO", encoding="utf-8")
+    import_folder(tmp_path, as_json=False)
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and not any(line.startswith("forged") for line in said.splitlines())
+
+
+def test_what_cannot_be_read_is_a_record_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "big.md").write_bytes(b"Decision: GO\n" * 100)
+    (tmp_path / "link.md").symlink_to(tmp_path / "big.md")
+    (tmp_path / "noise.txt").write_bytes(bytes(range(128, 256)) * 4)
+    (tmp_path / "locked.txt").write_text("Decision: GO", encoding="utf-8")
+    os.mkfifo(tmp_path / "pipe.log")
+    monkeypatch.setattr(legacy_files, "MAX_BYTES", 1000)
+    whole = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == "locked.txt":
+            raise PermissionError(13, "Permission denied")
+        return whole(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    found = {one.source: one for one in read_folder(tmp_path)}
+    assert {one.status for one in found.values()} == {"transport_error"}
+    told = {
+        "big.md": "at most 1000",
+        "link.md": "symbolic link",
+        "noise.txt": "not text",
+        "pipe.log": "not a regular",
+        "locked.txt": "Permission denied",
+    }
+    assert all(words in found[name].evidence for name, words in told.items())
+    assert found["big.md"].digest == f"sha256:{hashlib.sha256(whole(tmp_path / 'big.md')).hexdigest()}"
+
+
+def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        read_folder(tmp_path / "nowhere")
+    (tmp_path / "file.md").write_text("Decision: GO", encoding="utf-8")
+    with pytest.raises(UserError, match="is not a folder"):
+        read_folder(tmp_path / "file.md")
