@@ -196,7 +196,7 @@ _STORED = {
     "metrics": ("metrics",),
     "checks": ("checks",),
     "packet": ("packet",),
-    "verdict": ("verdict",),
+    "verdict": ("verdict", "request", "response"),
     "decision": ("decision",),
 }
 

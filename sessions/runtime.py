@@ -72,6 +72,8 @@ def resume(run: Path, display: Display, answer: Answer | None = None, reason: st
             if answer is not None:
                 raise UserError("the session is closed, nothing is being asked", where=str(run))
             return run
+        # Now, not at the first gate: what is missing for it is told before a job is paid for.
+        make_reviewer(session.resolved.spec)
         number = sum(1 for _ in session.trail.iterate("resume")) + 1
         session.trail.append("resume", f"resume/{number}", {"by": getpass.getuser()})
         given = {"answer": answer, "reason": reason, "by": getpass.getuser()} if answer else None

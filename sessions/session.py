@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -71,9 +73,14 @@ class Session:
     store: Store
     launcher: Launcher
     builder: Builder
-    reviewer: Reviewer
+    wire_reviewer: Callable[[], Reviewer]
     display: Display
     stop: threading.Event = field(default_factory=threading.Event)
+
+    @cached_property
+    def reviewer(self) -> Reviewer:
+        """The reviewer, wired when it is first needed: ending or reading a session takes no key."""
+        return self.wire_reviewer()
 
     def checkpoint(self) -> None:
         """Stop here if somebody asked to.

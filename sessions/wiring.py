@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import platformdirs
@@ -76,6 +77,6 @@ def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = No
         store=store,
         launcher=LocalLauncher(),
         builder=make_builder(resolved.spec),
-        reviewer=make_reviewer(resolved.spec),
+        wire_reviewer=partial(make_reviewer, resolved.spec),
         display=display,
     )
