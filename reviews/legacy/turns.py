@@ -14,6 +14,8 @@ REACH = 240
 HARMLESS = re.compile(
     r"(?i)\b(?:no|not\s+any|without(?:\s+any)?|free\s+of)\s+(?:\w+\s+){0,3}?"
     r"(?:blockers?|issues?|concerns?|objections?|problems?|reservations?|findings|conditions?|doubts?|regressions?)\b"
+    r"|\bno\s+(?:\w+\s+){0,2}?(?:changes?|revisions?|fixes|rework)(?:\s+(?:(?:are|is)\s+)?(?:needed|required|requested))?\b"
+    r"|\bnothing\s+(?:prevents|stops|keeps|speaks\s+against)\b"
     r"|\bnot\s+(?:a\s+)?block(?:er|ing)\b|\bnot\s+only\b"
     r"|\b(?:after|upon|having|on)\s+(?:\w+\s+)?(?:review\w*|reading|checking|inspect\w*|consider\w*|verif\w*)\b"
 )
@@ -32,17 +34,20 @@ _HYPOTHETICAL = re.compile(
 )
 _REPORTED = re.compile(
     r"(?i)\b(?:claim(?:s|ed|ing)?|says?|said|state[sd]|report(?:s|ed)|mark(?:s|ed)|announc(?:es|ed)|previous(?:ly)?"
-    r"|earlier|prior|last\s+(?:review|round|time)|formerly|already|was|were|had\s+been|builder|agent|author|you\s+(?:approv|said|told|wrote|ask|mark|claim)\w*"
-    r"|example|e\.g|i\.e|template|placeholder|options\s+are|choose|one\s+of|either|labell?ed|self-?\w*)\b"
+    r"|earlier|prior|last\s+(?:review|round|time)|formerly|already|was|were|had\s+been|builder|agent|author"
+    r"|you\s+(?:approv|said|told|wrote|ask|mark|claim)\w*|reviewer|codex|gemini|they|got"
+    r"|received|obtained|now\s+that|we\s+(?:have|had)|example|e\.g|i\.e|template|placeholder"
+    r"|options\s+are|choose|one\s+of|either|labell?ed|self-?\w*)\b"
 )
 _AFTER_DENIED = re.compile(
     r"(?i)^\W*(?:(?:is|was|has\s+been|must\s+be|remains?|are|will\s+be|status)\s+)*"
-    r"(?:not\b|withheld|denied|refused|revoked|rescinded|withdrawn|premature|impossible|unwarranted|no\b(?!\s+\w+)|false)"
+    r"(?:not\b|never\b|withheld|denied|refused|revoked|rescinded|withdrawn|premature|impossible|unwarranted|no\b(?!\s+\w+)|false)"
 )
 _AFTER_CONDITIONS = re.compile(
     r"(?i)\b(?:once|if|when|after|until|unless|provided|providing|subject\s+to|pending|as\s+long\s+as|contingent"
     r"|on\s+(?:the\s+)?condition|assuming|only|but|however|except|conditions?|safeguards?)\b"
 )
+_BUT_NOT = re.compile(r"(?i)\b(?:but|however|though|although|yet|except)\b.*(?:\b(?:not|never|no|cannot)\b|n't\b)")
 _CLAUSE_END = re.compile(r"[,;:()\u2013\u2014]|\s-\s|\b(?:but|and|so|hence|therefore|thus)\b", re.IGNORECASE)
 _CONDITIONAL_NEGATION = re.compile(r"(?i)\b(?:if|whether|unless|in\s+case)\b")
 
@@ -58,6 +63,8 @@ def turned(full: str, start: int, end: int, mark: Mark) -> Mark | None:
     if negator := _NEGATOR.search(clause):
         if _CONDITIONAL_NEGATION.search(before[: len(before) - len(clause)] + clause[: negator.start()]):
             return None
+        if positive and _NEGATOR.search(clause, negator.end()):
+            return "unclear"
         return "denied" if positive else "unclear" if mark != "denied" else None
     if _NEGATOR.search(before):
         return "unclear" if positive else mark
@@ -65,6 +72,8 @@ def turned(full: str, start: int, end: int, mark: Mark) -> Mark | None:
         return "denied"
     if _HYPOTHETICAL.search(before):
         return None
+    if positive and _BUT_NOT.search(after):
+        return "unclear"
     if mark == "approve":
         if re.match(r"\s*,?\s*(?:\w+\s+)?not\b", after, re.IGNORECASE):
             return "unclear"

@@ -14,6 +14,7 @@ APPROVE = {
     "table": "| Decision | GO |",
     "box": "- [x] Approve\n- [ ] Reject",
     "prose": "I read the diff. The run is approved.",
+    "no changes": "Decision: approve, no further changes needed",
     "leading": "No blocking issues found. Approved.",
     "phrase": "Fixes verified. Ready for production.",
     "answer after a question": "User: should we reject this?\n\nAssistant: Approved. It holds.",
@@ -82,6 +83,10 @@ UNDETERMINED = {
     "pointer": "- See `reviews/20250101_pilot_codex.md` for the full review.",
     "opinion": "All of this looks reasonable.",
     "pending": "Approval: pending",
+    "a reviewer is quoted without quotes": "Codex APPROVED the change, so I start training.",
+    "an answer is passed on": "I got GO from the reviewer and am starting.",
+    "approved but": "It is approved in principle, but do not run it.",
+    "two negations": "There is no reason not to approve.",
     "wrong sign": "\u274c Approved",
 }
 TRANSPORT = {
