@@ -98,5 +98,13 @@ def find_runs(runs: Path) -> list[Path]:
     return sorted(path.parent for path in runs.glob(f"*/{TRAIL}")) if runs.is_dir() else []
 
 
+def run_folder(run: Path) -> Path:
+    """Return the run folder a person means: the folder itself, or the name of one under ./runs."""
+    under = Path("runs") / run
+    if not (run / TRAIL).exists() and len(run.parts) == 1 and (under / TRAIL).exists():
+        return under
+    return run
+
+
 def _when(recorded: Recorded) -> str:
     return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).isoformat(timespec="seconds")

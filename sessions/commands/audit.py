@@ -13,6 +13,7 @@ from reviews.store import Store
 from reviews.text import plain
 from reviews.trail import Recorded, read_entries
 from sessions.commands.output import print_json, print_table
+from sessions.overview import run_folder
 from sessions.wiring import STORE, TRAIL
 from specs.errors import UserError
 
@@ -21,7 +22,7 @@ _SHOWN = ("stage", "attempt", "key", "outcome", "decision", "what", "usd", "answ
 
 def verify(run: Path, as_json: bool) -> None:
     """Verify and end with the audit's own exit code."""
-    run = _run_folder(run)
+    run = run_folder(run)
     result = verify_run(run, TRAIL, STORE, lambda text: print(f"{text} ...", file=sys.stderr))
     if as_json:
         print_json(result.as_json())
@@ -42,7 +43,7 @@ def verify(run: Path, as_json: bool) -> None:
 
 def list_entries(run: Path, kind: str | None, stage: str | None, as_json: bool) -> None:
     """List entries, filtered."""
-    entries = read_entries(_run_folder(run) / TRAIL)
+    entries = read_entries(run_folder(run) / TRAIL)
     kinds = {one.entry.kind for one in entries}
     if kind is not None and kind not in kinds:
         raise UserError(f"no entry of kind '{kind}'", hint=f"kinds in this trail: {', '.join(sorted(kinds))}")
@@ -60,7 +61,7 @@ def list_entries(run: Path, kind: str | None, stage: str | None, as_json: bool) 
 
 def show_entry(run: Path, wanted: str, as_json: bool) -> None:
     """Show an entry (by number or key) or a stored value (by digest)."""
-    run = _run_folder(run)
+    run = run_folder(run)
     if wanted.startswith("sha256:"):
         sys.stdout.write(plain(Store(run / STORE).get(wanted).decode("utf-8", "replace"), 1_000_000))
         sys.stdout.write("\n")
@@ -88,16 +89,6 @@ def show_entry(run: Path, wanted: str, as_json: bool) -> None:
 
 def _is_stored(store: Store, value: Any) -> bool:
     return isinstance(value, str) and value.startswith("sha256:") and store.path(value).is_file()
-
-
-def _run_folder(run: Path) -> Path:
-    """Accept a run folder, or the name of one under ./runs."""
-    if (run / TRAIL).exists():
-        return run
-    under = Path("runs") / run
-    if len(run.parts) == 1 and (under / TRAIL).exists():
-        return under
-    return run
 
 
 def _as_json(recorded: Recorded) -> dict[str, Any]:

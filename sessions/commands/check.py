@@ -17,6 +17,7 @@ from reviews.store import Store
 from reviews.text import plain
 from reviews.trail import Recorded, read_entries
 from sessions.commands.output import print_json, print_table
+from sessions.overview import run_folder
 from sessions.wiring import STORE, TRAIL
 from specs.errors import EvidenceMissing, ExitCode, UserError
 from specs.metrics import MetricSet
@@ -83,7 +84,7 @@ def run_again(run: Path, stage: str | None, attempt: int | None, as_json: bool) 
     Raises:
         UserError: there is no such attempt.
     """
-    run = _run_folder(run)
+    run = run_folder(run)
     entries = read_entries(run / TRAIL)
     done = [_again(run, entries, *one) for one in chosen(entries, stage, attempt)]
     code = exit_code([check for one in done for check in one.checks])
@@ -165,11 +166,3 @@ def _weight(check: Listed) -> str:
 
 def _line(text: str) -> str:
     return " ".join(plain(text, 2000).split())
-
-
-def _run_folder(run: Path) -> Path:
-    """Accept a run folder, or the name of one under ./runs."""
-    under = Path("runs") / run
-    if not (run / TRAIL).exists() and len(run.parts) == 1 and (under / TRAIL).exists():
-        return under
-    return run
