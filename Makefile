@@ -19,7 +19,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 setup: $(VENV)/.installed  ## make .venv and install everything
 
-demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 8 minutes) and verify its trail
+demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 7 minutes) and verify its trail
 	@if [ -e $(RUNS)/demo ]; then $(BIN)/peergate resume demo --runs $(RUNS); \
 	else $(BIN)/peergate start demo --runs $(RUNS); fi
 	@$(BIN)/peergate audit verify $(RUNS)/demo
