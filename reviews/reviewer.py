@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from specs.errors import ReviewerUnavailable
 from specs.verdicts import Packet, Verdict
+
+T = TypeVar("T")
 
 
 class Reviewer(Protocol):
@@ -44,11 +46,11 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Review:
-    """The outcome of asking a model: exactly one of ``verdict`` and ``error``."""
+class Answered(Generic[T]):
+    """The outcome of asking a model: exactly one of ``value`` and ``error``."""
 
     exchange: Exchange
-    verdict: Verdict | None = None
+    value: T | None = None
     error: ReviewerUnavailable | None = None
 
 
@@ -66,6 +68,6 @@ class PaidReviewer(Protocol):
         """Return the most USD a review of this packet can cost."""
         ...
 
-    def ask(self, packet: Packet, packet_digest: str) -> Review:
+    def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
         """Ask, and return verdict or error together with what it took."""
         ...

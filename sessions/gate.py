@@ -139,9 +139,9 @@ def _verdict(
             facts = {"reservation": key, "usd": cap}
             review = session.reviewer.ask(packet, digest)
             facts |= _facts(session, review.exchange)
-            if review.verdict is None:
+            if review.value is None:
                 raise review.error or ReviewerUnavailable("no verdict", where=session.reviewer.name)
-            return review.verdict, "", facts
+            return review.value, "", facts
         return session.reviewer.review(packet, digest), "", facts
     except PeergateError as failed:
         error = f"{type(failed).__name__}: {failed.message}"

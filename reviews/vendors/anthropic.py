@@ -6,7 +6,7 @@ import anthropic
 import httpx2
 from anthropic.types import Message
 
-from reviews.vendors.wire import Question, Reply, Usage, answer_schema
+from reviews.vendors.wire import Question, Reply, Usage
 
 ADDRESS = "https://api.anthropic.com"
 ERRORS: tuple[type[Exception], ...] = (anthropic.AnthropicError, httpx2.HTTPError)
@@ -23,9 +23,9 @@ def send(question: Question, http: httpx2.Client, key: str, address: str) -> Rep
     message = client.messages.create(
         model=question.model,
         system=question.instructions,
-        messages=[{"role": "user", "content": question.packet}],
+        messages=[{"role": "user", "content": question.text}],
         max_tokens=question.max_output_tokens,
-        output_config={"format": {"type": "json_schema", "schema": answer_schema()}},
+        output_config={"format": {"type": "json_schema", "schema": question.form.schema}},
         timeout=question.timeout_s,
     )
     return read(message)

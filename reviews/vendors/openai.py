@@ -6,7 +6,7 @@ import httpx2
 import openai
 from openai.types.responses import Response
 
-from reviews.vendors.wire import SCHEMA_NAME, Question, Reply, Usage, answer_schema
+from reviews.vendors.wire import Question, Reply, Usage
 
 ADDRESS = "https://api.openai.com/v1"
 ERRORS: tuple[type[Exception], ...] = (openai.OpenAIError, httpx2.HTTPError)
@@ -23,10 +23,17 @@ def send(question: Question, http: httpx2.Client, key: str, address: str) -> Rep
     response = client.responses.create(
         model=question.model,
         instructions=question.instructions,
-        input=question.packet,
+        input=question.text,
         max_output_tokens=question.max_output_tokens,
         store=False,
-        text={"format": {"type": "json_schema", "name": SCHEMA_NAME, "schema": answer_schema(), "strict": True}},
+        text={
+            "format": {
+                "type": "json_schema",
+                "name": question.form.name,
+                "schema": question.form.schema,
+                "strict": True,
+            }
+        },
         timeout=question.timeout_s,
     )
     return read(response)

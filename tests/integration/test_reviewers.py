@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from reviews.evidence import Evidence
-from reviews.reviewer import Exchange, Review
+from reviews.reviewer import Answered, Exchange
 from reviews.settle import settle
-from reviews.vendors import calls, modelled
-from reviews.vendors.modelled import ENDPOINT_KEY, KEYS, ModelReviewer, model_reviewer
-from reviews.vendors.wire import render
+from reviews.vendors import calls, model
+from reviews.vendors.model import ENDPOINT_KEY, KEYS
+from reviews.vendors.modelled import ModelReviewer, model_reviewer, render
 from specs.errors import ReviewerUnavailable, UserError
 from specs.session import Effort, Efforts, TokenPrice
 from specs.session import Reviewer as ReviewerSpec
-from specs.verdicts import Packet
+from specs.verdicts import Packet, Verdict
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
 from tests.unit.evidence_on_disk import N, answers, evidence_of, samples
 from tests.unit.test_packet import packet_of
@@ -83,18 +83,18 @@ def reviewer_at(api: Api, vendor: str, monkeypatch: pytest.MonkeyPatch, **effort
     return model_reviewer(spec, {KEYS[vendor]: KEY})
 
 
-def ask(reviewer: ModelReviewer, packet: Packet) -> Review:
+def ask(reviewer: ModelReviewer, packet: Packet) -> Answered[Verdict]:
     review = reviewer.ask(packet, packet.content_digest())
-    assert (review.verdict is None) != (review.error is None)
-    for kept in (review.exchange, review.verdict, review.error):
+    assert (review.value is None) != (review.error is None)
+    for kept in (review.exchange, review.value, review.error):
         assert KEY not in repr(kept)
     return review
 
 
 def outcome(reviewer: ModelReviewer, evidence: Evidence, packet: Packet) -> str:
     review = ask(reviewer, packet)
-    assert review.verdict is not None, review.error
-    return settle(evidence.resolved, packet, review.verdict, evidence.attempt).outcome
+    assert review.value is not None, review.error
+    return settle(evidence.resolved, packet, review.value, evidence.attempt).outcome
 
 
 def unavailable(reviewer: ModelReviewer, packet: Packet) -> tuple[str, Exchange]:
@@ -111,15 +111,15 @@ def test_an_approval_approves_and_everything_about_it_is_known(
     reviewer = reviewer_at(api, vendor, monkeypatch)
     assert outcome(reviewer, evidence, packet) == "approve"
     review = ask(reviewer, packet)
-    assert review.verdict is not None
-    assert review.verdict.reviewer == f"{vendor}:{MODELS[vendor]}"
-    assert review.verdict.risks == ("small sample",) and review.verdict.not_judged == ("truth of the answers",)
+    assert review.value is not None
+    assert review.value.reviewer == f"{vendor}:{MODELS[vendor]}"
+    assert review.value.risks == ("small sample",) and review.value.not_judged == ("truth of the answers",)
     exchange = review.exchange
     assert exchange.request == api.got[-1].body and exchange.response == answered(vendor, json.dumps(ANSWER)).body
     assert (exchange.model, exchange.statuses) == ("model-as-answered", (200,))
     assert exchange.usage == {"input_tokens": 1000, "output_tokens": 200, "cached_tokens": 0}
     assert (exchange.usd, exchange.usd_is_measured) == (pytest.approx((1000 * 1 + 200 * 2) / 1e6), True)
-    assert reviewer.review(packet, packet.content_digest()) == review.verdict
+    assert reviewer.review(packet, packet.content_digest()) == review.value
 
 
 def test_a_blocking_finding_with_a_place_and_an_allowed_change_revises(
@@ -378,7 +378,7 @@ def test_the_cap_bounds_the_answer(api: Api, vendor: str, packet: Packet, monkey
     sent = api.got[-1].value()
     most = sent.get("max_output_tokens") or sent["max_tokens"]
     size = len(api.got[-1].instructions().encode()) + len(api.got[-1].packet_text().encode())
-    assert most < modelled.MOST_OUTPUT_TOKENS
+    assert most < model.MOST_OUTPUT_TOKENS
     assert (size * PRICE.input + most * PRICE.output) / 1e6 <= 0.05
 
 
@@ -388,7 +388,7 @@ def test_the_environment_cannot_redirect_a_reviewer(
     for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
         monkeypatch.setenv(name, "http://127.0.0.1:9/elsewhere")
     api.steps = [answered(vendor, json.dumps(ANSWER))]
-    assert ask(reviewer_at(api, vendor, monkeypatch), packet).verdict is not None
+    assert ask(reviewer_at(api, vendor, monkeypatch), packet).value is not None
 
 
 def test_an_endpoint_of_the_spec_never_gets_the_vendors_key(api: Api, packet: Packet) -> None:
@@ -400,7 +400,7 @@ def test_an_endpoint_of_the_spec_never_gets_the_vendors_key(api: Api, packet: Pa
     )
     api.steps = [answered(OPENAI, json.dumps(ANSWER))]
     review = ask(model_reviewer(spec, {"OPENAI_API_KEY": KEY}), packet)
-    assert review.verdict is not None and review.exchange.usd == 0 and api.got[0].path == "/v1/responses"
+    assert review.value is not None and review.exchange.usd == 0 and api.got[0].path == "/v1/responses"
     assert KEY not in str(api.got[0].headers)
     ask(model_reviewer(spec, {ENDPOINT_KEY: KEY}), packet)
     assert api.got[1].headers["authorization"] == f"Bearer {KEY}"

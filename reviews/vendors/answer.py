@@ -1,0 +1,111 @@
+"""What a model may answer about a packet, and how that becomes a verdict.
+
+The answer has the fields of a verdict that a model can know; ids, the reviewer's name and the digest in every span are
+filled in by code.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reviews.vendors.wire import Form, Part, read_part
+from specs.errors import ReviewerUnavailable
+from specs.verdicts import Finding, RequiredChange, Severity, Span, Verdict
+
+PROMPT = Path(__file__).with_name("reviewer.md")
+
+
+class AnswerSpan(Part):
+    """A place in the packet."""
+
+    pointer: str | None
+    first_line: int | None
+    last_line: int | None
+    quote: str
+
+
+class AnswerChange(Part):
+    """What would mend a finding."""
+
+    text: str
+    parameter: str | None
+    value: float | int | None
+
+
+class AnswerFinding(Part):
+    """A finding without its id."""
+
+    severity: Severity
+    statement: str
+    evidence: list[AnswerSpan]
+    ruled_out: str
+    required_change: AnswerChange | None
+
+
+class Answer(Part):
+    """What a model returns; ``approve`` comes last, so that it is written after the findings."""
+
+    findings: list[AnswerFinding]
+    risks: list[str]
+    not_judged: list[str]
+    reasoning: str
+    recommendation: str
+    approve: bool
+
+
+def answer_form() -> Form:
+    """Return the form of an answer."""
+    return Form.of("verdict", Answer)
+
+
+def instructions() -> str:
+    """Return the reviewer's prompt."""
+    return PROMPT.read_text(encoding="utf-8")
+
+
+def to_verdict(text: str, reviewer: str, packet_digest: str) -> Verdict:
+    """Read an answer and fill in what code knows better.
+
+    Raises:
+        ReviewerUnavailable: the text is not a whole answer in the schema, or says nothing.
+    """
+    answer = read_part(text, Answer, reviewer)
+    said = (answer.reasoning, answer.recommendation, *(finding.statement for finding in answer.findings))
+    if not all(one.strip() for one in said):
+        raise ReviewerUnavailable("the answer leaves reasoning, recommendation or a statement empty", where=reviewer)
+    verdict = Verdict(
+        reviewer=reviewer,
+        findings=tuple(_finding(number, one, packet_digest) for number, one in enumerate(answer.findings, 1)),
+        recommendation=answer.recommendation,
+        reasoning=answer.reasoning,
+        risks=tuple(answer.risks),
+        approve=answer.approve,
+        not_judged=tuple(answer.not_judged),
+    )
+    try:
+        verdict.canonical()
+    except ValueError as error:
+        # Lone surrogates and integers of 2**53 and beyond pass a schema and cannot be stored.
+        raise ReviewerUnavailable(f"the answer cannot be stored: {error}", where=reviewer) from error
+    return verdict
+
+
+def _finding(number: int, answer: AnswerFinding, packet_digest: str) -> Finding:
+    change = answer.required_change
+    return Finding(
+        id=f"finding-{number}",
+        severity=answer.severity,
+        statement=answer.statement,
+        evidence=tuple(_span(span, packet_digest) for span in answer.evidence),
+        required_change=None
+        if change is None
+        else RequiredChange(text=change.text, parameter=change.parameter or None, value=change.value),
+        ruled_out=answer.ruled_out,
+    )
+
+
+def _span(answer: AnswerSpan, packet_digest: str) -> Span:
+    lines = None
+    if answer.pointer is None and answer.first_line is not None and answer.last_line is not None:
+        lines = (answer.first_line, answer.last_line)
+    return Span(artifact=packet_digest, pointer=answer.pointer, lines=lines, quote=answer.quote)

@@ -1,0 +1,159 @@
+"""A model that can be asked: price before, one bounded exchange, everything that is no whole answer is an error."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from reviews.reviewer import Answered, Exchange
+from reviews.text import plain
+from reviews.vendors.calls import RecordedClient
+from reviews.vendors.prices import ListedPrice, Price, StatedPrice, longest_answer, missing_package
+from reviews.vendors.wire import Form, Question, Reply, Usage
+from specs.digests import canonical_bytes
+from specs.errors import ReviewerUnavailable, UserError
+from specs.session import Effort
+from specs.session import Reviewer as ReviewerSpec
+
+MOST_OUTPUT_TOKENS = 32_000
+"""The thinking of a model counts too, so this is far more than an answer needs."""
+LEAST_OUTPUT_TOKENS = 1_000
+MARGIN_TOKENS = 1_000
+"""What an API may add to a request that we do not see: roles, and how it writes the schema."""
+REASON_CHARACTERS = 500
+KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+ENDPOINT_KEY = "PEERGATE_REVIEWER_KEY"
+"""For an endpoint named in a spec: whoever wrote the spec must not be sent the key of a vendor."""
+
+Send = Callable[[Question, RecordedClient, str, str], Reply]
+T = TypeVar("T")
+
+
+class Api(NamedTuple):
+    """How a vendor is reached."""
+
+    vendor: str
+    send: Send
+    errors: tuple[type[Exception], ...]
+    address: str
+    key: str
+
+    def __repr__(self) -> str:
+        """Leave the key out: this may end up in a traceback."""
+        return f"Api({self.vendor!r}, {self.address!r})"
+
+
+class Model:
+    """One model at one address, with a price."""
+
+    def __init__(self, api: Api, model: str, price: Price) -> None:
+        self._api = api
+        self.model = model
+        self.price = price
+        self.name = f"{api.vendor}:{model}"
+
+    def cost_cap(self, effort: Effort) -> float:
+        """Return the most USD one question of this effort can cost; 0 when tokens are free."""
+        free = self.price.usd(Usage(1_000_000, 1_000_000)) == 0
+        return 0.0 if free else effort.max_cost_usd
+
+    def ask(self, instructions: str, text: str, form: Form, effort: Effort, read: Callable[[str], T]) -> Answered[T]:
+        """Ask once, and return what ``read`` makes of the answer or the error, together with what it took.
+
+        ``read`` raises ReviewerUnavailable for an answer it cannot use.
+        """
+        with RecordedClient(effort.timeout_s, self._api.key) as http:
+            reply: Reply | None = None
+            try:
+                question = self._question(instructions, text, form, effort)
+                reply = self._send(question, http)
+                if reply.unusable:
+                    raise ReviewerUnavailable(plain(reply.unusable, REASON_CHARACTERS), where=self.name)
+                value = read(reply.text)
+            except ReviewerUnavailable as error:
+                return Answered(self._exchange(http, reply, effort), error=error)
+            return Answered(self._exchange(http, reply, effort), value=value)
+
+    def _question(self, instructions: str, text: str, form: Form, effort: Effort) -> Question:
+        """Write the request so that its price cannot exceed the cap."""
+        # No tokenizer makes more tokens than bytes, so this holds for models whose tokenizer nobody knows.
+        at_most = len(instructions.encode()) + len(text.encode()) + len(canonical_bytes(form.schema)) + MARGIN_TOKENS
+        longest = longest_answer(self.price, at_most, effort.max_cost_usd, MOST_OUTPUT_TOKENS)
+        if longest < LEAST_OUTPUT_TOKENS:
+            raise ReviewerUnavailable(
+                f"max_cost_usd {effort.max_cost_usd:g} does not pay for a request of up to {at_most} tokens "
+                f"and an answer of {LEAST_OUTPUT_TOKENS}",
+                where=self.name,
+                hint="raise reviewer.effort in a new session",
+            )
+        return Question(self.model, instructions, text, form, longest, effort.timeout_s)
+
+    def _send(self, question: Question, http: RecordedClient) -> Reply:
+        while True:
+            try:
+                left = question._replace(timeout_s=max(http.remaining_s, 0.001))
+                return self._api.send(left, http, self._api.key, self._api.address)
+            except self._api.errors as error:
+                wait = http.wait_s()
+                if wait is None:
+                    raise ReviewerUnavailable(self._why(error, http), where=self.name) from error
+                time.sleep(wait)
+            except (ValueError, TypeError, AttributeError) as error:
+                # The SDKs do not validate what they read: a body in another form surfaces as one of these.
+                message = f"the response is not in the form of the API ({type(error).__name__})"
+                raise ReviewerUnavailable(message, where=self.name) from error
+
+    def _why(self, error: Exception, http: RecordedClient) -> str:
+        calls = len(http.statuses)
+        status = http.statuses[-1] if http.statuses else None
+        said = plain(http.without_key(str(error)), REASON_CHARACTERS)
+        answered = "no whole response" if status is None else f"status {status}"
+        return f"{answered} after {calls} {'call' if calls == 1 else 'calls'}: {type(error).__name__}: {said}"
+
+    def _exchange(self, http: RecordedClient, reply: Reply | None, effort: Effort) -> Exchange:
+        usage = reply.usage if reply and _is_count(reply.usage) else None
+        usd, measured = 0.0, True
+        if usage is not None:
+            usd = self.price.usd(usage)
+        elif http.may_be_billed:
+            usd, measured = self.cost_cap(effort), False
+        return Exchange(
+            request=http.sent,
+            response=http.received,
+            statuses=tuple(http.statuses),
+            model=plain(str(reply.model), 200) if reply else None,
+            usage=dict(usage._asdict()) if usage else None,
+            usd=round(usd, 6),
+            usd_is_measured=measured,
+            seconds=round(time.monotonic() - http.started, 3),
+        )
+
+
+def _is_count(usage: Usage | None) -> bool:
+    """Say whether a usage can be priced: an endpoint may write anything there."""
+    return usage is not None and all(type(count) is int and 0 <= count < 2**40 for count in usage)
+
+
+def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> Model:
+    """Build the model a reviewer of a spec names.
+
+    Raises:
+        UserError: the key is not set, the SDK is not installed, or no price is known of the model.
+    """
+    name = ENDPOINT_KEY if spec.base_url else KEYS[spec.vendor]
+    key = environ.get(name, "").strip()
+    if not key and not spec.base_url:
+        raise UserError(f"{name} is not set", where=f"reviewer vendor '{spec.vendor}'", hint=f"export {name}=...")
+    model = spec.model or ""
+    stated = spec.usd_per_million_tokens
+    price = StatedPrice(stated) if stated else ListedPrice(spec.vendor, model)
+    try:
+        module = importlib.import_module(f"reviews.vendors.{spec.vendor}")
+    except ImportError as error:
+        raise missing_package(spec.vendor) from error
+    return Model(
+        Api(spec.vendor, module.send, module.ERRORS, spec.base_url or module.ADDRESS, key or "no-key"), model, price
+    )
