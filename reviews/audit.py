@@ -18,14 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reviews.collect import find, registered_spec
+from reviews.events import launch_damage, order_damage, people_damage
 from reviews.rederive import rederive
 from reviews.store import Store
 from reviews.trail import Recorded, chain_damage, read_rows, seal_path
-from specs.digests import digest_bytes, digest_file, digest_path, digest_value
+from specs.digests import digest_bytes, digest_file, digest_path
 from specs.errors import PeergateError
-from specs.evidence import JobOrder
-from specs.stages import resolve_parameters
 from specs.trail import GENESIS, Entry
 
 NOT_PROVEN = (
@@ -115,8 +113,9 @@ def verify_run(run: Path, trail_name: str, store_name: str, say: Callable[[str],
     for problem in _check_files(run, entries, store, audit):
         audit.damage.append(problem)
     try:
-        audit.damage.extend(_check_order_of_events(entries))
-        audit.damage.extend(_check_launches(entries, store))
+        audit.damage.extend(order_damage(entries))
+        audit.damage.extend(launch_damage(entries, store))
+        audit.damage.extend(people_damage(entries, store))
     except (PeergateError, ValueError, KeyError, TypeError) as error:
         audit.damage.append(
             f"entries do not have the form of their kind: {type(error).__name__}: {str(error).splitlines()[0]}"
@@ -198,6 +197,7 @@ _STORED = {
     "packet": ("packet",),
     "verdict": ("verdict", "request", "response"),
     "decision": ("decision",),
+    "amendment": ("spec", "source", "packet", "verdict"),
 }
 
 
@@ -237,70 +237,3 @@ def _named_files(recorded: Recorded) -> Iterator[tuple[str, str]]:
             yield from body["files"].items()
         case _:
             return
-
-
-def _check_order_of_events(entries: list[Recorded]) -> Iterator[str]:
-    """Check that every launch had a grant, every grant an opening decision before it, and nothing ran twice."""
-    seen: dict[str, Recorded] = {}
-    by_digest: dict[str, Recorded] = {}
-    for recorded in entries:
-        number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
-        if recorded.entry.key in seen:
-            yield f"entry {number}: key '{recorded.entry.key}' appears twice"
-        if kind == "grant":
-            decision = by_digest.get(body["decision"])
-            opens = decision.body.get("opens") if decision else None
-            if opens != {"stage": body["stage"], "attempt": body["attempt"]}:
-                yield f"entry {number} (grant): no decision before it opens {body['stage']}.{body['attempt']}"
-        elif kind == "launch":
-            grant = seen.get(f"grant/{body['key']}")
-            if grant is None:
-                yield f"entry {number} (launch): job {body['key']} had no grant"
-        elif kind in ("exit", "lost") and f"launch/{body['key']}" not in seen:
-            yield f"entry {number} ({kind}): job {body['key']} was never launched"
-        elif kind == "decision" and body["stage"] is not None:
-            for needed in ("metrics", "checks", "packet", "verdict"):
-                if f"{needed}/{body['stage']}.{body['attempt']}" not in seen:
-                    yield f"entry {number} (decision): there is no '{needed}' entry before it"
-        seen[recorded.entry.key] = recorded
-        by_digest[recorded.digest] = recorded
-    closing = [one for one in entries if one.entry.kind == "close"]
-    if closing and closing[0] is not entries[-1]:
-        late = {one.entry.kind for one in entries[closing[0].entry.seq + 1 :]}
-        yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
-
-
-def _check_launches(entries: list[Recorded], store: Store) -> Iterator[str]:
-    """Check that every job was ordered with its grant, and every grant is for what was registered and planned."""
-    resolved, registered = registered_spec(entries, store)
-    if resolved.registration() != registered:
-        yield f"entry 0 (open): the spec's registration is {resolved.registration()}, recorded as {registered}"
-    for recorded in entries:
-        number, body = recorded.entry.seq, recorded.body
-        if recorded.entry.kind == "grant":
-            plan = find(entries, f"plan/{body['stage']}.{body['attempt']}")
-            try:
-                stage = resolved.spec.stage(body["stage"])
-                planned = digest_value(
-                    resolve_parameters(stage, plan.body["changes"] if plan else {}).model_dump(mode="json")
-                )
-            except (KeyError, ValueError) as error:
-                yield f"entry {number} (grant): what was planned is not allowed: {error}"
-                continue
-            if (body["registration"], body["parameters"]) != (registered, planned):
-                yield f"entry {number} (grant): is not for the registered spec and the planned parameters"
-        elif recorded.entry.kind == "launch":
-            order = JobOrder.model_validate_json(store.get(body["order"]))
-            granted = find(entries, f"grant/{body['key']}")
-            inputs = {role: artifact.digest for role, artifact in order.inputs.items()}
-            if (
-                granted is None
-                or order.key != body["key"]
-                or order.grant.model_dump(mode="json") != granted.body
-                or order.grant.content_digest() != body["grant"]
-                or digest_value(order.parameters) != order.grant.parameters
-                or inputs != order.grant.inputs
-                or (order.kind, order.task, order.max_seconds)
-                != (order.grant.kind, order.grant.task, order.grant.max_seconds)
-            ):
-                yield f"entry {number} (launch): job {body['key']} was ordered with something else than was granted"

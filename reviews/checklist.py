@@ -12,6 +12,7 @@ from typing import NamedTuple
 from specs.verdicts import (
     CLOSED,
     CheckResult,
+    ConditionResult,
     CriterionResult,
     Finding,
     Packet,
@@ -57,11 +58,20 @@ class Checklist:
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
         """Turn failed checks and unmet criteria into findings; approve when none of them blocks."""
         findings = [
-            *(_of_check(packet_digest, index, check) for index, check in enumerate(packet.checks) if _speaks(check)),
+            *(
+                _of_check(packet_digest, index, check, lifted=check.id in packet.lifted)
+                for index, check in enumerate(packet.checks)
+                if _speaks(check)
+            ),
             *(
                 _of_criterion(packet, packet_digest, index, result)
                 for index, result in enumerate(packet.criteria)
                 if not result.met
+            ),
+            *(
+                _of_condition(packet, packet_digest, index, result)
+                for index, result in enumerate(packet.conditions)
+                if result.due and not result.met
             ),
         ]
         blocking = sum(finding.severity == "blocking" for finding in findings)
@@ -80,8 +90,8 @@ def _speaks(check: CheckResult) -> bool:
     return check.status in CLOSED or check.status == "WARN"
 
 
-def _of_check(packet_digest: str, index: int, check: CheckResult) -> Finding:
-    severity: Severity = "blocking" if check.blocking and check.status in CLOSED else "minor"
+def _of_check(packet_digest: str, index: int, check: CheckResult, *, lifted: bool) -> Finding:
+    severity: Severity = "blocking" if check.blocking and check.status in CLOSED and not lifted else "minor"
     return Finding(
         id=f"check-{check.id}",
         severity=severity,
@@ -101,6 +111,18 @@ def _of_criterion(packet: Packet, packet_digest: str, index: int, result: Criter
         statement=statement,
         evidence=(Span(artifact=packet_digest, pointer=f"/criteria/{index}", quote=result.criterion.metric),),
         required_change=None if result.value is None else _change(packet, result.criterion.metric),
+    )
+
+
+def _of_condition(packet: Packet, packet_digest: str, index: int, result: ConditionResult) -> Finding:
+    criterion = result.condition.criterion
+    measurable = criterion is not None and result.value is not None
+    return Finding(
+        id=f"condition-{index}",
+        severity="blocking",
+        statement=f"an earlier approval set the condition: {result.condition.text}",
+        evidence=(Span(artifact=packet_digest, pointer=f"/conditions/{index}", quote=result.id),),
+        required_change=_change(packet, criterion.metric) if criterion is not None and measurable else None,
     )
 
 

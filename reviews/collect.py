@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence import Evidence
+from reviews.standing import retracted, standing
 from reviews.store import Store
 from reviews.text import plain
 from reviews.trail import Recorded
@@ -30,7 +31,9 @@ def find(entries: Sequence[Recorded], key: str) -> Recorded | None:
 
 
 def registered_spec(entries: Sequence[Recorded], store: Store) -> tuple[ResolvedSpec, str]:
-    """Return the resolved spec of a session and the registration digest its ``open`` entry names.
+    """Return the resolved spec that is registered at the end of these entries, and the registration they name.
+
+    That is the one of the ``open`` entry, or of the newest amendment.
 
     Raises:
         EvidenceMissing: the session has no ``open`` entry or its spec is not in the store.
@@ -38,8 +41,9 @@ def registered_spec(entries: Sequence[Recorded], store: Store) -> tuple[Resolved
     opened = find(entries, "open")
     if opened is None:
         raise EvidenceMissing("the trail has no 'open' entry: nothing was registered")
-    resolved = read_resolved(store.get(opened.body["spec"]))
-    return resolved, opened.body["registration"]
+    newest = next((one for one in reversed(entries) if one.entry.kind == "amendment"), opened)
+    resolved = read_resolved(store.get(newest.body["spec"]))
+    return resolved, newest.body["registration"]
 
 
 def load_items(store: Store, digest: str) -> tuple[Item, ...]:
@@ -50,7 +54,7 @@ def load_items(store: Store, digest: str) -> tuple[Item, ...]:
 def accepted_attempt(entries: Sequence[Recorded], stage: str) -> int | None:
     """Return the attempt of a stage that opened the next one (by the gate, or by a person over it)."""
     attempt = None
-    for recorded in entries:
+    for recorded in standing(entries):
         body = recorded.body
         decided = recorded.entry.kind == "decision" and body.get("outcome") == "approve"
         overridden = recorded.entry.kind == "human" and body.get("answer") == "approve"
@@ -66,11 +70,11 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         EvidenceMissing: the session's registration itself cannot be read.
         AuditDamage: something in the store has other bytes than its name.
     """
-    resolved, registered = registered_spec(entries, store)
-    stage = resolved.spec.stage(stage_name)
     key = f"{entries[0].entry.session}.{stage_name}.{attempt}"
     ended = find(entries, f"exit/{key}") or find(entries, f"lost/{key}")
     seen = entries[: ended.entry.seq + 1] if ended else entries
+    resolved, registered = registered_spec(seen, store)
+    stage = resolved.spec.stage(stage_name)
     granted = find(seen, f"grant/{key}")
     order = _order(find(seen, f"launch/{key}"), store)
     manifest, exit_record, paths, digests, log_tail = _left_behind(run, ended, store)
@@ -156,6 +160,7 @@ def _baseline(run: Path, entries: Sequence[Recorded], store: Store, stage: str) 
 def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], ...]:
     """Return what was tried in this stage and how each earlier attempt ended; nothing is left out."""
     found: dict[int, dict[str, Any]] = {}
+    void = retracted(entries)
     for recorded in entries:
         body = recorded.body
         if body.get("stage") != stage:
@@ -164,7 +169,8 @@ def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], 
         if kind == "plan":
             found[body["attempt"]] = {"attempt": body["attempt"], "changes": body["changes"], "outcome": None}
         elif kind in ("decision", "human") and body["attempt"] in found:
-            found[body["attempt"]]["outcome"] = body.get("outcome") or body.get("answer")
+            outcome = body.get("outcome") or body.get("answer")
+            found[body["attempt"]]["outcome"] = f"{outcome}, retracted" if recorded.entry.seq in void else outcome
     return tuple(found.values())
 
 

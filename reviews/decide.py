@@ -1,7 +1,8 @@
 """The gate's decision: a pure function of checks, criteria, findings and where their spans point.
 
 The worst rule that applies wins: approve < null < revise < escalate < reject. No score and no prose is read; a
-reviewer can close the gate with evidence, and cannot open it over a failed check.
+reviewer can close the gate with evidence, and cannot open it over a failed check. A person can: a check that was lifted
+beforehand does not block, and the decision says who lifted it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from typing import Any
 from reviews.text import plain
 from specs.digests import Digest
 from specs.stages import Range
-from specs.verdicts import CLOSED, CheckResult, CriterionResult, Decision, Finding, RequiredChange, Span, Verdict
+from specs.verdicts import (
+    CLOSED,
+    CheckResult,
+    Condition,
+    ConditionResult,
+    CriterionResult,
+    Decision,
+    Finding,
+    RequiredChange,
+    Span,
+    Verdict,
+)
 
 REASON_CHARACTERS = 500
 
@@ -44,6 +56,10 @@ def decide(
     allowed_ranges: Mapping[str, Range],
     current: Mapping[str, Any],
     attempts_left: int,
+    conditions: tuple[ConditionResult, ...] = (),
+    lifted: Mapping[str, str] | None = None,
+    why_not_carried: Callable[[Condition], str] = lambda _: "",
+    unchanged_since: int | None = None,
 ) -> Decision:
     """Decide whether the next stage may run.
 
@@ -58,10 +74,20 @@ def decide(
         allowed_ranges: the values a required change may move a parameter to.
         current: the parameters of the attempt that is judged.
         attempts_left: how many more attempts the gate allows.
+        conditions: open conditions of earlier approvals, in the order of the packet.
+        lifted: ids of checks that a person has lifted, with who and why.
+        why_not_carried: says why a condition of this verdict cannot be carried to a later stage; empty when it can.
+        unchanged_since: an earlier attempt with the same evidence. What it was told to change it did not change.
     """
+    lifted = lifted or {}
     blocking, dropped = _supported(verdict, resolvable)
-    floor = [*_check_blockers(checks, blocking, resolvable), *_criterion_blockers(criteria, blocking, resolvable)]
-    places = tuple(f"{blocker.place}/" for blocker in floor)
+    floor = [
+        *_check_blockers(checks, lifted, blocking, resolvable),
+        *_criterion_blockers(criteria, blocking, resolvable),
+        *_condition_blockers(conditions, blocking, resolvable),
+    ]
+    raised = [f"/checks/{index}" for index, check in enumerate(checks) if check.id in lifted]
+    places = tuple(f"{place}/" for place in (*(blocker.place for blocker in floor), *raised))
     blockers = [
         *floor,
         *(
@@ -69,12 +95,13 @@ def decide(
             for one in blocking
             if not _repeats(one, places, resolvable)
         ),
-        *_reviewer_blockers(verdict, resolvable),
+        *_reviewer_blockers(verdict, resolvable, why_not_carried),
     ]
     if not verdict.approve and not blockers:
         text = f"{verdict.reviewer} does not approve and points at nothing that blocks"
         blockers.append(_Blocker(plain(text, REASON_CHARACTERS), for_a_person=True))
 
+    carried = verdict.conditions
     usable = {
         id(blocker): [one for one in blocker.changes if _usable(one, allowed_ranges, current)] for blocker in blockers
     }
@@ -87,6 +114,9 @@ def decide(
     elif len({one.parameter for one in changes}) < len(changes):
         outcome = "escalate"
         reasons.append("the required changes contradict each other")
+    elif blockers and unchanged_since is not None:
+        outcome = "escalate"
+        reasons.append(f"the evidence is that of attempt {unchanged_since}: another attempt like it changes nothing")
     elif blockers and attempts_left <= 0:
         outcome = "escalate"
         reasons.append("no attempt is left for the required change")
@@ -99,7 +129,11 @@ def decide(
         outcome = "approve"
         applied = sum(one.status != "NOT_APPLICABLE" for one in checks)
         met = f", and every criterion is met ({', '.join(str(one.criterion) for one in criteria)})" if criteria else ""
-        reasons = [f"none of {applied} checks closes the gate{met}"]
+        reasons = [
+            f"none of {applied} checks closes the gate{met}",
+            *(_lifted(check, lifted[check.id]) for check in checks if check.id in lifted and _closes(check)),
+            *(plain(f"on the condition that before {one.stage}: {one.text}", REASON_CHARACTERS) for one in carried),
+        ]
     return Decision(
         stage=stage,
         attempt=attempt,
@@ -107,6 +141,8 @@ def decide(
         reasons=tuple(reasons),
         required_changes=tuple(changes),
         dropped_findings=dropped,
+        conditions=tuple(one for one in carried if not why_not_carried(one)),
+        met=tuple(one.id for one in conditions if one.due and one.met),
         packet=packet_digest,
         verdict=verdict.content_digest(),
     )
@@ -118,12 +154,23 @@ def _supported(verdict: Verdict, resolvable: Callable[[Span], bool]) -> tuple[li
     return [one for one in supported if one.severity == "blocking"], len(verdict.findings) - len(supported)
 
 
+def _closes(check: CheckResult) -> bool:
+    return check.blocking and check.status in CLOSED
+
+
+def _lifted(check: CheckResult, by: str) -> str:
+    return plain(f"check {check.id} is {check.status}, lifted by {by}", REASON_CHARACTERS)
+
+
 def _check_blockers(
-    checks: tuple[CheckResult, ...], blocking: list[Finding], resolvable: Callable[[Span], bool]
+    checks: tuple[CheckResult, ...],
+    lifted: Mapping[str, str],
+    blocking: list[Finding],
+    resolvable: Callable[[Span], bool],
 ) -> list[_Blocker]:
     found: list[_Blocker] = []
     for index, check in enumerate(checks):
-        if not check.blocking or check.status not in CLOSED:
+        if not _closes(check) or check.id in lifted:
             continue
         named = [check.required_change] if check.required_change else []
         found.append(
@@ -151,18 +198,40 @@ def _criterion_blockers(
     return found
 
 
-def _reviewer_blockers(verdict: Verdict, resolvable: Callable[[Span], bool]) -> list[_Blocker]:
+def _condition_blockers(
+    conditions: tuple[ConditionResult, ...], blocking: list[Finding], resolvable: Callable[[Span], bool]
+) -> list[_Blocker]:
+    """Return the conditions of earlier approvals that are due here and not met."""
+    found: list[_Blocker] = []
+    for index, result in enumerate(conditions):
+        if not result.due or result.met:
+            continue
+        place, criterion = f"/conditions/{index}", result.condition.criterion
+        told = plain(f"condition {result.id}: {result.condition.text}", REASON_CHARACTERS)
+        if criterion is None:
+            found.append(_Blocker(f"{told} (only a person can settle it)", place, for_a_person=True))
+        elif result.value is None:
+            found.append(_Blocker(f"{told} ({criterion} was not measured since)", place, for_a_person=True))
+        else:
+            reason = f"{told} ({criterion} is not met: {result.value:.6g})"
+            found.append(_Blocker(reason, place, _changes_at(place, blocking, resolvable)))
+    return found
+
+
+def _reviewer_blockers(
+    verdict: Verdict, resolvable: Callable[[Span], bool], why_not_carried: Callable[[Condition], str]
+) -> list[_Blocker]:
     """Return what only a person can settle about the verdict itself."""
     found = [
         _Blocker(f"{_said(verdict, one)} (points at nothing in the packet)", for_a_person=True)
         for one in verdict.findings
         if one.severity == "blocking" and not any(resolvable(span) for span in one.evidence)
     ]
-    if verdict.conditions:
-        # Carrying conditions over to the next gate is not built yet; ignoring them would be a silent approval.
-        conditions = ", ".join(str(one.metric) for one in verdict.conditions)
-        text = plain(f"{verdict.reviewer} approves on conditions: {conditions}", REASON_CHARACTERS)
-        found.append(_Blocker(text, for_a_person=True))
+    for condition in verdict.conditions:
+        # Dropping a condition that cannot be carried would turn it into an approval without conditions.
+        if problem := why_not_carried(condition):
+            text = f"{verdict.reviewer} approves on the condition '{condition.text}', but {problem}"
+            found.append(_Blocker(plain(text, REASON_CHARACTERS), for_a_person=True))
     return found
 
 

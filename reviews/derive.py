@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from reviews.checks import design_checks
 from reviews.claims import look_up
 from reviews.collect import find, load_items
 from reviews.evidence import Evidence
-from reviews.packet import build_packet
+from reviews.obligations import condition_results
+from reviews.overrides import lifted_checks
+from reviews.packet import History, build_packet, evidence_digest
 from reviews.store import Store
+from reviews.text import plain
 from reviews.trail import Recorded
 from specs.errors import EvidenceMissing
 from specs.grants import Claim
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
-from specs.verdicts import CheckResult, Packet
+from specs.verdicts import CheckResult, Packet, Verdict
+
+FINDING_CHARACTERS = 500
 
 
 def check_design(resolved: ResolvedSpec, store: Store) -> tuple[CheckResult, ...]:
@@ -27,6 +33,7 @@ def check_design(resolved: ResolvedSpec, store: Store) -> tuple[CheckResult, ...
 
 def derive_packet(
     entries: Sequence[Recorded],
+    store: Store,
     evidence: Evidence,
     metrics: MetricSet | None,
     checks: tuple[CheckResult, ...],
@@ -34,13 +41,84 @@ def derive_packet(
 ) -> Packet:
     """Build the packet of an attempt, with the builder's claims looked up among the measured metrics.
 
+    Args:
+        entries: the trail up to the packet, not beyond: what came later cannot have been known.
+        store: holds the packets and verdicts of earlier attempts.
+        evidence: the attempt.
+        metrics: what was measured of it.
+        checks: the results of its checks.
+        checks_digest: where they are kept.
+
     Raises:
-        EvidenceMissing: the attempt has no plan.
+        EvidenceMissing: the attempt has no plan or no checks on record.
     """
-    stage = evidence.stage.name
-    plan = find(entries, f"plan/{stage}.{evidence.attempt}")
-    if plan is None:
-        raise EvidenceMissing("the attempt has no plan", where=f"{stage}.{evidence.attempt}")
+    stage, attempt = evidence.stage.name, evidence.attempt
+    plan, checked = find(entries, f"plan/{stage}.{attempt}"), find(entries, f"checks/{stage}.{attempt}")
+    if plan is None or checked is None:
+        missing = "plan" if plan is None else "checks"
+        raise EvidenceMissing(f"the attempt has no {missing} on record", where=f"{stage}.{attempt}")
     stated = [Claim.model_validate(claim) for claim in plan.body["claims"]]
     measured = {**evidence.earlier, **({stage: metrics} if metrics else {})}
-    return build_packet(evidence, metrics, checks, checks_digest=checks_digest, claims=look_up(stated, measured))
+    # An override that ends is judged at the time of the checks, which the trail keeps.
+    moment = int(checked.entry.time_ns)
+    history = History(
+        conditions=condition_results(entries, evidence.resolved, evidence.stage, metrics, evidence.earlier, moment),
+        lifted=lifted_checks(entries, stage, moment),
+        previous_findings=_findings_before(entries, store, stage, attempt),
+    )
+    packet = build_packet(
+        evidence, metrics, checks, checks_digest=checks_digest, claims=look_up(stated, measured), history=history
+    )
+    return packet.model_copy(update={"unchanged_since": _unchanged_since(entries, store, packet, attempt)})
+
+
+def _findings_before(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> tuple[dict[str, Any], ...]:
+    """Return what was found in the attempt before, without who found it."""
+    judged = find(entries, f"verdict/{stage}.{attempt - 1}")
+    if judged is None:
+        return ()
+    verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
+    return tuple(
+        {
+            "severity": one.severity,
+            "statement": plain(one.statement, FINDING_CHARACTERS),
+            "required_change": plain(one.required_change.text, FINDING_CHARACTERS) if one.required_change else None,
+        }
+        for one in verdict.findings
+    )
+
+
+def _unchanged_since(entries: Sequence[Recorded], store: Store, packet: Packet, attempt: int) -> int | None:
+    """Return the newest earlier attempt with the same evidence."""
+    digest = evidence_digest(packet)
+    for number in range(attempt - 1, 0, -1):
+        kept = find(entries, f"packet/{packet.stage}.{number}")
+        if kept and evidence_digest(Packet.model_validate(store.get_value(kept.body["packet"]))) == digest:
+            return number
+    return None
+
+
+def verdict_again(entries: Sequence[Recorded], store: Store, packet: Packet) -> Verdict | None:
+    """Return the verdict on the same evidence in an earlier attempt, turned to this packet, if there is one.
+
+    The same evidence gets the same verdict without asking again: otherwise asking often enough would find a mild one.
+    """
+    if packet.unchanged_since is None:
+        return None
+    judged = find(entries, f"verdict/{packet.stage}.{packet.unchanged_since}")
+    if judged is None or judged.body["error"]:
+        return None
+    before, now = judged.body["packet"], packet.content_digest()
+    verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
+    findings = tuple(
+        one.model_copy(
+            update={
+                "evidence": tuple(
+                    span.model_copy(update={"artifact": now}) if span.artifact == before else span
+                    for span in one.evidence
+                )
+            }
+        )
+        for one in verdict.findings
+    )
+    return verdict.model_copy(update={"findings": findings})

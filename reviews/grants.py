@@ -4,16 +4,19 @@ There are two functions that matter. :func:`mint` turns an opening decision into
 on exactly these inputs and parameters. :func:`verify` is the choke point: the launcher calls it, and nothing
 starts a job but the launcher.
 
-Covered: no decision, overtaken by a newer decision before it was used, wrong stage or attempt, changed
-parameters, inputs, model or spec, expired, forged (not in the trail), trail damaged. Not covered: someone who
-rewrites the whole trail, which only signatures and an anchor elsewhere can show.
+Covered: no decision, retracted, overtaken by a newer decision before it was used, a condition still open, wrong stage
+or attempt, changed parameters, inputs, model or spec, expired, forged (not in the trail), trail damaged. Not covered:
+someone who rewrites the whole trail, which only signatures and an anchor elsewhere can show.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from reviews.obligations import open_for
+from reviews.standing import newest_judgement, next_attempt, standing
 from reviews.trail import Recorded, Trail
 from specs.digests import digest_value
 from specs.errors import GrantRefused
@@ -35,26 +38,26 @@ class Opening(NamedTuple):
     entry: str
 
 
-def opened_by(resolved: ResolvedSpec, stage: str | None, attempt: int, outcome: Outcome) -> dict[str, Any] | None:
-    """Return what an outcome opens: the next stage, another attempt, or nothing.
+def opened_by(
+    resolved: ResolvedSpec, entries: Sequence[Recorded], stage: str | None, outcome: Outcome
+) -> dict[str, Any] | None:
+    """Return what an outcome opens after these entries: the next stage, another attempt, or nothing.
 
-    ``stage`` None is the design gate. Attempt numbers only ever grow: a stage is entered once per approval.
+    ``stage`` None is the design gate. Attempt numbers come from the trail and only ever grow.
     """
     names = [item.name for item in resolved.spec.stages]
-    if outcome == "revise" and stage is not None:
-        return {"stage": stage, "attempt": attempt + 1}
-    if outcome == "approve":
+    opens: str | None = None
+    if outcome == "revise":
+        opens = stage
+    elif outcome == "approve":
         following = 0 if stage is None else names.index(stage) + 1
-        if following < len(names):
-            return {"stage": names[following], "attempt": 1}
-    return None
+        opens = names[following] if following < len(names) else None
+    return {"stage": opens, "attempt": next_attempt(entries, opens)} if opens else None
 
 
 def latest_opening(trail: Trail) -> Opening | None:
-    """Return what the newest decision (or person's answer) opens; None when it opens nothing."""
-    newest: Recorded | None = None
-    for recorded in trail.iterate("decision", "human"):
-        newest = recorded
+    """Return what the newest decision (or person's answer) opens; None when it opens nothing or was retracted."""
+    newest = newest_judgement(list(trail.iterate("decision", "human", "retraction")))
     if newest is None or newest.body.get("opens") is None:
         return None
     opens = newest.body["opens"]
@@ -75,7 +78,8 @@ def mint(
     Minting again for the same attempt returns the grant already recorded, if it is for the same thing.
 
     Raises:
-        GrantRefused: nothing is open, a change leaves its allowed range, or another grant exists for the attempt.
+        GrantRefused: nothing is open, a condition of an earlier approval is, a person's approval has ended, a change
+            leaves its allowed range, or another grant exists for the attempt.
     """
     trail.verify_chain()
     opening = latest_opening(trail)
@@ -89,6 +93,7 @@ def mint(
     except ValueError as error:
         raise GrantRefused(str(error), where=f"{trail.session}.{stage.name}") from error
     now = time.time()
+    _require_settled(trail, resolved, stage.name, now)
     wanted = Grant(
         session=trail.session,
         stage=stage.name,
@@ -132,7 +137,8 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
     hint = "only `peergate start` and `peergate resume` launch stages, each after its gate"
     if recorded is None or recorded.body != grant.model_dump(mode="json"):
         raise GrantRefused("no such grant is in the trail", where=order.key, hint=hint)
-    decision = next((one for one in trail.iterate("decision", "human") if one.digest == grant.decision), None)
+    judged = list(trail.iterate("decision", "human", "retraction"))
+    decision = next((one for one in standing(judged) if one.digest == grant.decision), None)
     opens = decision.body.get("opens") if decision else None
     expectations: list[tuple[str, Any, Any]] = [
         ("job key", order.key, grant.key()),
@@ -151,6 +157,24 @@ def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict
             raise GrantRefused(f"{what} {found!r} is not what was granted, {granted!r}", where=order.key, hint=hint)
     if time.time() > grant.expires:
         raise GrantRefused(f"the grant expired {time.time() - grant.expires:.0f} s ago", where=order.key, hint=hint)
+
+
+def _require_settled(trail: Trail, resolved: ResolvedSpec, stage: str, now: float) -> None:
+    """Refuse while a condition keeps the stage from starting, or when the approval that opens it has ended."""
+    entries = list(trail.iterate())
+    opener = newest_judgement(entries)
+    if opener is not None and (expires := opener.body.get("expires")) is not None and now > expires:
+        raise GrantRefused(
+            f"{opener.body['by']}'s approval ended {now - expires:.0f} s ago",
+            where=f"{trail.session}.{stage}",
+            hint=f"take it back with `peergate retract {trail.session} {opener.entry.seq}`; the gate asks again",
+        )
+    for one in open_for(entries, resolved, stage, int(now * 1e9)):
+        raise GrantRefused(
+            f"condition {one.id} is open: {one.condition.text}",
+            where=f"{trail.session}.{stage}",
+            hint=f"`peergate override {trail.session} --condition {one.id}` waives it",
+        )
 
 
 def _standing(trail: Trail, key: str, grant: Grant) -> str | None:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from reviews.criteria import criteria_results
 from reviews.evidence import Evidence
 from reviews.measure import accepted_rows, judged_rows
 from reviews.rows import read_rows
 from reviews.text import plain
+from specs.digests import digest_value
 from specs.errors import EvidenceMissing
 from specs.evidence import PackageRow, TrainingRow
 from specs.grants import ClaimResult
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
-from specs.verdicts import CheckResult, Packet, Span
+from specs.verdicts import CheckResult, ConditionResult, Packet, Span
 
 DESIGN = "design"
 """The design gate's place in packets and decisions; not a stage."""
@@ -29,7 +30,21 @@ FLAGGED_ROWS = 20
 ROW_CHARACTERS = 400
 LOG_CHARACTERS = 4000
 
+EFFECTIVE_SETTINGS = 100
+VALUE_CHARACTERS = 200
+
 Rows = list[dict[str, Any]]
+
+
+class History(NamedTuple):
+    """What went before, as far as a reviewer of this attempt should know it."""
+
+    conditions: tuple[ConditionResult, ...] = ()
+    lifted: dict[str, str] = {}
+    previous_findings: tuple[dict[str, Any], ...] = ()
+
+
+NO_HISTORY = History()
 
 
 def build_packet(
@@ -39,6 +54,7 @@ def build_packet(
     *,
     checks_digest: str,
     claims: tuple[ClaimResult, ...],
+    history: History = NO_HISTORY,
 ) -> Packet:
     """Build the packet of one attempt."""
     resolved, stage = evidence.resolved, evidence.stage
@@ -57,7 +73,9 @@ def build_packet(
         criteria=criteria_results(resolved, stage, metrics),
         checks=checks,
         checks_digest=checks_digest,
-        sample_rows=tuple(_spread(rows, SAMPLE_ROWS)),
+        sample_rows=tuple(
+            _spread(rows, SAMPLE_ROWS) if stage.kind == "sft" else _drawn(rows, SAMPLE_ROWS, resolved.registration())
+        ),
         flagged_rows=tuple(flagged[:FLAGGED_ROWS]),
         log_tail=log[-LOG_CHARACTERS:],
         attempts=evidence.attempts,
@@ -68,6 +86,26 @@ def build_packet(
             "flagged_rows": max(0, len(flagged) - FLAGGED_ROWS),
             "log_characters": max(0, len(log) - LOG_CHARACTERS),
         },
+        effective=_effective(evidence),
+        conditions=history.conditions,
+        lifted=history.lifted,
+        previous_findings=history.previous_findings,
+    )
+
+
+def evidence_digest(packet: Packet) -> str:
+    """Return a digest of what a packet shows, without what differs between two runs of the same: log and history."""
+    return digest_value(
+        {
+            "parameters": packet.granted_parameters,
+            "metrics": packet.metrics,
+            "checks": [[one.id, one.status, one.figure] for one in packet.checks],
+            "criteria": [one.model_dump(mode="json") for one in packet.criteria],
+            "rows": [packet.sample_rows, packet.flagged_rows],
+            "claims": [one.model_dump(mode="json") for one in packet.claims],
+            "conditions": [one.model_dump(mode="json") for one in packet.conditions],
+            "lifted": packet.lifted,
+        }
     )
 
 
@@ -203,8 +241,34 @@ def _probes(evidence: Evidence) -> Rows:
     return [{"item": row.item, "tokens": len(row.expected), "identical": row.expected == row.reloaded} for row in rows]
 
 
+def _effective(evidence: Evidence) -> dict[str, Any]:
+    """Return what the job read back; its strings are as untrusted as its log."""
+    manifest = evidence.manifest
+    if manifest is None:
+        return {}
+    told = {
+        **manifest.effective,
+        "device": f"{manifest.device} ({manifest.device_name})",
+        "dtype": manifest.dtype,
+        "seed": manifest.seed,
+        "threads": manifest.threads,
+    }
+    return {
+        plain(name, VALUE_CHARACTERS): plain(value, VALUE_CHARACTERS) if isinstance(value, str) else value
+        for name, value in list(told.items())[:EFFECTIVE_SETTINGS]
+    }
+
+
+def _drawn(rows: Rows, limit: int, registration: str) -> Rows:
+    """Draw rows by a digest that nobody chose: the same rows for the same evidence, and none picked by hand."""
+    if len(rows) <= limit:
+        return rows
+    drawn = sorted(range(len(rows)), key=lambda index: digest_value([registration, index, rows[index]]))
+    return [rows[index] for index in sorted(drawn[:limit])]
+
+
 def _spread(rows: Sequence[dict[str, Any]], limit: int) -> Rows:
-    """Return at most ``limit`` rows at even distances: neither the first ones nor hand-picked ones."""
+    """Return at most ``limit`` rows at even distances: of a course, its beginning and end are needed."""
     if len(rows) <= limit:
         return list(rows)
     return [rows[index * len(rows) // limit] for index in range(limit)]

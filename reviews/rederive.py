@@ -11,11 +11,11 @@ from pathlib import Path
 from reviews.checklist import Checklist
 from reviews.checks import run_checks
 from reviews.collect import find, gather, registered_spec
-from reviews.derive import check_design, derive_packet
+from reviews.derive import check_design, derive_packet, verdict_again
 from reviews.grants import opened_by
 from reviews.measure import measure, measuring_code
 from reviews.packet import DESIGN, build_design_packet
-from reviews.settle import settle
+from reviews.settle import carried, settle
 from reviews.store import Store
 from reviews.trail import Recorded
 from specs.digests import digest_value
@@ -49,11 +49,16 @@ def _differences(run: Path, entries: list[Recorded], store: Store, decision: Rec
     stage, attempt = decision.body["stage"], decision.body["attempt"]
     told = Decision.model_validate_json(store.get(decision.body["decision"]))
     packet = Packet.model_validate_json(store.get(told.packet))
+    kept = find(entries, f"packet/{stage or DESIGN}.{attempt}")
+    if kept is None or kept.body["packet"] != told.packet:
+        return ["the decision names another packet than the one on record"]
+    # What came later cannot have been known: everything is derived from the trail as it was.
+    then = entries[: kept.entry.seq]
     if stage is None:
-        found = _design_packet(entries, store, packet)
+        found = _design_packet(then, store, packet)
     else:
-        found = _attempt_packet(run, entries, store, stage, attempt, packet)
-    return found or _verdict_and_decision(entries, store, decision, told, packet)
+        found = _attempt_packet(run, then, store, stage, attempt, packet)
+    return found or _verdict_and_decision(entries[: decision.entry.seq], store, decision, told, packet)
 
 
 def _design_packet(entries: list[Recorded], store: Store, packet: Packet) -> list[str]:
@@ -81,7 +86,7 @@ def _attempt_packet(
     if again != recorded:
         return [f"the metrics computed from the raw rows are not the recorded ones{_which(again, recorded)}"]
     checks = run_checks(evidence, again)
-    if derive_packet(entries, evidence, again, checks, _digest_of(checks)) != packet:
+    if derive_packet(entries, store, evidence, again, checks, _digest_of(checks)) != packet:
         return [_other_checks(packet.checks, checks) or "the evidence gives another packet than the recorded one"]
     return []
 
@@ -93,10 +98,12 @@ def _verdict_and_decision(
     stage, attempt = recorded.body["stage"], recorded.body["attempt"]
     resolved, _ = registered_spec(entries, store)
     verdict = Verdict.model_validate_json(store.get(told.verdict))
-    for kind, digest in (("packet", told.packet), ("verdict", told.verdict)):
-        entry = find(entries, f"{kind}/{stage or DESIGN}.{attempt}")
-        if entry is None or entry.body[kind] != digest:
-            problems.append(f"the decision names another {kind} than the one on record")
+    entry = find(entries, f"verdict/{stage or DESIGN}.{attempt}")
+    if entry is None or (entry.body["packet"], entry.body["verdict"]) != (told.packet, told.verdict):
+        problems.append("the decision names another verdict, or one on another packet, than the one on record")
+    before = verdict_again(entries, store, packet)
+    if before is not None and before != verdict:
+        problems.append(f"the evidence is that of attempt {packet.unchanged_since}, the verdict is another")
     if verdict.reviewer == Checklist.name and Checklist().review(packet, told.packet) != verdict:
         problems.append("the checklist gives another verdict than the recorded one")
     again = settle(resolved, packet, verdict, attempt)
@@ -104,7 +111,9 @@ def _verdict_and_decision(
         problems.append(f"packet and verdict give '{again.outcome}', recorded is '{told.outcome}'")
     if recorded.body["outcome"] != told.outcome or list(told.reasons) != recorded.body["reasons"]:
         problems.append("the entry does not say what the stored decision says")
-    opens = opened_by(resolved, stage, attempt, told.outcome)
+    if carried(told) != {name: recorded.body.get(name) for name in ("conditions", "met")}:
+        problems.append("the entry does not carry the conditions of the stored decision")
+    opens = opened_by(resolved, entries, stage, told.outcome)
     if opens != recorded.body["opens"]:
         problems.append(f"opens {recorded.body['opens']}, but '{told.outcome}' opens {opens}")
     return problems

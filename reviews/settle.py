@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from reviews.decide import decide
+from reviews.obligations import why_not_carried
 from reviews.packet import DESIGN, resolvable
 from specs.digests import Digest
 from specs.session import ResolvedSpec
@@ -17,6 +20,7 @@ def settle(resolved: ResolvedSpec, packet: Packet, verdict: Verdict, attempt: in
     def resolves(span: Span) -> bool:
         return span.artifact == digest and resolvable(span, packet)
 
+    stage = None if packet.stage == DESIGN else packet.stage
     rounds = 1 if packet.stage == DESIGN else resolved.spec.stage(packet.stage).gate.max_rounds
     return decide(
         stage=packet.stage,
@@ -29,4 +33,19 @@ def settle(resolved: ResolvedSpec, packet: Packet, verdict: Verdict, attempt: in
         allowed_ranges={name: Range(min=low, max=high) for name, (low, high) in packet.allowed_ranges.items()},
         current=packet.granted_parameters,
         attempts_left=rounds - attempt,
+        conditions=packet.conditions,
+        lifted=packet.lifted,
+        why_not_carried=lambda condition: why_not_carried(resolved, stage, condition),
+        unchanged_since=packet.unchanged_since,
     )
+
+
+def carried(decision: Decision) -> dict[str, Any]:
+    """Return what the entry of a decision says about conditions: those carried over, with ids, and those met."""
+    at = f"{decision.stage}.{decision.attempt}"
+    return {
+        "conditions": [
+            {"id": f"{at}/{number}", **one.model_dump(mode="json")} for number, one in enumerate(decision.conditions, 1)
+        ],
+        "met": list(decision.met),
+    }

@@ -10,23 +10,24 @@ from typing import Any
 
 from langgraph.types import interrupt
 
+from reviews.answers import answer_effect, last_question
 from reviews.checks import run_checks
 from reviews.collect import gather
-from reviews.derive import check_design, derive_packet
+from reviews.derive import check_design, derive_packet, verdict_again
 from reviews.evidence import Evidence
 from reviews.grants import opened_by
 from reviews.measure import measure as measure_rows
 from reviews.measure import measuring_code
 from reviews.packet import DESIGN, build_design_packet
 from reviews.reviewer import Exchange, PaidReviewer
-from reviews.settle import settle
+from reviews.settle import carried, settle
 from reviews.trail import Recorded
 from sessions import ledger
 from sessions.session import Session
 from sessions.state import State
 from specs.errors import EvidenceMissing, PeergateError, ReviewerUnavailable
 from specs.metrics import MetricSet
-from specs.verdicts import CheckResult, Decision, Packet, Verdict
+from specs.verdicts import CheckResult, Packet, Verdict
 
 
 def design_gate(session: Session, state: State) -> State:
@@ -37,8 +38,8 @@ def design_gate(session: Session, state: State) -> State:
     session.display.checks(results)
     digest = _keep_checks(session, DESIGN, 1, results)
     packet = build_design_packet(resolved, results, checks_digest=digest)
-    decision = _judge(session, DESIGN, None, 1, packet)
-    return _route(session, decision, None)
+    _ask(session, DESIGN, 1, packet)
+    return _route(_settle(session, DESIGN, None, 1))
 
 
 def measure(session: Session, state: State) -> State:
@@ -71,6 +72,7 @@ def review(session: Session, state: State) -> State:
     checked = _body(session, f"checks/{stage}.{attempt}")["checks"]
     packet = derive_packet(
         list(session.trail.iterate()),
+        session.store,
         _evidence(session, state),
         _metrics(session, state),
         tuple(CheckResult.model_validate(one) for one in session.store.get_value(checked)),
@@ -83,30 +85,21 @@ def review(session: Session, state: State) -> State:
 def decide(session: Session, state: State) -> State:
     """Compute the decision and record what it opens."""
     stage, attempt = _where(state)
-    return _route(session, _settle(session, stage, stage, attempt), stage)
+    return _route(_settle(session, stage, stage, attempt))
 
 
 def human(session: Session, state: State) -> State:
     """Ask a person. Nothing before the interrupt has an effect: it runs again when the answer comes."""
-    asked = _last_question(session)
+    asked = last_question(list(session.trail.iterate()), session.name)
     answer = interrupt({"session": session.name, "asked": asked.entry.key, "reasons": asked.body.get("reasons", [])})
     stage, attempt = asked.body["stage"], asked.body["attempt"]
-    opens: dict[str, Any] | None = None
-    if answer["answer"] == "retry" and stage is not None:
-        opens = {"stage": stage, "attempt": attempt + 1}
-    elif answer["answer"] == "approve":
-        opens = opened_by(session.resolved, stage, attempt, "approve")
-    body = {"stage": stage, "attempt": attempt, "asked": asked.digest, "opens": opens, **answer}
+    body = {"stage": stage, "attempt": attempt, "asked": asked.digest, **answer}
+    body |= answer_effect(session.resolved, list(session.trail.iterate()), asked, answer["answer"])
     recorded = session.trail.append("human", f"human/{asked.entry.key}", body)
     if recorded.body["opens"] is not None:
         return {"route": "again" if recorded.body["answer"] == "retry" else "next"}
     # Nothing left to open: an override of the last gate accepts the session, anything else ends it.
     return {"route": "close", "outcome": "approve" if recorded.body["answer"] == "approve" else "stop"}
-
-
-def _judge(session: Session, stage: str, recorded_stage: str | None, attempt: int, packet: Packet) -> Decision:
-    _ask(session, stage, attempt, packet)
-    return _settle(session, stage, recorded_stage, attempt)
 
 
 def _ask(session: Session, stage: str, attempt: int, packet: Packet) -> None:
@@ -116,7 +109,11 @@ def _ask(session: Session, stage: str, attempt: int, packet: Packet) -> None:
     judged = session.trail.find(f"verdict/{stage}.{attempt}")
     if judged is None:
         shown = Packet.model_validate(session.store.get_value(kept.body["packet"]))
-        verdict, error, facts = _verdict(session, stage, attempt, shown, kept.body["packet"])
+        again = verdict_again(list(session.trail.iterate()), session.store, shown)
+        if again is not None:
+            verdict, error, facts = again, "", {"same_as": shown.unchanged_since}
+        else:
+            verdict, error, facts = _verdict(session, stage, attempt, shown, kept.body["packet"])
         digest = session.store.put_value(verdict)
         body = {"stage": stage, "attempt": attempt, "packet": kept.body["packet"], "verdict": digest, "error": error}
         body |= {"reviewer": session.reviewer.name} | facts
@@ -170,7 +167,7 @@ def _facts(session: Session, exchange: Exchange) -> dict[str, Any]:
     }
 
 
-def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> Decision:
+def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> Recorded:
     """Compute the decision of the recorded packet and verdict and record it."""
     judged = _body(session, f"verdict/{stage}.{attempt}")
     packet = Packet.model_validate(session.store.get_value(judged["packet"]))
@@ -188,23 +185,23 @@ def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: i
         },
         "decision": session.store.put_value(decision),
         "code": measuring_code(),
-        "opens": opened_by(session.resolved, recorded_stage, attempt, decision.outcome),
-    }
-    session.trail.append("decision", f"decision/{stage}.{attempt}", body)
+        "opens": opened_by(session.resolved, list(session.trail.iterate()), recorded_stage, decision.outcome),
+    } | carried(decision)
+    recorded = session.trail.append("decision", f"decision/{stage}.{attempt}", body)
     session.display.decision(decision, ledger.balance(session.trail, session.resolved.spec.budget))
-    return decision
+    return recorded
 
 
-def _route(session: Session, decision: Decision, stage: str | None) -> State:
+def _route(decision: Recorded) -> State:
     """Say where a decision leads."""
-    if decision.outcome == "revise":
+    outcome = decision.body["outcome"]
+    if outcome == "revise":
         return {"route": "again"}
-    if decision.outcome == "escalate":
+    if outcome == "escalate":
         return {"route": "human"}
-    opens = opened_by(session.resolved, stage, decision.attempt, decision.outcome)
-    if decision.outcome == "approve" and opens is not None:
+    if outcome == "approve" and decision.body["opens"] is not None:
         return {"route": "next"}
-    return {"route": "close", "outcome": decision.outcome}
+    return {"route": "close", "outcome": outcome}
 
 
 def _keep_checks(session: Session, stage: str, attempt: int, results: tuple[CheckResult, ...]) -> str:
@@ -215,14 +212,6 @@ def _keep_checks(session: Session, stage: str, attempt: int, results: tuple[Chec
         "summary": {result.id: result.status for result in results},
     }
     return session.trail.append("checks", f"checks/{stage}.{attempt}", body).body["checks"]
-
-
-def _last_question(session: Session) -> Recorded:
-    """Return the entry a person is asked about: the newest escalation of gate or builder."""
-    for recorded in reversed(list(session.trail.iterate("decision", "plan"))):
-        if recorded.body.get("outcome") == "escalate" or recorded.body.get("escalate"):
-            return recorded
-    raise PeergateError("nothing was escalated", where=session.name)
 
 
 def _where(state: State) -> tuple[str, int]:

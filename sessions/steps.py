@@ -230,7 +230,7 @@ def resolve_input(session: Session, reference: str) -> Artifact:
         path = session.store.path(digest)
         relative = path.relative_to(session.run).as_posix()
         return Artifact(name=reference, path=relative, digest=digest, bytes=path.stat().st_size)
-    attempt = accepted_attempt(list(session.trail.iterate("decision", "human")), owner)
+    attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), owner)
     if attempt is None:
         raise PeergateError(f"stage '{owner}' has no accepted attempt", where=reference)
     made = _body(session, f"exit/{session.name}.{owner}.{attempt}")["outputs"][output]

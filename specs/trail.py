@@ -3,7 +3,9 @@
 ``open`` the session and its registration · ``model`` the weights it starts from · ``plan`` what the builder proposes ·
 ``grant`` the right to run · ``launch`` the intent to run, written before the job exists · ``exit`` how it ended ·
 ``lost`` a job that vanished · ``metrics``, ``checks``, ``packet``, ``verdict``, ``decision`` the way through a gate ·
-``spend`` ledger lines · ``human`` what a person answered · ``pause``/``resume`` · ``report`` · ``close``.
+``spend`` ledger lines · ``human`` what a person answered · ``override`` a check or condition lifted by a person ·
+``amendment`` a changed registration · ``retraction`` a judgement taken back, with all that came after it ·
+``pause``/``resume`` · ``report`` · ``close``.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ EntryKind = Literal[
     "decision",
     "spend",
     "human",
+    "override",
+    "amendment",
+    "retraction",
     "pause",
     "resume",
     "report",

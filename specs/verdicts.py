@@ -62,6 +62,16 @@ class Finding(Contract):
     ruled_out: str = ""
 
 
+class Condition(Contract):
+    """What has to hold before a later stage starts. Carried by an approval, it blocks that stage until met or waived."""
+
+    text: str
+    stage: str
+    """The later stage that must not start before."""
+    criterion: Criterion | None = None
+    """Judged by code once its metric is measured; without one only a person can settle the condition."""
+
+
 class Verdict(Contract):
     """What a reviewer returns. It proposes; ``decide()`` disposes."""
 
@@ -71,7 +81,7 @@ class Verdict(Contract):
     recommendation: str
     reasoning: str
     risks: tuple[str, ...]
-    conditions: tuple[Criterion, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     approve: bool
     not_judged: tuple[str, ...] = ()
 
@@ -84,6 +94,18 @@ class CriterionResult(Contract):
     met: bool
     hypothesis: bool = False
     """True for the registered hypothesis itself: unmet on sound evidence is a null, not a failure."""
+
+
+class ConditionResult(Contract):
+    """An open condition of an earlier approval against what was measured since."""
+
+    id: str
+    """``STAGE.ATTEMPT/NUMBER`` of the approval it comes from."""
+    condition: Condition
+    due: bool
+    """True when the stage it blocks is the one that this gate would open, or an earlier one."""
+    value: float | None
+    met: bool
 
 
 class Packet(Contract):
@@ -108,6 +130,16 @@ class Packet(Contract):
     evaluations_of_heldout: int
     claims: tuple[ClaimResult, ...]
     left_out: dict[str, int]
+    effective: dict[str, Any] = {}
+    """Settings as the job read them back from the objects that did the work, with device and precision."""
+    conditions: tuple[ConditionResult, ...] = ()
+    """Conditions of earlier approvals that are open."""
+    lifted: dict[str, str] = {}
+    """Checks that a person has lifted for this stage, and why."""
+    previous_findings: tuple[dict[str, Any], ...] = ()
+    """What was found in the attempt before."""
+    unchanged_since: int | None = None
+    """The earlier attempt that gave the same metrics, checks and rows."""
 
 
 class Decision(Contract):
@@ -120,5 +152,9 @@ class Decision(Contract):
     reasons: tuple[str, ...]
     required_changes: tuple[RequiredChange, ...] = ()
     dropped_findings: int = 0
+    conditions: tuple[Condition, ...] = ()
+    """What an approval carries over to later stages."""
+    met: tuple[str, ...] = ()
+    """Ids of due conditions that hold now."""
     packet: Digest
     verdict: Digest

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.grants import mint, opened_by
+from reviews.standing import next_attempt
 from reviews.trail import Recorded, Trail
 from specs.digests import digest_file, digest_path
 from specs.evidence import Artifact, JobOrder
@@ -43,9 +44,22 @@ class OnDisk:
 
     def decide(self, stage: str | None, attempt: int, outcome: Outcome, **changes: Any) -> Recorded:
         """Record a decision and what it opens."""
-        opens = opened_by(self.resolved, stage, attempt, outcome)
+        opens = opened_by(self.resolved, list(self.trail.iterate()), stage, outcome)
         body = {"stage": stage, "attempt": attempt, "outcome": outcome, "opens": opens} | changes
         return self.trail.append("decision", f"decision/{stage or 'design'}.{attempt}", body)
+
+    def retract(self, taken: Recorded) -> Recorded:
+        """Take a judgement back."""
+        number = sum(1 for _ in self.trail.iterate("retraction")) + 1
+        body = {"since": taken.entry.seq, "stage": taken.body["stage"], "attempt": taken.body["attempt"]}
+        return self.trail.append("retraction", f"retraction/{number}", body | {"by": "ada", "reason": "wrong"})
+
+    def retry(self, stage: str) -> Recorded:
+        """Answer that a stage is tried again."""
+        entries = list(self.trail.iterate())
+        opens = {"stage": stage, "attempt": next_attempt(entries, stage)}
+        body = {"stage": stage, "attempt": 0, "asked": entries[-1].digest, "answer": "retry", "opens": opens}
+        return self.trail.append("human", f"human/{len(entries)}", body)
 
     def mint(self, stage: str = "base", changes: dict[str, Any] | None = None, **other: Any) -> Grant:
         """Mint the grant for what is open; ``stage`` only says whose inputs to bind."""

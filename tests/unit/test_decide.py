@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from reviews.decide import decide
 from specs.digests import digest_bytes
 from specs.stages import Criterion, Range
-from specs.verdicts import CheckResult, CriterionResult, Decision, Finding, RequiredChange, Span, Verdict
+from specs.verdicts import (
+    CheckResult,
+    Condition,
+    ConditionResult,
+    CriterionResult,
+    Decision,
+    Finding,
+    RequiredChange,
+    Span,
+    Verdict,
+)
 
 PACKET = digest_bytes(b"packet")
 RANK = ("approve", "null", "revise", "escalate", "reject")
@@ -60,6 +70,7 @@ def decided(
     criteria: tuple[CriterionResult, ...] = (),
     said: Verdict | None = None,
     attempts_left: int = 1,
+    **more: Any,
 ) -> Decision:
     return decide(
         stage="s",
@@ -72,6 +83,7 @@ def decided(
         allowed_ranges=RANGES,
         current=CURRENT,
         attempts_left=attempts_left,
+        **more,
     )
 
 
@@ -171,8 +183,71 @@ def test_a_reviewer_that_does_not_approve_and_says_nothing_closes_the_gate() -> 
     assert decided(said=verdict(approve=False)).outcome == "escalate"
 
 
-def test_approving_on_conditions_is_not_an_approval() -> None:
-    assert decided(said=verdict(conditions=(Criterion(metric="accuracy", at_least=0.9),))).outcome == "escalate"
+CARRIED = Condition(text="look at the rarest kind", stage="later", criterion=Criterion(metric="accuracy", at_least=0.9))
+
+
+def test_an_approval_carries_its_conditions() -> None:
+    decision = decided(said=verdict(conditions=(CARRIED,)))
+    assert (decision.outcome, decision.conditions) == ("approve", (CARRIED,))
+    assert "look at the rarest kind" in " ".join(decision.reasons)
+
+
+def test_a_condition_that_cannot_be_carried_goes_to_a_person() -> None:
+    decision = decided(said=verdict(conditions=(CARRIED,)), why_not_carried=lambda one: f"no stage '{one.stage}'")
+    assert (decision.outcome, decision.conditions) == ("escalate", ())
+    assert "no stage 'later'" in decision.reasons[0]
+
+
+def open_condition(value: float | None, due: bool = True, criterion: Criterion | None = CARRIED.criterion) -> Any:
+    met = criterion is not None and value is not None and criterion.met(value)
+    condition = CARRIED.model_copy(update={"criterion": criterion})
+    return ConditionResult(id="early.1/1", condition=condition, due=due, value=value, met=met)
+
+
+@pytest.mark.parametrize(
+    ("result", "outcome", "met"),
+    [
+        (open_condition(0.95), "approve", ("early.1/1",)),
+        (open_condition(0.5), "escalate", ()),
+        (open_condition(None), "escalate", ()),
+        (open_condition(0.95, criterion=None), "escalate", ()),
+        (open_condition(None, due=False), "approve", ()),
+        (open_condition(0.95, due=False), "approve", ()),
+    ],
+)
+def test_a_due_condition_holds_or_closes_the_gate(result: ConditionResult, outcome: str, met: tuple[str, ...]) -> None:
+    decision = decided(conditions=(result,))
+    assert (decision.outcome, decision.met) == (outcome, met)
+
+
+def test_an_unmet_condition_with_a_usable_change_is_revised() -> None:
+    said = verdict(finding("/conditions/0", change=MOVE))
+    decision = decided(said=said, conditions=(open_condition(0.5),))
+    assert (decision.outcome, decision.required_changes) == ("revise", (MOVE,))
+
+
+@pytest.mark.parametrize("status", ["FAIL", "BLOCKED", "ERROR"])
+def test_a_person_can_lift_a_check_and_the_decision_says_who(status: str) -> None:
+    checks = (check(status, repairable=False),)
+    assert decided(checks).outcome in ("reject", "escalate")
+    decision = decided(checks, lifted={"c": "ada: known to be wrong here"})
+    assert decision.outcome == "approve" and "lifted by ada: known to be wrong here" in " ".join(decision.reasons)
+    assert decided(checks, lifted={"other": "ada: x"}).outcome in ("reject", "escalate")
+
+
+def test_a_lifted_check_lifts_what_only_repeats_it_and_nothing_else() -> None:
+    checks, lifted = (check("FAIL"),), {"c": "ada: x"}
+    repeated = verdict(finding("/checks/0", change=MOVE), approve=True)
+    assert decided(checks, said=repeated, lifted=lifted).outcome == "approve"
+    assert decided(checks, said=verdict(finding("/sample_rows/0", change=MOVE)), lifted=lifted).outcome == "revise"
+
+
+def test_an_attempt_with_the_same_evidence_is_not_revised_again() -> None:
+    checks = (check("FAIL", required_change=MOVE),)
+    assert decided(checks).outcome == "revise"
+    again = decided(checks, unchanged_since=1)
+    assert again.outcome == "escalate" and "attempt 1" in again.reasons[-1]
+    assert decided(unchanged_since=1).outcome == "approve"
 
 
 def test_a_reviewer_that_approves_over_a_finding_without_evidence_still_closes_the_gate() -> None:
@@ -217,13 +292,13 @@ def test_the_same_change_named_twice_is_required_once() -> None:
 @pytest.mark.parametrize("approve", [True, False])
 def test_what_a_reviewer_or_log_wrote_cannot_move_the_cursor_nor_fill_the_screen(approve: bool) -> None:
     hostile = "\x1b[2J" + "x" * 2000
-    metric = Criterion(metric=hostile, at_least=0.5)
+    metric = Condition(text=hostile, stage=hostile)
     spoken = verdict(finding().model_copy(update={"statement": hostile}), reviewer=hostile, conditions=(metric,))
     reasons = [
-        *decided((check("FAIL", detail=hostile),), (), spoken).reasons,
+        *decided((check("FAIL", detail=hostile),), (), spoken, why_not_carried=lambda one: one.stage).reasons,
         *decided(said=verdict(approve=approve, reviewer=hostile, conditions=(metric,) if approve else ())).reasons,
     ]
-    assert len(reasons) == 4
+    assert len(reasons) == (5 if approve else 4)
     assert all("\x1b" not in reason and len(reason) <= 500 for reason in reasons)
 
 
@@ -321,3 +396,52 @@ def test_the_same_evidence_gives_the_same_decision(
 ) -> None:
     said = verdict(*found)
     assert decided(checks, criteria, said) == decided(checks, criteria, said)
+
+
+conditions_met = st.builds(
+    open_condition,
+    st.none() | st.sampled_from([0.5, 0.95]),
+    st.booleans(),
+    st.none() | st.just(CARRIED.criterion),
+)
+some_conditions = st.lists(conditions_met, max_size=3).map(tuple)
+
+
+@given(some_checks, some_criteria, some_findings, some_conditions)
+def test_an_open_condition_never_makes_the_outcome_better(
+    checks: tuple[CheckResult, ...],
+    criteria: tuple[CriterionResult, ...],
+    found: tuple[Finding, ...],
+    conditions: tuple[ConditionResult, ...],
+) -> None:
+    said = verdict(*found)
+    without = decided(checks, criteria, said).outcome
+    outcome = decided(checks, criteria, said, conditions=conditions).outcome
+    assert RANK.index(outcome) >= RANK.index(without)
+    if any(one.due and not one.met for one in conditions):
+        assert outcome not in ("approve", "null")
+
+
+@given(some_checks, some_criteria, some_findings, some_conditions)
+def test_lifting_a_check_is_as_if_it_were_not_asked(
+    checks: tuple[CheckResult, ...],
+    criteria: tuple[CriterionResult, ...],
+    found: tuple[Finding, ...],
+    conditions: tuple[ConditionResult, ...],
+) -> None:
+    elsewhere = tuple(one for one in found if one.evidence[0].pointer != "/checks/0")
+    said, broken = verdict(*elsewhere), check("FAIL", id="lifted", repairable=False)
+    lifted = decided((*checks, broken), criteria, said, conditions=conditions, lifted={"lifted": "ada: x"})
+    assert lifted.outcome == decided(checks, criteria, said, conditions=conditions).outcome
+
+
+@given(
+    st.permutations([finding("/stage", change=MOVE), finding("/nowhere"), finding("/checks/0", "note")]), some_checks
+)
+def test_the_order_of_findings_does_not_matter(found: list[Finding], checks: tuple[CheckResult, ...]) -> None:
+    one, other = decided(checks, said=verdict(*found)), decided(checks, said=verdict(*reversed(found)))
+    assert (one.outcome, one.required_changes, sorted(one.reasons)) == (
+        other.outcome,
+        other.required_changes,
+        sorted(other.reasons),
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reviews.grants import VALID_SECONDS, latest_opening, opened_by, verify
@@ -44,7 +44,7 @@ def resolved(tmp_path_factory: pytest.TempPathFactory) -> ResolvedSpec:
 @pytest.mark.parametrize("outcome", ["reject", "null", "escalate"])
 @pytest.mark.parametrize("stage", [None, *STAGES])
 def test_only_approve_and_revise_open_anything(resolved: ResolvedSpec, stage: str | None, outcome: Outcome) -> None:
-    assert opened_by(resolved, stage, 1, outcome) is None
+    assert opened_by(resolved, (), stage, outcome) is None
 
 
 @pytest.mark.parametrize(("stage", "following"), list(zip([None, *STAGES], [*STAGES, None], strict=True)))
@@ -52,31 +52,48 @@ def test_approve_opens_the_first_attempt_of_the_next_stage(
     resolved: ResolvedSpec, stage: str | None, following: str | None
 ) -> None:
     expected = None if following is None else {"stage": following, "attempt": 1}
-    assert opened_by(resolved, stage, 3, "approve") == expected
+    assert opened_by(resolved, (), stage, "approve") == expected
 
 
 def test_a_design_that_is_to_be_revised_opens_nothing(resolved: ResolvedSpec) -> None:
-    assert opened_by(resolved, None, 1, "revise") is None
+    assert opened_by(resolved, (), None, "revise") is None
 
 
-@settings(max_examples=200, deadline=None)
-@given(outcomes=st.lists(st.sampled_from(get_args(Outcome)), max_size=30))
-def test_no_walk_through_the_stages_enters_an_attempt_twice(resolved: ResolvedSpec, outcomes: list[Outcome]) -> None:
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(outcomes=st.lists(st.sampled_from([*get_args(Outcome), "retract"]), max_size=20))
+def test_no_walk_through_the_stages_enters_an_attempt_twice(
+    tmp_path_factory: pytest.TempPathFactory, outcomes: list[Any]
+) -> None:
+    session = open_session(tmp_path_factory.mktemp("walk"))
     stage: str | None = None
     attempt = 1
-    entered: list[tuple[int, int]] = []
+    entered: list[tuple[str, int]] = []
+    judged: list[Recorded] = []
     for outcome in outcomes:
-        opens = opened_by(resolved, stage, attempt, outcome)
+        if outcome == "retract":
+            if not judged:
+                continue
+            taken = judged[len(judged) // 2]
+            session.retract(taken)
+            judged = [one for one in judged if one.entry.seq < taken.entry.seq]
+            assert latest_opening(session.trail) is None
+            if taken.body["stage"] is None:
+                break
+            answered = session.retry(taken.body["stage"])
+        else:
+            answered = session.decide(stage, attempt, outcome)
+        judged.append(answered)
+        opens = answered.body["opens"]
         if opens is None:
             assert outcome not in ("approve", "revise") or stage is None or (outcome, stage) == ("approve", STAGES[-1])
-            continue
+            break
         stage, attempt = opens["stage"], opens["attempt"]
-        entered.append((STAGES.index(opens["stage"]), attempt))
-    # In order of the stages and, inside one, of the attempts; so nothing twice.
-    assert entered == sorted(set(entered))
-    assert all(
-        later in ((at, number + 1), (at + 1, 1)) for (at, number), later in zip(entered, entered[1:], strict=False)
-    )
+        assert latest_opening(session.trail) == (stage, attempt, answered.digest)
+        entered.append((stage or "", attempt))
+    assert len(entered) == len(set(entered))
+    session.trail.close()
 
 
 def test_the_newest_decision_is_what_counts(session: OnDisk) -> None:

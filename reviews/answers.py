@@ -1,0 +1,43 @@
+"""What a person is asked, and what an answer does. The session records both; the audit derives them again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reviews.grants import opened_by
+from reviews.obligations import open_for
+from reviews.standing import next_attempt, standing
+from reviews.trail import Recorded
+from specs.errors import PeergateError
+from specs.session import ResolvedSpec
+
+
+def last_question(entries: Sequence[Recorded], session: str) -> Recorded:
+    """Return the entry a person is asked about: the newest escalation of gate or builder, or a retraction.
+
+    Raises:
+        PeergateError: nobody is asked anything.
+    """
+    for recorded in reversed(standing(entries)):
+        kind, body = recorded.entry.kind, recorded.body
+        if kind == "retraction" or body.get("outcome") == "escalate" or body.get("escalate"):
+            return recorded
+    raise PeergateError("nothing was escalated", where=session)
+
+
+def answer_effect(resolved: ResolvedSpec, entries: Sequence[Recorded], asked: Recorded, answer: str) -> dict[str, Any]:
+    """Return what an answer opens and which conditions it waives.
+
+    ``retry`` opens another attempt of the stage that was asked about, ``approve`` what its approval would have opened;
+    approving over conditions that are due waives them, because they kept the stage closed.
+    """
+    stage = asked.body["stage"]
+    if answer == "retry" and stage is not None:
+        return {"opens": {"stage": stage, "attempt": next_attempt(entries, stage)}, "waives": []}
+    if answer != "approve":
+        return {"opens": None, "waives": []}
+    opens = opened_by(resolved, entries, stage, "approve")
+    moment = int(entries[-1].entry.time_ns)
+    waived = [one.id for one in open_for(entries, resolved, opens["stage"], moment)] if opens else []
+    return {"opens": opens, "waives": waived}

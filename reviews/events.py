@@ -1,0 +1,130 @@
+"""What the audit asks of the order of events: was every job granted, every grant opened, every answer carried out?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reviews.answers import answer_effect
+from reviews.collect import find, registered_spec
+from reviews.obligations import open_for
+from reviews.standing import JUDGEMENTS, newest_judgement, retracted
+from reviews.store import Store
+from reviews.trail import Recorded
+from specs.digests import digest_value
+from specs.evidence import JobOrder
+from specs.stages import resolve_parameters
+
+AFTER_THE_END = ("retraction",)
+"""What may follow the end of a session: a result can be taken back, nothing can be added to it."""
+
+
+def order_damage(entries: list[Recorded]) -> Iterator[str]:
+    """Check that every launch had a grant, every grant the opening that stood, and nothing ran twice."""
+    seen: dict[str, Recorded] = {}
+    for recorded in entries:
+        number = recorded.entry.seq
+        if recorded.entry.key in seen:
+            yield f"entry {number}: key '{recorded.entry.key}' appears twice"
+        yield from _out_of_order(entries[:number], seen, recorded)
+        seen[recorded.entry.key] = recorded
+    closing = next((one for one in entries if one.entry.kind == "close"), None)
+    if closing is not None:
+        late = {one.entry.kind for one in entries[closing.entry.seq + 1 :]} - set(AFTER_THE_END)
+        if late:
+            yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
+
+
+def _out_of_order(before: list[Recorded], seen: dict[str, Recorded], recorded: Recorded) -> Iterator[str]:
+    """Check one entry against those before it."""
+    number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
+    if kind == "grant":
+        judged = newest_judgement(before)
+        opens = judged.body.get("opens") if judged else None
+        if judged is None or judged.digest != body["decision"]:
+            yield f"entry {number} (grant): is not from the judgement that stood then"
+        if opens != {"stage": body["stage"], "attempt": body["attempt"]}:
+            yield f"entry {number} (grant): no decision before it opens {body['stage']}.{body['attempt']}"
+    elif kind == "launch":
+        grant = seen.get(f"grant/{body['key']}")
+        if grant is None:
+            yield f"entry {number} (launch): job {body['key']} had no grant"
+        elif any(one.digest == grant.body["decision"] for one in _taken_back(before)):
+            yield f"entry {number} (launch): the judgement that granted job {body['key']} had been retracted"
+    elif kind in ("exit", "lost") and f"launch/{body['key']}" not in seen:
+        yield f"entry {number} ({kind}): job {body['key']} was never launched"
+    elif kind == "decision" and body["stage"] is not None:
+        for needed in ("metrics", "checks", "packet", "verdict"):
+            if f"{needed}/{body['stage']}.{body['attempt']}" not in seen:
+                yield f"entry {number} (decision): there is no '{needed}' entry before it"
+
+
+def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
+    """Check that every job was ordered with its grant, and every grant is for what was registered and planned then."""
+    for recorded in entries:
+        number, body = recorded.entry.seq, recorded.body
+        if recorded.entry.kind in ("open", "amendment"):
+            resolved, registered = registered_spec(entries[: number + 1], store)
+            if resolved.registration() != registered:
+                kind = recorded.entry.kind
+                yield f"entry {number} ({kind}): the registration is {resolved.registration()}, recorded {registered}"
+        elif recorded.entry.kind == "grant":
+            yield from _grant_damage(entries, store, recorded)
+        elif recorded.entry.kind == "launch":
+            order = JobOrder.model_validate_json(store.get(body["order"]))
+            granted = find(entries, f"grant/{body['key']}")
+            inputs = {role: artifact.digest for role, artifact in order.inputs.items()}
+            if (
+                granted is None
+                or order.key != body["key"]
+                or order.grant.model_dump(mode="json") != granted.body
+                or order.grant.content_digest() != body["grant"]
+                or digest_value(order.parameters) != order.grant.parameters
+                or inputs != order.grant.inputs
+                or (order.kind, order.task, order.max_seconds)
+                != (order.grant.kind, order.grant.task, order.grant.max_seconds)
+            ):
+                yield f"entry {number} (launch): job {body['key']} was ordered with something else than was granted"
+
+
+def _grant_damage(entries: list[Recorded], store: Store, grant: Recorded) -> Iterator[str]:
+    number, body = grant.entry.seq, grant.body
+    resolved, registered = registered_spec(entries[:number], store)
+    plan = find(entries, f"plan/{body['stage']}.{body['attempt']}")
+    try:
+        stage = resolved.spec.stage(body["stage"])
+        planned = digest_value(resolve_parameters(stage, plan.body["changes"] if plan else {}).model_dump(mode="json"))
+    except (KeyError, ValueError) as error:
+        yield f"entry {number} (grant): what was planned is not allowed: {error}"
+        return
+    if (body["registration"], body["parameters"]) != (registered, planned):
+        yield f"entry {number} (grant): is not for the registered spec and the planned parameters"
+    for one in open_for(entries[:number], resolved, stage.name, int(grant.entry.time_ns)):
+        yield f"entry {number} (grant): condition {one.id} was open"
+
+
+def people_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
+    """Check what people decided: every answer has the effect it must have, every retraction takes a judgement back."""
+    by_digest = {one.digest: one for one in entries}
+    for recorded in entries:
+        number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
+        if kind == "human":
+            asked = by_digest.get(body["asked"])
+            if asked is None or asked.entry.seq >= number:
+                yield f"entry {number} (human): answers a question that was not asked before it"
+                continue
+            resolved, _ = registered_spec(entries[:number], store)
+            effect = answer_effect(resolved, entries[:number], asked, body["answer"])
+            told = {name: body.get(name) for name in effect}
+            if told != effect:
+                yield f"entry {number} (human): does {told}, but '{body['answer']}' does {effect}"
+        elif kind == "retraction":
+            taken = entries[body["since"]] if 0 <= body["since"] < number else None
+            if taken is None or taken.entry.kind not in JUDGEMENTS or taken.entry.seq in retracted(entries[:number]):
+                yield f"entry {number} (retraction): entry {body['since']} is no judgement that stood"
+        elif kind == "override" and (body["check"] is None) == (body["condition"] is None):
+            yield f"entry {number} (override): lifts {'nothing' if body['check'] is None else 'two things'}"
+
+
+def _taken_back(entries: list[Recorded]) -> list[Recorded]:
+    void = retracted(entries)
+    return [one for one in entries if one.entry.seq in void]
