@@ -43,6 +43,8 @@ class Exchange:
     usd_is_measured: bool
     """False when the usage is not known and ``usd`` is therefore the whole cost cap."""
     seconds: float
+    reasoning: str | None = None
+    """How hard the model was asked to think; None when it was asked nothing."""
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specs.places import LintProblem, Loc
-from specs.session import Reviewer, SessionSpec
+from specs.session import Effort, Efforts, Reviewer, SessionSpec
 
 DESIGN_STAKES = "medium"
 """The design gate is no stage, so no spec states its stakes."""
 
-_MODEL_ONLY = ("base_url", "usd_per_million_tokens", "effort")
+LATENCY_S = {"low": 120, "medium": 300, "high": 600}
+"""How long a review takes at worst at each reasoning. Less time ends calls that were going well, and paid for."""
+
+_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort")
 
 
 def lint_reviewer(spec: SessionSpec) -> Iterator[LintProblem]:
-    """Endpoint and price belong together, and one review of every gate fits in the held-back share."""
+    """Endpoint, API and price belong together, a review has time to end, and the held-back share pays for all."""
     reviewer = spec.reviewer
     vendor: Loc = ("reviewer", "vendor")
     if reviewer.vendor == "checklist":
@@ -31,9 +34,32 @@ def lint_reviewer(spec: SessionSpec) -> Iterator[LintProblem]:
             message = "the price of an endpoint of your own is not known"
             hint = "add usd_per_million_tokens: {input: ..., output: ...}, 0 if it costs nothing"
             yield LintProblem(loc, message, hint, (vendor,))
+    elif reviewer.api != "responses":
+        message = f"'{reviewer.api}' is for an endpoint of your own; vendor '{reviewer.vendor}' has one API"
+        hint = "remove the line, or name the endpoint under base_url"
+        yield LintProblem(("reviewer", "api"), message, hint, (vendor,))
+    yield from _lint_times(reviewer)
     if reviewer.vendor != spec.builder.vendor:
         # Otherwise somebody else has to review, and what they cost is not known yet.
         yield from _lint_share(spec)
+
+
+def _lint_times(reviewer: Reviewer) -> Iterator[LintProblem]:
+    """A review that is asked to reason has the time that takes.
+
+    An error and no advice: a call that was cut off is billed, is not repeated and closes the gate, so a shorter time
+    buys nothing.
+    """
+    efforts = reviewer.with_reasoning().effort
+    for tier in Efforts.model_fields:
+        effort: Effort = getattr(efforts, tier)
+        needed = LATENCY_S.get(effort.reasoning or "", 0)
+        if effort.timeout_s < needed:
+            place: Loc = ("reviewer", "effort", tier)
+            said = f"a review with {effort.reasoning} reasoning takes up to {needed}"
+            uses: tuple[Loc, ...] = ((*place, "reasoning"), ("reviewer", "vendor"), ("reviewer", "base_url"))
+            hint = "allow more time, or less reasoning"
+            yield LintProblem((*place, "timeout_s"), f"timeout_s is {effort.timeout_s:g}; {said}", hint, uses)
 
 
 def _lint_share(spec: SessionSpec) -> Iterator[LintProblem]:

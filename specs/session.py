@@ -40,19 +40,34 @@ class TokenPrice(Contract):
     output: Annotated[float, Field(ge=0)]
 
 
+Api = Literal["responses", "chat", "chat_json_object"]
+Reasoning = Literal["low", "medium", "high", "not_sent"]
+"""How hard a model is asked to think. ``not_sent``: it is asked nothing, for models that refuse the question."""
+
+
+def is_none(value: Any) -> bool:
+    """Say whether a value is not set. Such fields are left out: registrations made before they came stay the same."""
+    return value is None
+
+
 class Effort(Contract):
     """The most one review may take: wall time with all repeats, and money. The money bounds the answer's length."""
 
     timeout_s: Annotated[float, Field(gt=0, le=3600)]
     max_cost_usd: Annotated[float, Field(gt=0)]
+    max_output_tokens: Annotated[int, Field(ge=256, le=1_000_000)] | None = Field(default=None, exclude_if=is_none)
+    """Bounds the answer's length as well, thinking included: servers refuse more than fits in a model's window."""
+    reasoning: Reasoning | None = Field(default=None, exclude_if=is_none)
+    """None is registered for an endpoint of one's own, and means ``not_sent``."""
 
 
 class Efforts(Contract):
     """One effort for each ``stakes`` of a gate; the design gate has medium stakes."""
 
-    low: Effort = Effort(timeout_s=120, max_cost_usd=0.25)
-    medium: Effort = Effort(timeout_s=300, max_cost_usd=0.5)
-    high: Effort = Effort(timeout_s=600, max_cost_usd=1.0)
+    # Half as long again as reviews of each kind take at worst (specs/lint_reviewer.py, LATENCY_S).
+    low: Effort = Effort(timeout_s=180, max_cost_usd=0.25)
+    medium: Effort = Effort(timeout_s=450, max_cost_usd=0.5)
+    high: Effort = Effort(timeout_s=900, max_cost_usd=1.0)
 
 
 class Reviewer(Contract):
@@ -61,10 +76,26 @@ class Reviewer(Contract):
     vendor: Literal["checklist", "anthropic", "openai"] = "checklist"
     model: str | None = None
     base_url: Annotated[str, StringConstraints(pattern=r"^https?://[^/@?#\s]+(/[^?#\s]*)?$")] | None = None
-    """An endpoint that speaks OpenAI's Responses API, used instead of OpenAI's own."""
+    """An endpoint that speaks one of OpenAI's APIs, used instead of OpenAI's own."""
+    api: Api = Field(default="responses", exclude_if=lambda given: given == "responses")
+    """The API of the endpoint. The two of chat differ in how the answer's schema is sent (docs/reviewers.md)."""
     usd_per_million_tokens: TokenPrice | None = None
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     effort: Efforts = Efforts()
+
+    def with_reasoning(self) -> Reviewer:
+        """Return the reviewer as it is registered: where no reasoning is stated, a vendor is asked for the tier's own.
+
+        An endpoint of one's own is sent only what the spec states: many servers refuse fields they do not know.
+        """
+        if self.vendor == "checklist" or self.base_url is not None:
+            return self
+        stated: dict[str, Effort] = {name: getattr(self.effort, name) for name in Efforts.model_fields}
+        filled = {
+            name: effort if effort.reasoning else effort.model_copy(update={"reasoning": name})
+            for name, effort in stated.items()
+        }
+        return self.model_copy(update={"effort": Efforts(**filled)})
 
     @model_serializer(mode="wrap")
     def _only_what_is_used(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anthropic
 import httpx2
-from anthropic.types import Message
+from anthropic.types import Message, OutputConfigParam
 
 from reviews.vendors.wire import Question, Reply, Usage
 
@@ -20,12 +20,18 @@ def send(question: Question, http: httpx2.Client, key: str, address: str) -> Rep
     """
     # No spans: with a tracer configured they could carry the packet to a place nobody registered.
     client = anthropic.Anthropic(api_key=key, base_url=address, max_retries=0, http_client=http, open_telemetry=False)
+    output: OutputConfigParam = {"format": {"type": "json_schema", "schema": question.form.schema}}
+    if question.reasoning:
+        # Effort alone shapes the text; together with adaptive thinking it says how much is thought before it. The
+        # schema binds the text only, so the two go together.
+        output["effort"] = question.reasoning
     message = client.messages.create(
         model=question.model,
         system=question.instructions,
         messages=[{"role": "user", "content": question.text}],
         max_tokens=question.max_output_tokens,
-        output_config={"format": {"type": "json_schema", "schema": question.form.schema}},
+        output_config=output,
+        thinking={"type": "adaptive"} if question.reasoning else anthropic.omit,
         timeout=question.timeout_s,
     )
     return read(message)

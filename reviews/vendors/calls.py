@@ -17,6 +17,7 @@ RETRIES = 3
 BACKOFF_S = 1.0
 MAX_RESPONSE_BYTES = 4 * 2**20
 _REFUSED_FOR_NOW = (408, 409, 429)
+_HEADERS = ("host", "accept", "content-type", "content-length", "user-agent", "anthropic-version")
 REMOVED = "[key removed]"
 _SHORTEST_KEY = 8
 """Shorter keys are words, not secrets: removing them would only garble the answer."""
@@ -25,13 +26,16 @@ _SHORTEST_KEY = 8
 class RecordedClient(httpx2.Client):
     """An HTTP client for one review: keeps the bodies, ends at a deadline and removes an echoed key.
 
-    Redirects are not followed: the SDKs put the key into headers of their own, which would travel along.
+    Redirects are not followed: the SDKs put the key into headers of their own, which would travel along. Sent are the
+    headers of ``_HEADERS`` and the key, nothing else: the SDKs add what ``OPENAI_CUSTOM_HEADERS`` and its like hold,
+    which may be secrets of one vendor, and the address may be somebody else's.
     """
 
     def __init__(self, timeout_s: float, key: str) -> None:
         super().__init__(follow_redirects=False)
         self.started = time.monotonic()
         self.deadline = self.started + timeout_s
+        self._authorization = f"Bearer {key.strip()}"
         self._key = key.strip() if len(key.strip()) >= _SHORTEST_KEY else ""
         self.sent = b""
         self.received: bytes | None = None
@@ -62,7 +66,8 @@ class RecordedClient(httpx2.Client):
         options["stream"] = True
         left = max(self.remaining_s, 0.001)
         request.extensions["timeout"] = {"connect": left, "read": left, "write": left, "pool": left}
-        request.headers["accept-encoding"] = "identity"
+        own = {name: request.headers[name] for name in _HEADERS if name in request.headers}
+        request.headers = httpx2.Headers(own | {"authorization": self._authorization, "accept-encoding": "identity"})
         try:
             response = super().send(request, **options)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):

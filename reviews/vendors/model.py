@@ -6,7 +6,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from reviews.reviewer import Answered, Exchange
 from reviews.text import plain
@@ -29,6 +29,13 @@ ENDPOINT_KEY = "PEERGATE_REVIEWER_KEY"
 """For an endpoint named in a spec: whoever wrote the spec must not be sent the key of a vendor."""
 
 Send = Callable[[Question, RecordedClient, str, str], Reply]
+_SENDERS = {
+    ("openai", "responses"): ("openai", "send"),
+    ("openai", "chat"): ("openai_chat", "send"),
+    ("openai", "chat_json_object"): ("openai_chat", "send_json_object"),
+    ("anthropic", "responses"): ("anthropic", "send"),
+}
+"""Module and function for each vendor and ``Reviewer.api``."""
 T = TypeVar("T")
 
 
@@ -89,7 +96,8 @@ class Model:
                 where=self.name,
                 hint="raise reviewer.effort in a new session",
             )
-        return Question(self.model, instructions, text, form, longest, effort.timeout_s)
+        longest = min(longest, effort.max_output_tokens or longest)
+        return Question(self.model, instructions, text, form, longest, effort.timeout_s, reasoning(effort))
 
     def _send(self, question: Question, http: RecordedClient) -> Reply:
         while True:
@@ -129,7 +137,13 @@ class Model:
             usd=round(usd, 6),
             usd_is_measured=measured,
             seconds=round(time.monotonic() - http.started, 3),
+            reasoning=reasoning(effort),
         )
+
+
+def reasoning(effort: Effort) -> Literal["low", "medium", "high"] | None:
+    """Return what is sent of an effort's reasoning."""
+    return None if effort.reasoning == "not_sent" else effort.reasoning
 
 
 def _is_count(usage: Usage | None) -> bool:
@@ -150,10 +164,10 @@ def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> M
     model = spec.model or ""
     stated = spec.usd_per_million_tokens
     price = StatedPrice(stated) if stated else ListedPrice(spec.vendor, model)
+    where, sender = _SENDERS[spec.vendor, spec.api]
     try:
-        module = importlib.import_module(f"reviews.vendors.{spec.vendor}")
+        module = importlib.import_module(f"reviews.vendors.{where}")
     except ImportError as error:
         raise missing_package(spec.vendor) from error
-    return Model(
-        Api(spec.vendor, module.send, module.ERRORS, spec.base_url or module.ADDRESS, key or "no-key"), model, price
-    )
+    send: Send = getattr(module, sender)
+    return Model(Api(spec.vendor, send, module.ERRORS, spec.base_url or module.ADDRESS, key or "no-key"), model, price)

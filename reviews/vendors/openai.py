@@ -18,7 +18,7 @@ def send(question: Question, http: httpx2.Client, key: str, address: str) -> Rep
     Raises:
         OpenAIError: the API refused, was not reached or timed out.
     """
-    # Address, organisation and project are given here so that the environment cannot redirect a registered reviewer.
+    # The address is given here so that the environment cannot redirect a registered reviewer.
     client = openai.OpenAI(api_key=key, base_url=address, max_retries=0, http_client=http)
     response = client.responses.create(
         model=question.model,
@@ -26,6 +26,7 @@ def send(question: Question, http: httpx2.Client, key: str, address: str) -> Rep
         input=question.text,
         max_output_tokens=question.max_output_tokens,
         store=False,
+        reasoning={"effort": question.reasoning} if question.reasoning else openai.omit,
         text={
             "format": {
                 "type": "json_schema",

@@ -5,7 +5,7 @@ Untrusted text goes out between markers that do not occur in it. An answer is re
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -43,6 +43,8 @@ class Question(NamedTuple):
     form: Form
     max_output_tokens: int
     timeout_s: float
+    reasoning: Literal["low", "medium", "high"] | None = None
+    """How hard to think; None asks for nothing, and the model does what it does."""
 
 
 class Usage(NamedTuple):
