@@ -1,0 +1,136 @@
+"""Rules on JSONL data: held-out questions that stand in the training data, and held-out questions asked twice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reviews.leakage import find_overlaps
+from reviews.requests.rules.found import MAX_PLACES, QUOTE_CHARACTERS, Found, Material
+from specs.requests import Place
+
+MAX_DATA_BYTES = 64 * 2**20
+MAX_ROWS = 200_000
+_HELDOUT = re.compile(r"held.?out|(?:^|[^a-z])(?:test|eval|evaluation|valid|validation|dev|benchmark)(?:[^a-z]|$)")
+_TRAINING = re.compile(r"(?:^|[^a-z])(?:train|training|prompts?|sft|dpo|pairs|pretrain)(?:[^a-z]|$)")
+_TEXT_KEYS = ("prompt", "question", "instruction", "input", "text")
+
+
+class Row(NamedTuple):
+    """A line of a data file and the question in it."""
+
+    line: int
+    question: str
+    raw: str
+
+
+def check_data(material: Material) -> Found:
+    """Compare the JSONL files that are named as training data with those named as held-out data."""
+    found = Found()
+    sides: dict[str, dict[str, list[Row]]] = {"training": {}, "heldout": {}}
+    for name, path in sorted(material.sources.items()):
+        if not name.lower().endswith((".jsonl", ".ndjson")):
+            continue
+        side = _side(name)
+        rows = _rows(path, material.mask) if side else None
+        if side is None:
+            found.not_judged.append(f"{name}: its name says neither training nor held-out")
+        elif rows is None:
+            found.not_judged.append(f"{name}: too large, or not one JSON object with a prompt a line")
+        else:
+            found.looked_at.append(name)
+            sides[side][name] = rows
+    for name, rows in sides["heldout"].items():
+        _check_repeats(found, name, rows)
+    if sides["training"] and sides["heldout"]:
+        _check_overlap(found, sides["training"], sides["heldout"])
+    elif sides["training"] or sides["heldout"]:
+        found.not_judged.append("overlap of training and held-out data: only one of the two was among the files")
+    return found
+
+
+def _check_overlap(found: Found, training: dict[str, list[Row]], heldout: dict[str, list[Row]]) -> None:
+    overlaps = find_overlaps(_pairs(training), _pairs(heldout))
+    if not overlaps:
+        return
+    kinds = {how: sum(one.how == how for one in overlaps) for how in ("exact", "normalised", "near")}
+    counted = ", ".join(f"{count} {how}" for how, count in kinds.items() if count)
+    asked = len({one.heldout for one in overlaps})
+    total = sum(map(len, heldout.values()))
+    evidence = [
+        _place(side, name)
+        for one in overlaps[: MAX_PLACES // 2]
+        for side, name in ((training, one.train), (heldout, one.heldout))
+    ]
+    found.issue("CRITICAL", f"{asked} of {total} held-out questions stand in the training data ({counted})", evidence)
+    found.recommend(
+        "Take the overlapping questions out of the training data, or choose other held-out ones.",
+        "What was trained on measures memory; a gain on it says nothing about new questions.",
+    )
+
+
+def _check_repeats(found: Found, name: str, rows: list[Row]) -> None:
+    first: dict[str, Row] = {}
+    repeats: list[tuple[Row, Row]] = []
+    for row in rows:
+        words = " ".join(re.findall(r"\w+", row.question.casefold()))
+        if words in first:
+            repeats.append((first[words], row))
+        first.setdefault(words, row)
+    if repeats:
+        evidence = [_at(name, row) for pair in repeats[: MAX_PLACES // 2] for row in pair]
+        told = f"{len(repeats)} of {len(rows)} held-out questions repeat another: n counts rows, not questions"
+        found.issue("HIGH", told, evidence)
+
+
+def _pairs(side: dict[str, list[Row]]) -> list[tuple[str, str]]:
+    return [(f"{name}\n{row.line}", row.question) for name, rows in side.items() for row in rows]
+
+
+def _place(side: dict[str, list[Row]], id: str) -> Place:
+    name, line = id.rsplit("\n", 1)
+    return _at(name, next(row for row in side[name] if row.line == int(line)))
+
+
+def _at(name: str, row: Row) -> Place:
+    return Place(file=name, first_line=row.line, last_line=row.line, quote=row.raw.strip()[:QUOTE_CHARACTERS].strip())
+
+
+def _side(name: str) -> str | None:
+    stem = Path(name).name.lower()
+    if _HELDOUT.search(stem):
+        return "heldout"
+    return "training" if _TRAINING.search(stem) else None
+
+
+def _rows(path: Path, mask: Callable[[str], str]) -> list[Row] | None:
+    """Return the questions of a data file; None when it does not have that form throughout."""
+    try:
+        if path.stat().st_size > MAX_DATA_BYTES:
+            return None
+        lines = path.read_bytes().decode("utf-8").split("\n")
+        rows = [
+            Row(number, question, mask(line))
+            for number, line in enumerate(lines, 1)
+            if line.strip() and (question := _question(json.loads(line)))
+        ]
+    except (OSError, ValueError, RecursionError):
+        return None
+    return rows if rows and len(rows) <= MAX_ROWS else None
+
+
+def _question(row: Any) -> str:
+    if not isinstance(row, dict):
+        raise ValueError("a line is no JSON object")
+    for key in _TEXT_KEYS:
+        if isinstance(row.get(key), str) and row[key].strip():
+            return row[key]
+    messages: Any = row.get("messages")
+    if isinstance(messages, list):
+        asked = [one.get("content") for one in messages if isinstance(one, dict) and one.get("role") == "user"]
+        if asked and isinstance(asked[0], str):
+            return asked[0]
+    raise ValueError("a line has no prompt")

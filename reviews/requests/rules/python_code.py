@@ -1,0 +1,153 @@
+"""Rules on Python code: it parses, draws are seeded, errors are not swallowed, small p-values are not rounded away."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+
+from reviews.requests.rules.found import Found, Material, place
+from specs.requests import ReadFile
+
+_DRAWS: dict[str, tuple[str, ...]] = {
+    "random": (
+        *("random", "randint", "randrange", "choice", "choices", "sample", "shuffle"),
+        *("uniform", "gauss", "normalvariate", "betavariate"),
+    ),
+    "np.random": (
+        *("rand", "randn", "randint", "random", "choice", "shuffle", "permutation"),
+        *("normal", "uniform", "binomial", "poisson"),
+    ),
+    "torch": ("rand", "randn", "randint", "randperm", "multinomial", "bernoulli", "normal", "rand_like", "randn_like"),
+}
+_SEEDS = ("seed", "manual_seed", "manual_seed_all", "set_seed", "seed_everything", "seed_all")
+_MAKES_GENERATOR = ("default_rng", "RandomState", "Random", "SeedSequence")
+_BROAD = ("Exception", "BaseException")
+
+
+def check_python(material: Material) -> Found:
+    """Look at every Python file that was read."""
+    found = Found()
+    parsed: list[tuple[ReadFile, ast.Module]] = []
+    for file in material.ending(".py"):
+        found.looked_at.append(file.name)
+        try:
+            with warnings.catch_warnings():
+                # An invalid escape in somebody's string is no concern of ours.
+                warnings.simplefilter("ignore")
+                parsed.append((file, ast.parse(file.text)))
+        except SyntaxError as error:
+            told = f"it is no valid Python: {error.msg}; nothing else in it was looked at"
+            found.issue("CRITICAL", told, [place(file, error.lineno or 1)])
+        except (ValueError, RecursionError, MemoryError) as error:
+            found.not_judged.append(f"{file.name}: too deep or odd to be parsed ({type(error).__name__})")
+    seeded = any(_sets_seed(tree) for _, tree in parsed)
+    for file, tree in parsed:
+        _check_draws(found, file, tree, seeded)
+        _check_handlers(found, file, tree)
+        _check_tails(found, file, tree)
+    return found
+
+
+def _check_draws(found: Found, file: ReadFile, tree: ast.Module, seeded: bool) -> None:
+    names = _imported(tree)
+    unseeded = [node.lineno for node in _calls(tree) if _makes_unseeded_generator(node, names)]
+    draws = [] if seeded else [node.lineno for node in _calls(tree) if _draws(node, names)]
+    lines = sorted({*unseeded, *draws})
+    if not lines:
+        return
+    why = "and no file that was read sets a seed" if draws else "from a generator without a seed"
+    found.issue("HIGH", f"random numbers are drawn {why}", [place(file, line) for line in lines])
+    found.recommend(
+        "Set every seed in one place, from a registered value.",
+        "Without it a result cannot be repeated, and the luck of one run cannot be told from an effect.",
+    )
+
+
+def _check_handlers(found: Found, file: ReadFile, tree: ast.Module) -> None:
+    swallowing = [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and _swallows(node)]
+    if swallowing:
+        lines = sorted(node.lineno for node in swallowing)
+        told = "every error is caught and nothing is done about it: a failure looks like a result"
+        found.issue("HIGH", told, [place(file, line) for line in lines])
+        found.recommend(
+            "Catch only what is expected, and count or record what was skipped.",
+            "Rows that failed silently are missing from the population a rate is computed over.",
+        )
+
+
+def _check_tails(found: Found, file: ReadFile, tree: ast.Module) -> None:
+    lines = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Sub)
+        and isinstance(node.left, ast.Constant)
+        and node.left.value in (1, 1.0)
+        and isinstance(node.right, ast.Call)
+        and isinstance(node.right.func, ast.Attribute)
+        and node.right.func.attr == "cdf"
+    ]
+    if lines:
+        told = "a p-value is computed as 1 - cdf: below about 1e-16 it becomes 0 or negative; sf() keeps it"
+        found.concern(told, [place(file, line) for line in sorted(lines)])
+
+
+def _calls(tree: ast.Module) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _imported(tree: ast.Module) -> dict[str, str]:
+    """Return what the names of a file stand for: ``np`` for ``numpy``, ``shuffle`` for ``random.shuffle``."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                names[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return names
+
+
+def _full_name(node: ast.expr, names: dict[str, str]) -> str:
+    """Return the dotted name of what is called, imports resolved; empty when it is no name."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in names:
+        return ""
+    return ".".join([names[node.id], *reversed(parts)]).replace("numpy.random", "np.random")
+
+
+def _draws(node: ast.Call, names: dict[str, str]) -> bool:
+    module, _, function = _full_name(node.func, names).rpartition(".")
+    if function == "train_test_split":
+        return all(one.arg != "random_state" for one in node.keywords)
+    return function in _DRAWS.get(module, ()) and all(one.arg != "generator" for one in node.keywords)
+
+
+def _makes_unseeded_generator(node: ast.Call, names: dict[str, str]) -> bool:
+    module, _, function = _full_name(node.func, names).rpartition(".")
+    return module in ("np.random", "random") and function in _MAKES_GENERATOR and not node.args and not node.keywords
+
+
+def _sets_seed(tree: ast.Module) -> bool:
+    for node in _calls(tree):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in _SEEDS and (node.args or node.keywords):
+            return True
+        if any(one.arg in ("seed", "data_seed") for one in node.keywords):
+            return True
+    return False
+
+
+def _swallows(node: ast.ExceptHandler) -> bool:
+    broad = node.type is None or (isinstance(node.type, ast.Name) and node.type.id in _BROAD)
+    return broad and all(
+        isinstance(one, ast.Pass | ast.Continue) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+        for one in node.body
+    )
