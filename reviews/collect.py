@@ -33,7 +33,7 @@ def find(entries: Sequence[Recorded], key: str) -> Recorded | None:
 def registered_spec(entries: Sequence[Recorded], store: Store) -> tuple[ResolvedSpec, str]:
     """Return the resolved spec that is registered at the end of these entries, and the registration they name.
 
-    That is the one of the ``open`` entry, or of the newest amendment.
+    That is the one of the ``open`` entry, or of the newest amendment that was approved.
 
     Raises:
         EvidenceMissing: the session has no ``open`` entry or its spec is not in the store.
@@ -41,9 +41,14 @@ def registered_spec(entries: Sequence[Recorded], store: Store) -> tuple[Resolved
     opened = find(entries, "open")
     if opened is None:
         raise EvidenceMissing("the trail has no 'open' entry: nothing was registered")
-    newest = next((one for one in reversed(entries) if one.entry.kind == "amendment"), opened)
+    newest = next((one for one in reversed(entries) if is_in_force(one)), opened)
     resolved = read_resolved(store.get(newest.body["spec"]))
     return resolved, newest.body["registration"]
+
+
+def is_in_force(entry: Recorded) -> bool:
+    """Say whether an entry is an amendment that a review or a person over it approved."""
+    return entry.entry.kind == "amendment" and (entry.body["outcome"] == "approve" or entry.body["overridden"])
 
 
 def load_items(store: Store, digest: str) -> tuple[Item, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from reviews.panel import answered, disagree
 from reviews.text import plain
 from specs.digests import Digest
 from specs.stages import Range
@@ -132,6 +133,11 @@ def decide(
         reasons = [
             f"none of {applied} checks closes the gate{met}",
             *(_lifted(check, lifted[check.id]) for check in checks if check.id in lifted and _closes(check)),
+            *(
+                plain(f"{vote.reviewer} {vote.error or 'does not approve'}", REASON_CHARACTERS)
+                for vote in verdict.votes
+                if not vote.approve
+            ),
             *(plain(f"on the condition that before {one.stage}: {one.text}", REASON_CHARACTERS) for one in carried),
         ]
     return Decision(
@@ -222,7 +228,8 @@ def _reviewer_blockers(
     verdict: Verdict, resolvable: Callable[[Span], bool], why_not_carried: Callable[[Condition], str]
 ) -> list[_Blocker]:
     """Return what only a person can settle about the verdict itself."""
-    found = [
+    found = _panel_blockers(verdict) if verdict.votes else []
+    found += [
         _Blocker(f"{_said(verdict, one)} (points at nothing in the packet)", for_a_person=True)
         for one in verdict.findings
         if one.severity == "blocking" and not any(resolvable(span) for span in one.evidence)
@@ -232,6 +239,23 @@ def _reviewer_blockers(
         if problem := why_not_carried(condition):
             text = f"{verdict.reviewer} approves on the condition '{condition.text}', but {problem}"
             found.append(_Blocker(plain(text, REASON_CHARACTERS), for_a_person=True))
+    return found
+
+
+def _panel_blockers(verdict: Verdict) -> list[_Blocker]:
+    """Return what a panel leaves open: too few verdicts, or members who disagree about something that blocks."""
+    found: list[_Blocker] = []
+    if answered(verdict) < verdict.quorum:
+        why = "; ".join(f"{vote.reviewer}: {vote.error}" for vote in verdict.votes if vote.approve is None)
+        text = f"{answered(verdict)} of the panel gave a verdict, {verdict.quorum} are needed: {why}"
+        found.append(_Blocker(plain(text, REASON_CHARACTERS), for_a_person=True))
+    if disagree(verdict) and any(one.severity == "blocking" for one in verdict.findings):
+        sides = ", ".join(
+            f"{vote.reviewer} {'approves' if vote.approve else 'does not'}"
+            for vote in verdict.votes
+            if vote.approve is not None
+        )
+        found.append(_Blocker(plain(f"the reviewers disagree: {sides}", REASON_CHARACTERS), for_a_person=True))
     return found
 
 

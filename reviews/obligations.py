@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from reviews.collect import is_in_force
 from reviews.overrides import waived_conditions
 from reviews.standing import standing
 from reviews.trail import Recorded
@@ -36,6 +37,8 @@ def obligations(entries: Sequence[Recorded], moment_ns: int) -> list[Obligation]
         if one.entry.kind == "decision" and one.body.get("outcome") == "approve":
             offered |= {each["id"]: (one.entry.seq, each) for each in one.body.get("conditions", ())}
             settled |= dict.fromkeys(one.body.get("met", ()), ("met", one.entry.key))
+        elif is_in_force(one):
+            offered |= {each["id"]: (one.entry.seq, each) for each in one.body["conditions"]}
         elif one.entry.kind == "human" and one.body.get("answer") == "approve":
             asked = by_digest.get(one.body["asked"])
             over = asked.body.get("conditions", ()) if asked else ()

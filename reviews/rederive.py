@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reviews.amendments import AMENDMENT, amendment_packet, changes, is_exploratory, refused
 from reviews.checklist import Checklist
 from reviews.checks import run_checks
 from reviews.collect import find, gather, registered_spec
@@ -15,11 +16,13 @@ from reviews.derive import check_design, derive_packet, verdict_again
 from reviews.grants import opened_by
 from reviews.measure import measure, measuring_code
 from reviews.packet import DESIGN, build_design_packet
+from reviews.panel import Answer, merge
 from reviews.settle import carried, settle
 from reviews.store import Store
 from reviews.trail import Recorded
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing, PeergateError
+from specs.loading import read_resolved
 from specs.metrics import MetricSet
 from specs.verdicts import CheckResult, Decision, Packet, Verdict
 
@@ -28,14 +31,18 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
     """Derive every decision again; append what differs to ``damage``. Returns how many were derived."""
     count = 0
     for recorded in entries:
-        if recorded.entry.kind != "decision":
+        kind = recorded.entry.kind
+        if kind not in ("decision", "amendment"):
             continue
-        where = f"entry {recorded.entry.seq} (decision {recorded.entry.key.removeprefix('decision/')})"
+        where = f"entry {recorded.entry.seq} ({kind} {recorded.entry.key.partition('/')[2]})"
         if recorded.body["code"] != measuring_code():
             notes.append(f"{where}: was made by other code ({recorded.body['code']}) and is not derived again")
             continue
         try:
-            damage += [f"{where}: {problem}" for problem in _differences(run, entries, store, recorded)]
+            if kind == "amendment":
+                damage += [f"{where}: {problem}" for problem in _amendment(entries, store, recorded)]
+            else:
+                damage += [f"{where}: {problem}" for problem in _differences(run, entries, store, recorded)]
             count += 1
         except PeergateError as error:
             damage.append(f"{where}: cannot be derived again: {error.message}")
@@ -59,6 +66,40 @@ def _differences(run: Path, entries: list[Recorded], store: Store, decision: Rec
     else:
         found = _attempt_packet(run, then, store, stage, attempt, packet)
     return found or _verdict_and_decision(entries[: decision.entry.seq], store, decision, told, packet)
+
+
+def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> list[str]:
+    """Judge an amendment again: its changes, its design checks, and what packet and verdict give."""
+    body, number = recorded.body, int(recorded.entry.key.partition("/")[2])
+    kept, judged = find(entries, f"packet/{AMENDMENT}.{number}"), find(entries, f"verdict/{AMENDMENT}.{number}")
+    if (
+        kept is None
+        or judged is None
+        or (kept.body["packet"], judged.body["verdict"])
+        != (
+            body["packet"],
+            body["verdict"],
+        )
+    ):
+        return ["packet and verdict are not those on record"]
+    checked = find(entries, f"checks/{AMENDMENT}.{number}")
+    before = entries[: checked.entry.seq if checked else kept.entry.seq]
+    old, _ = registered_spec(before, store)
+    new = read_resolved(store.get(body["spec"]))
+    found = changes(old, new)
+    checks = check_design(new, store)
+    packet = Packet.model_validate_json(store.get(body["packet"]))
+    again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
+    decision = settle(new, packet, Verdict.model_validate_json(store.get(body["verdict"])), number)
+    problems: list[str] = []
+    if again != packet:
+        problems.append(_other_checks(packet.checks, checks) or "the amended design gives another packet")
+    if refused(before, old, found):
+        problems.append(f"amends what cannot be amended: {'; '.join(refused(before, old, found))}")
+    told = {"changes": [one.as_json() for one in found], "exploratory": is_exploratory(before, found)}
+    told |= {"outcome": decision.outcome, "reasons": list(decision.reasons), "registration": new.registration()}
+    problems += [f"{name} is {body[name]}, derived {value}" for name, value in told.items() if body[name] != value]
+    return problems
 
 
 def _design_packet(entries: list[Recorded], store: Store, packet: Packet) -> list[str]:
@@ -101,6 +142,8 @@ def _verdict_and_decision(
     entry = find(entries, f"verdict/{stage or DESIGN}.{attempt}")
     if entry is None or (entry.body["packet"], entry.body["verdict"]) != (told.packet, told.verdict):
         problems.append("the decision names another verdict, or one on another packet, than the one on record")
+    if entry is not None and "members" in entry.body and _merged(entries, store, entry) != verdict:
+        problems.append("the members' verdicts give another panel verdict than the recorded one")
     before = verdict_again(entries, store, packet)
     if before is not None and before != verdict:
         problems.append(f"the evidence is that of attempt {packet.unchanged_since}, the verdict is another")
@@ -117,6 +160,22 @@ def _verdict_and_decision(
     if opens != recorded.body["opens"]:
         problems.append(f"opens {recorded.body['opens']}, but '{told.outcome}' opens {opens}")
     return problems
+
+
+def _merged(entries: list[Recorded], store: Store, entry: Recorded) -> Verdict:
+    """Merge the verdicts of a panel's members again."""
+    asked = [find(entries, f"{entry.entry.key}/{number}") for number in range(1, entry.body["members"] + 1)]
+    recorded = Verdict.model_validate_json(store.get(entry.body["verdict"]))
+    answers = [
+        Answer(
+            one.body["reviewer"],
+            None if one.body["error"] else Verdict.model_validate_json(store.get(one.body["verdict"])),
+            one.body["error"],
+        )
+        for one in asked
+        if one is not None
+    ]
+    return merge(answers, recorded.quorum)
 
 
 def _digest_of(checks: tuple[CheckResult, ...]) -> str:

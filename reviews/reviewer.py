@@ -11,6 +11,10 @@ from specs.verdicts import Packet, Verdict
 T = TypeVar("T")
 
 
+class Unanswered(Exception):
+    """A person was asked for a verdict and has not given one yet: the session waits, no verdict is recorded."""
+
+
 class Reviewer(Protocol):
     """Judges a packet."""
 

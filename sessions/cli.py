@@ -65,6 +65,60 @@ def resume(
     run.resume(name, runs, answer, reason)
 
 
+By = Annotated[str | None, typer.Option("--by", help="Who decides this; your user name by default.")]
+Why = Annotated[str, typer.Option("--reason", help="Why; recorded in the trail and in every report.")]
+
+
+@app.command(rich_help_panel="People")
+def override(
+    name: Name,
+    reason: Why,
+    gate: Annotated[bool, typer.Option("--gate", help="Approve the gate that waits, and go on.")] = False,
+    check: Annotated[str | None, typer.Option("--check", help="Lift this check from now on; needs --stage.")] = None,
+    stage: Annotated[str | None, typer.Option("--stage", help="The stage a check is lifted for.")] = None,
+    condition: Annotated[str | None, typer.Option("--condition", help="Waive this condition of an approval.")] = None,
+    by: By = None,
+    expires: Annotated[str | None, typer.Option("--expires", help="When it ends: 90m, 12h, 2d.")] = None,
+    runs: Runs = DEFAULT_RUNS,
+) -> None:
+    """Lift a gate, a check or a condition, in your name. Only people can; every report counts it."""
+    from sessions.commands import people
+
+    people.override(name, runs, gate, check, stage, condition, by, reason, expires)
+
+
+@app.command(rich_help_panel="People")
+def retract(
+    name: Name,
+    entry: Annotated[str, typer.Argument(help="The judgement: its entry number or key, for example decision/sft.1.")],
+    reason: Why,
+    by: By = None,
+    runs: Runs = DEFAULT_RUNS,
+) -> None:
+    """Take a decision back, with everything that was granted after it."""
+    from sessions.commands import people
+
+    people.retract(name, runs, entry, by, reason)
+
+
+@app.command(rich_help_panel="People")
+def amend(
+    name: Name,
+    spec: Annotated[str, typer.Argument(help="The changed spec, where its data files are found as before.")],
+    reason: Why,
+    by: By = None,
+    override: Annotated[bool, typer.Option("--override", help="Put it in force whatever its review says.")] = False,
+    runs: Runs = DEFAULT_RUNS,
+) -> None:
+    """Change the registered spec of a session that is under way. The change is reviewed like a design.
+
+    Exit codes: 0 in force, 2 it cannot be amended, 3 or 4 the review did not approve.
+    """
+    from sessions.commands import people
+
+    people.amend(name, runs, spec, by, reason, override)
+
+
 @app.command(rich_help_panel="Sessions")
 def cancel(name: Name, runs: Runs = DEFAULT_RUNS) -> None:
     """End a session for good, its running job included."""
@@ -193,6 +247,25 @@ def check_run(
     from sessions.commands import check
 
     check.run_again(run, stage, attempt, json)
+
+
+@review_app.command("show")
+def review_show(run: RunPath, json: Json = False) -> None:
+    """Show the packet that waits for a person's verdict, and the form of one."""
+    from sessions.commands import people
+
+    people.show_packet(run, json)
+
+
+@review_app.command("give")
+def review_give(
+    run: RunPath,
+    file: Annotated[Path, typer.Option("--file", help="The verdict: a JSON file in the form `review show` prints.")],
+) -> None:
+    """Hand in a person's verdict on the gate that waits."""
+    from sessions.commands import people
+
+    people.give_verdict(run, file)
 
 
 @review_app.command("import")

@@ -13,19 +13,19 @@ from langgraph.types import interrupt
 from reviews.answers import answer_effect, last_question
 from reviews.checks import run_checks
 from reviews.collect import gather
-from reviews.derive import check_design, derive_packet, verdict_again
+from reviews.derive import check_design, derive_packet
 from reviews.evidence import Evidence
 from reviews.grants import opened_by
 from reviews.measure import measure as measure_rows
 from reviews.measure import measuring_code
 from reviews.packet import DESIGN, build_design_packet
-from reviews.reviewer import Exchange, PaidReviewer
 from reviews.settle import carried, settle
 from reviews.trail import Recorded
 from sessions import ledger
+from sessions.asking import ask
 from sessions.session import Session
 from sessions.state import State
-from specs.errors import EvidenceMissing, PeergateError, ReviewerUnavailable
+from specs.errors import EvidenceMissing, PeergateError
 from specs.metrics import MetricSet
 from specs.verdicts import CheckResult, Packet, Verdict
 
@@ -36,9 +36,9 @@ def design_gate(session: Session, state: State) -> State:
     resolved = session.resolved
     results = check_design(resolved, session.store)
     session.display.checks(results)
-    digest = _keep_checks(session, DESIGN, 1, results)
+    digest = keep_checks(session, DESIGN, 1, results)
     packet = build_design_packet(resolved, results, checks_digest=digest)
-    _ask(session, DESIGN, 1, packet)
+    ask(session, DESIGN, 1, packet)
     return _route(_settle(session, DESIGN, None, 1))
 
 
@@ -62,7 +62,7 @@ def check(session: Session, state: State) -> State:
     stage, attempt = _where(state)
     results = run_checks(_evidence(session, state), _metrics(session, state))
     session.display.checks(results)
-    _keep_checks(session, stage, attempt, results)
+    keep_checks(session, stage, attempt, results)
     return {"route": "go"}
 
 
@@ -78,7 +78,7 @@ def review(session: Session, state: State) -> State:
         tuple(CheckResult.model_validate(one) for one in session.store.get_value(checked)),
         checked,
     )
-    _ask(session, stage, attempt, packet)
+    ask(session, stage, attempt, packet)
     return {"route": "go"}
 
 
@@ -100,71 +100,6 @@ def human(session: Session, state: State) -> State:
         return {"route": "again" if recorded.body["answer"] == "retry" else "next"}
     # Nothing left to open: an override of the last gate accepts the session, anything else ends it.
     return {"route": "close", "outcome": "approve" if recorded.body["answer"] == "approve" else "stop"}
-
-
-def _ask(session: Session, stage: str, attempt: int, packet: Packet) -> None:
-    """Record the packet, have it reviewed and record the verdict. A reviewer that fails closes the gate."""
-    body = {"stage": stage, "attempt": attempt, "packet": session.store.put_value(packet)}
-    kept = session.trail.append("packet", f"packet/{stage}.{attempt}", body)
-    judged = session.trail.find(f"verdict/{stage}.{attempt}")
-    if judged is None:
-        shown = Packet.model_validate(session.store.get_value(kept.body["packet"]))
-        again = verdict_again(list(session.trail.iterate()), session.store, shown)
-        if again is not None:
-            verdict, error, facts = again, "", {"same_as": shown.unchanged_since}
-        else:
-            verdict, error, facts = _verdict(session, stage, attempt, shown, kept.body["packet"])
-        digest = session.store.put_value(verdict)
-        body = {"stage": stage, "attempt": attempt, "packet": kept.body["packet"], "verdict": digest, "error": error}
-        body |= {"reviewer": session.reviewer.name} | facts
-        judged = session.trail.append("verdict", f"verdict/{stage}.{attempt}", body)
-    if "reservation" in judged.body:
-        # From the entry, so that a process that died between the two settles when it is resumed.
-        ledger.settle_review(session.trail, stage, judged.body["reservation"], judged.body["usd"])
-
-
-def _verdict(
-    session: Session, stage: str, attempt: int, packet: Packet, digest: str
-) -> tuple[Verdict, str, dict[str, Any]]:
-    """Return the verdict, why there is none, and for a reviewer that costs money what the exchange was."""
-    facts: dict[str, Any] = {}
-    try:
-        if isinstance(session.reviewer, PaidReviewer):
-            cap = session.reviewer.cost_cap(packet)
-            key = ledger.reserve_review(session.trail, session.resolved.spec.budget, stage, attempt, cap)
-            # A failure before anything is known counts as the whole cap.
-            facts = {"reservation": key, "usd": cap}
-            review = session.reviewer.ask(packet, digest)
-            facts |= _facts(session, review.exchange)
-            if review.value is None:
-                raise review.error or ReviewerUnavailable("no verdict", where=session.reviewer.name)
-            return review.value, "", facts
-        return session.reviewer.review(packet, digest), "", facts
-    except PeergateError as failed:
-        error = f"{type(failed).__name__}: {failed.message}"
-        verdict = Verdict(
-            reviewer=session.reviewer.name,
-            findings=(),
-            recommendation="none: the reviewer gave no verdict",
-            reasoning=error,
-            risks=(),
-            approve=False,
-        )
-        return verdict, error, facts
-
-
-def _facts(session: Session, exchange: Exchange) -> dict[str, Any]:
-    """Keep both bodies of an exchange and return what the trail says about it."""
-    return {
-        "model": exchange.model,
-        "request": session.store.put(exchange.request) if exchange.request else None,
-        "response": session.store.put(exchange.response) if exchange.response is not None else None,
-        "statuses": list(exchange.statuses),
-        "usage": exchange.usage,
-        "usd": exchange.usd,
-        "usd_is_measured": exchange.usd_is_measured,
-        "seconds": exchange.seconds,
-    }
 
 
 def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> Recorded:
@@ -204,7 +139,8 @@ def _route(decision: Recorded) -> State:
     return {"route": "close", "outcome": outcome}
 
 
-def _keep_checks(session: Session, stage: str, attempt: int, results: tuple[CheckResult, ...]) -> str:
+def keep_checks(session: Session, stage: str, attempt: int, results: tuple[CheckResult, ...]) -> str:
+    """Record check results and return the digest they are kept under."""
     body = {
         "stage": stage,
         "attempt": attempt,

@@ -94,8 +94,10 @@ def settle(trail: Trail, budget: Budget, stage: Stage, key: str, seconds: float)
     trail.append("spend", f"settle/{key}", body)
 
 
-def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int, cap: float) -> str:
+def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str, cap: float) -> str:
     """Set the cost cap of a review aside, out of the share held back for reviews, and return its key.
+
+    ``attempt`` is its number, with the member's where a panel is asked.
 
     A reservation that is already there belongs to a call whose answer was lost with its process. It may have been
     billed, so its whole cap counts as spent and the repeated review has a reservation of its own.

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from reviews.standing import newest_judgement
 from reviews.trail import Recorded, read_entries
 from sessions.runtime import is_running
 from sessions.wiring import TRAIL
@@ -19,6 +20,7 @@ EXIT_CODES: dict[str, ExitCode] = {
     "null": ExitCode.DONE,
     "reject": ExitCode.REJECTED,
     "stop": ExitCode.REJECTED,
+    "retracted": ExitCode.REJECTED,
     "budget": ExitCode.BUDGET,
     "cancelled": ExitCode.INTERRUPTED,
 }
@@ -33,7 +35,7 @@ class Overview:
     path: Path
     state: SessionState
     decision: str | None
-    """How it closed: approve, null, reject, stop, budget or cancelled; None while it is open."""
+    """How it closed: approve, null, reject, stop, budget, cancelled or retracted; None while it is open."""
     stage: str | None
     attempt: int | None
     started: str | None
@@ -65,25 +67,47 @@ def overview(run: Path) -> Overview:
         return Overview(run.name, run, "damaged", None, None, None, None, None, (str(error),), 0)
     closed = next((one for one in entries if one.entry.kind == "close"), None)
     last_plan = next((one for one in reversed(entries) if one.entry.kind == "plan"), None)
-    judged = next((one for one in reversed(entries) if one.entry.kind in ("decision", "human")), None)
+    judged = newest_judgement(entries)
+    taken_back = closed is not None and judged is not None and judged.entry.kind == "retraction"
+    decision = closed.body["decision"] if closed else None
     return Overview(
         name=run.name,
         path=run,
         state="closed" if closed else "running" if is_running(run) else "waiting" if is_waiting(entries) else "paused",
-        decision=closed.body["decision"] if closed else None,
+        decision="retracted" if taken_back else decision,
         stage=last_plan.body["stage"] if last_plan else None,
         attempt=last_plan.body["attempt"] if last_plan else None,
         started=_when(entries[0]) if entries else None,
         ended=_when(closed) if closed else None,
-        reasons=tuple(judged.body.get("reasons", ())) if judged else (),
+        reasons=_reasons(entries, judged),
         entries=len(entries),
     )
 
 
+def _reasons(entries: list[Recorded], judged: Recorded | None) -> tuple[str, ...]:
+    if (packet := waits_for_verdict(entries)) is not None:
+        return (f"gate {packet.entry.key.partition('/')[2]} waits for a person's verdict",)
+    return tuple(judged.body.get("reasons", ())) if judged else ()
+
+
+def waits_for_verdict(entries: list[Recorded]) -> Recorded | None:
+    """Return the packet a person has to judge: the newest one, if it has no verdict and a person reviews."""
+    opened = entries[0].body.get("reviewer", "") if entries else ""
+    packet = next((one for one in reversed(entries) if one.entry.kind == "packet"), None)
+    if packet is None or "person" not in opened:
+        return None
+    at = packet.entry.key.partition("/")[2]
+    return None if any(one.entry.key == f"verdict/{at}" for one in entries) else packet
+
+
 def is_waiting(entries: list[Recorded]) -> bool:
-    """Say whether the newest judgement asks for a person."""
+    """Say whether the session waits for a person: to answer, or to give a verdict."""
+    if waits_for_verdict(entries) is not None:
+        return True
     for recorded in reversed(entries):
         kind, body = recorded.entry.kind, recorded.body
+        if kind == "retraction":
+            return True
         if kind == "human":
             return False
         if kind == "decision":

@@ -15,8 +15,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from reviews.checklist import NOT_JUDGED
-from reviews.collect import accepted_attempt, find, gather, registered_spec
+from reviews.collect import accepted_attempt, find, gather, is_in_force, registered_spec
 from reviews.measure import Judged, judged_rows
+from reviews.obligations import obligations
+from reviews.standing import standing
 from reviews.store import Store, write_durably
 from reviews.text import plain
 from reviews.trail import Recorded, read_entries
@@ -53,7 +55,7 @@ def write(run: Path, trail: str, store_name: str, outcome: str) -> dict[str, str
         "heldout": resolved.spec.heldout.digest,
         "model": {name: model.body[name] for name in ("source", "kind", "digest")} if model else None,
         "builder": resolved.spec.builder.vendor,
-        "reviewer": resolved.spec.reviewer.vendor,
+        "reviewer": ", ".join(one.vendor for one in resolved.spec.reviewers()),
         "not_judged": list(_not_judged(entries, store)),
         "design": _gate(entries, store, "design", 1),
         "comparison": comparison,
@@ -62,11 +64,13 @@ def write(run: Path, trail: str, store_name: str, outcome: str) -> dict[str, str
         "evaluations_of_heldout": sum(
             one.entry.kind == "launch" and resolved.spec.stage(one.body["stage"]).kind == "evaluate" for one in entries
         ),
-        "people": [
-            {name: one.body[name] for name in ("stage", "attempt", "answer", "reason", "by")}
-            for one in entries
-            if one.entry.kind == "human"
+        "people": [_person(one) for one in entries if one.entry.kind in _BY_PEOPLE],
+        "overrides": sum(_is_override(one) for one in entries),
+        "conditions": [
+            {"id": one.id, "stage": one.condition.stage, "text": one.condition.text, "state": one.state}
+            for one in obligations(entries, int(entries[-1].entry.time_ns))
         ],
+        "exploratory": any(is_in_force(one) and one.body["exploratory"] for one in entries),
         "accuracy_by_kind": _by_kind(arms),
         "spent_usd": round(balance.spent_usd, 6),
         "max_cost_usd": resolved.spec.budget.max_cost_usd,
@@ -91,19 +95,62 @@ def write(run: Path, trail: str, store_name: str, outcome: str) -> dict[str, str
     return {name: digest_file(run / name) for name in files}
 
 
+_BY_PEOPLE = ("human", "override", "amendment", "retraction")
+
+
+def _is_override(one: Recorded) -> bool:
+    """Say whether a person put their word in the place of the gate's."""
+    kind, body = one.entry.kind, one.body
+    return (
+        kind == "override"
+        or (kind == "human" and body["answer"] == "approve")
+        or (kind == "amendment" and body["overridden"])
+    )
+
+
+def _person(one: Recorded) -> dict[str, Any]:
+    """Say what a person did, in a sentence, with who and why."""
+    kind, body = one.entry.kind, one.body
+    match kind:
+        case "human":
+            what = f"answered '{body['answer']}' at {body['stage'] or 'design'}.{body['attempt']}"
+            what += f", waiving {', '.join(body['waives'])}" if body["waives"] else ""
+        case "override":
+            lifted = f"check {body['check']} of {body['stage']}" if body["check"] else f"condition {body['condition']}"
+            what = f"lifted {lifted}"
+        case "amendment":
+            status = "in force" if is_in_force(one) else f"not in force ({body['outcome']})"
+            what = f"amended {', '.join(change['pointer'] for change in body['changes'])}: {status}"
+            what += ", over its review" if body["overridden"] else ""
+        case _:
+            what = f"took back {', '.join(body['judgements'])}"
+    return {
+        "kind": kind,
+        "what": plain(what, 1000),
+        "by": plain(body["by"], 100),
+        "reason": plain(body["reason"], 1000),
+        "override": _is_override(one),
+        "expires": body.get("expires"),
+        "at": _when(one),
+    }
+
+
 def _result(
     entries: Sequence[Recorded], resolved: ResolvedSpec, outcome: str, comparison: dict[str, Any] | None
 ) -> str:
     """Say in one sentence how the session ended."""
     last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
     stage = (last.body["stage"] or "design") if last else "design"
-    overridden = any(one.entry.kind == "human" and one.body["answer"] == "approve" for one in entries)
+    overridden = any(one.entry.kind == "human" and one.body["answer"] == "approve" for one in standing(entries))
+    amended = any(is_in_force(one) and one.body["exploratory"] for one in entries)
+    exploratory = " (exploratory: amended after data had been seen)" if amended else ""
     match outcome:
         case "approve":
             by = "accepted over a gate by a person" if overridden else "accepted"
-            return f"{by}: {_sentence(comparison)}" if comparison else by
+            return f"{by}{exploratory}: {_sentence(comparison)}" if comparison else f"{by}{exploratory}"
         case "null":
-            return f"no significant difference: {_sentence(comparison)}" if comparison else "no significant difference"
+            none = f"no significant difference{exploratory}"
+            return f"{none}: {_sentence(comparison)}" if comparison else none
         case "reject":
             spent = ", before anything was paid for" if stage == "design" else ""
             return f"rejected at the gate of '{stage}'{spent}"
@@ -134,7 +181,7 @@ def _why(entries: Sequence[Recorded], store: Store) -> list[str]:
     if last is None:
         return []
     if last.entry.kind == "human":
-        return [f"{last.body['by']} answered '{last.body['answer']}': {plain(last.body['reason'], 500)}"]
+        return [f"{plain(last.body['by'], 100)} answered '{last.body['answer']}': {plain(last.body['reason'], 500)}"]
     lines = list(last.body["reasons"])
     if last.body["outcome"] == "reject":
         for check in _checks(entries, store, last.body["stage"] or "design", last.body["attempt"]):

@@ -17,11 +17,12 @@ from filelock import FileLock, Timeout
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command
 
+from reviews.reviewer import Unanswered
+from reviews.standing import newest_judgement
 from reviews.store import Store, write_durably
 from reviews.trail import Trail
 from sessions import steps
 from sessions.graph import build_graph
-from sessions.jobs.launcher import job_folder
 from sessions.session import Cancelled, Display, Paused, Session
 from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_session
 from specs.errors import LeaseHeld, UserError
@@ -29,7 +30,6 @@ from specs.loading import load_spec
 from specs.session import ResolvedSpec
 
 Answer = Literal["retry", "approve", "stop"]
-CANCEL_WAIT_S = 30.0
 
 
 def start(spec_path: Path, runs: Path, name: str | None, display: Display) -> Path:
@@ -41,7 +41,7 @@ def start(spec_path: Path, runs: Path, name: str | None, display: Display) -> Pa
     """
     resolved = load_spec(spec_path)
     make_builder(resolved.spec)
-    make_reviewer(resolved.spec)
+    make_reviewer(resolved.spec, runs)
     name = name or resolved.spec.name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
         raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")
@@ -52,20 +52,29 @@ def start(spec_path: Path, runs: Path, name: str | None, display: Display) -> Pa
             hint=f"`peergate resume {name}` goes on with it; or choose another --name",
         )
     _register(run, name, spec_path, resolved)
-    with _lease(run):
+    with lease(run):
         session = make_session(run, display, resolved)
         _drive(session, None)
     return run
 
 
-def resume(run: Path, display: Display, answer: Answer | None = None, reason: str = "") -> Path:
-    """Go on with a paused, killed or waiting session; ``answer`` settles what a person was asked.
+def resume(
+    run: Path,
+    display: Display,
+    answer: Answer | None = None,
+    reason: str = "",
+    by: str | None = None,
+    expires: float | None = None,
+) -> Path:
+    """Go on with a paused, killed or waiting session; ``answer`` settles what a person (``by``) was asked.
+
+    ``expires``, in seconds since 1970, ends an approval that was not used until then.
 
     Raises:
         LeaseHeld: another process is running it.
         UserError: there is no such session, or an answer was given though nothing was asked.
     """
-    with _lease(require_run(run)):
+    with lease(require_run(run)):
         session = make_session(run, display)
         if session.trail.find("close") is not None:
             session.trail.close()
@@ -73,11 +82,11 @@ def resume(run: Path, display: Display, answer: Answer | None = None, reason: st
                 raise UserError("the session is closed, nothing is being asked", where=str(run))
             return run
         # Now, not at the first gate: what is missing for it is told before a job is paid for.
-        make_reviewer(session.resolved.spec)
+        make_reviewer(session.resolved.spec, run)
         number = sum(1 for _ in session.trail.iterate("resume")) + 1
         session.trail.append("resume", f"resume/{number}", {"by": getpass.getuser()})
-        given = {"answer": answer, "reason": reason, "by": getpass.getuser()} if answer else None
-        _drive(session, given)
+        given = {"answer": answer, "reason": reason, "by": by or getpass.getuser(), "expires": expires}
+        _drive(session, given if answer else None)
     return run
 
 
@@ -85,10 +94,10 @@ def cancel(run: Path, display: Display) -> Path:
     """End a session for good: its job is ended, the trail is closed as cancelled. Safe to repeat."""
     require_run(run)
     write_durably(run / "cancel", b"")
-    deadline = time.monotonic() + CANCEL_WAIT_S
+    deadline = time.monotonic() + steps.CANCEL_WAIT_S
     while True:
         try:
-            with _lease(run):
+            with lease(run):
                 session = make_session(run, display)
                 try:
                     _end_cancelled(session)
@@ -141,7 +150,7 @@ def _register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> 
                 "data": dict(resolved.data_digests),
                 "analysis": spec.analysis.model_dump(mode="json"),
                 "builder": spec.builder.vendor,
-                "reviewer": spec.reviewer.vendor,
+                "reviewer": ", ".join(one.vendor for one in spec.reviewers()),
                 "by": getpass.getuser(),
             },
         )
@@ -159,7 +168,7 @@ def _drive(session: Session, answer: dict[str, Any] | None) -> None:
         with _signals(session):
             graph = build_graph(session, SqliteSaver(connection))
             config: Any = {"configurable": {"thread_id": session.name}, "recursion_limit": 10_000}
-            snapshot = graph.get_state(config)
+            snapshot = _snapshot(session, graph, config)
             waiting = bool(snapshot.interrupts)
             if answer is not None and not waiting:
                 raise UserError(
@@ -176,6 +185,8 @@ def _drive(session: Session, answer: dict[str, Any] | None) -> None:
         number = sum(1 for _ in session.trail.iterate("pause")) + 1
         session.trail.append("pause", f"pause/{number}", {"by": getpass.getuser()})
         raise
+    except Unanswered as waiting:
+        session.display.say(str(waiting))
     except Cancelled:
         _end_cancelled(session)
     finally:
@@ -183,27 +194,31 @@ def _drive(session: Session, answer: dict[str, Any] | None) -> None:
         session.trail.close()
 
 
+def _snapshot(session: Session, graph: Any, config: Any) -> Any:
+    """Return where the graph stands; after a retraction that is always before a person.
+
+    The graph may stand anywhere in what was retracted, so it is led to the question first. Asking has no effect.
+    """
+    snapshot = graph.get_state(config)
+    newest = newest_judgement(list(session.trail.iterate()))
+    asked = [one.value["asked"] for one in snapshot.interrupts]
+    if newest is None or newest.entry.kind != "retraction" or newest.entry.key in asked:
+        return snapshot
+    graph.update_state(config, {"session": session.name, "route": "human"}, as_node="decide")
+    graph.invoke(None, config, durability="sync")
+    return graph.get_state(config)
+
+
 def _end_cancelled(session: Session) -> None:
     """End the running job, record its end and close the session as cancelled."""
     if session.trail.find("close") is not None:
         return
-    for launch in list(session.trail.iterate("launch")):
-        key, stage = launch.body["key"], session.resolved.spec.stage(launch.body["stage"])
-        if session.trail.find(f"exit/{key}") or session.trail.find(f"lost/{key}"):
-            continue
-        folder = job_folder(session.run, key)
-        session.launcher.cancel(folder, "the session was cancelled")
-        deadline = time.monotonic() + CANCEL_WAIT_S
-        state = session.launcher.poll(folder)
-        while state.state == "running" and time.monotonic() < deadline:
-            time.sleep(0.2)
-            state = session.launcher.poll(folder)
-        steps.record_end(session, stage, launch.body["attempt"], key, state)
+    steps.end_jobs(session, list(session.trail.iterate("launch")), "the session was cancelled")
     steps.close_with(session, "cancelled")
 
 
 @contextmanager
-def _lease(run: Path, wait_s: float = 1.0) -> Generator[None]:
+def lease(run: Path, wait_s: float = 1.0) -> Generator[None]:
     """Own the session: two orchestrators on one session would fork its history.
 
     A short wait, because a command that only asks who owns it holds the lease for a moment too.
@@ -245,7 +260,7 @@ def _signals(session: Session) -> Generator[None]:
 def is_running(run: Path) -> bool:
     """Say whether some process holds the session's lease."""
     try:
-        with _lease(run, wait_s=0):
+        with lease(run, wait_s=0):
             return False
     except LeaseHeld:
         return True

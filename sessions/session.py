@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agents.builder import Builder
+from reviews.panel import Panel
 from reviews.reviewer import Reviewer
 from reviews.store import Store
 from reviews.trail import Trail
@@ -73,12 +74,12 @@ class Session:
     store: Store
     launcher: Launcher
     builder: Builder
-    wire_reviewer: Callable[[], Reviewer]
+    wire_reviewer: Callable[[], Reviewer | Panel]
     display: Display
     stop: threading.Event = field(default_factory=threading.Event)
 
     @cached_property
-    def reviewer(self) -> Reviewer:
+    def reviewer(self) -> Reviewer | Panel:
         """The reviewer, wired when it is first needed: ending or reading a session takes no key."""
         return self.wire_reviewer()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from specs.grants import StageView
 from specs.stages import STAGE_KINDS, Stage, resolve_parameters
 
 POLL_S = 0.5
+CANCEL_WAIT_S = 30.0
 RESTART_S = 30.0
 """A launched job nobody has claimed for this long is started again; its claim keeps that harmless."""
 
@@ -158,6 +160,22 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     ledger.settle(session.trail, budget, stage, key, seconds)
     ended = "done" if job.exit.code == 0 else f"ended with code {job.exit.code} ({job.exit.reason})"
     session.display.job_ended(stage.name, f"job {key} {ended} after {seconds:.0f} s")
+
+
+def end_jobs(session: Session, launches: Sequence[Recorded], why: str) -> None:
+    """End those of the launched jobs that still run, and record how they ended."""
+    for launch in launches:
+        key, stage = launch.body["key"], session.resolved.spec.stage(launch.body["stage"])
+        if session.trail.find(f"exit/{key}") or session.trail.find(f"lost/{key}"):
+            continue
+        folder = job_folder(session.run, key)
+        session.launcher.cancel(folder, why)
+        deadline = time.monotonic() + CANCEL_WAIT_S
+        state = session.launcher.poll(folder)
+        while state.state == "running" and time.monotonic() < deadline:
+            time.sleep(0.2)
+            state = session.launcher.poll(folder)
+        record_end(session, stage, launch.body["attempt"], key, state)
 
 
 def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | None, dict[str, Any]]:

@@ -12,16 +12,21 @@ from agents.builder import Builder
 from agents.playbook import Playbook
 from reviews.checklist import Checklist
 from reviews.collect import registered_spec
+from reviews.panel import Panel
 from reviews.reviewer import Reviewer
 from reviews.store import Store
 from reviews.trail import Trail
 from sessions.jobs.local import LocalLauncher
+from sessions.person import Person
 from sessions.session import Display, Session
 from specs.errors import UserError
 from specs.session import ResolvedSpec, SessionSpec
+from specs.session import Reviewer as ReviewerSpec
 
 TRAIL = "trail.sqlite"
 STORE = "store"
+INBOX = "verdicts"
+"""Where the verdicts that people give as files wait for the session."""
 
 
 def cache_folder() -> Path:
@@ -43,20 +48,33 @@ def make_builder(spec: SessionSpec) -> Builder:
     )
 
 
-def make_reviewer(spec: SessionSpec) -> Reviewer:
-    """Return the reviewer a spec names.
+def make_reviewer(spec: SessionSpec, run: Path) -> Reviewer | Panel:
+    """Return the reviewer or the panel a spec names, for a run folder.
 
     Raises:
         UserError: its key is not set, its package is not installed, or no price is known of its model.
     """
-    if spec.reviewer.vendor == "checklist":
+    if spec.panel is None:
+        return _one_reviewer(spec.reviewer, run)
+    last = spec.panel.tie_breaker
+    return Panel(
+        members=tuple(_one_reviewer(member, run) for member in spec.panel.members),
+        quorum=spec.panel.quorum,
+        tie_breaker=_one_reviewer(last, run) if last else None,
+    )
+
+
+def _one_reviewer(reviewer: ReviewerSpec, run: Path) -> Reviewer:
+    if reviewer.vendor == "checklist":
         return Checklist()
+    if reviewer.vendor == "person":
+        return Person(run / INBOX)
     # Imported here: whoever needs no model needs no SDK.
     try:
         from reviews.vendors.modelled import model_reviewer
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[reviewers]'") from error
-    return model_reviewer(spec.reviewer)
+    return model_reviewer(reviewer)
 
 
 def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = None) -> Session:
@@ -77,6 +95,6 @@ def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = No
         store=store,
         launcher=LocalLauncher(),
         builder=make_builder(resolved.spec),
-        wire_reviewer=partial(make_reviewer, resolved.spec),
+        wire_reviewer=partial(make_reviewer, resolved.spec, run),
         display=display,
     )

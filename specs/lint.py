@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from specs.constitution import Constitution
-from specs.lint_reviewer import lint_reviewer
+from specs.lint_reviewer import lint_reviewer, reviewers_of
 from specs.lint_stages import lint_criteria, lint_inputs, lint_names, lint_ranges
 from specs.places import LintProblem, Loc, suggest
 from specs.session import SessionSpec
@@ -122,20 +122,20 @@ def _lint_seeds(spec: SessionSpec) -> Iterator[LintProblem]:
 
 def _lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
     """Builder and reviewer come from different vendors, and name a model exactly when they need one."""
-    if spec.builder.vendor == spec.reviewer.vendor:
-        message = f"the reviewer is from the builder's vendor '{spec.builder.vendor}': it would judge its own work"
-        uses: tuple[Loc, ...] = (("builder", "vendor"),)
-        yield LintProblem(("reviewer", "vendor"), message, "take another vendor, or 'checklist'", uses)
-    for party, vendor, model in (
-        ("builder", spec.builder.vendor, spec.builder.model),
-        ("reviewer", spec.reviewer.vendor, spec.reviewer.model),
-    ):
-        without = vendor in ("playbook", "checklist")
-        loc: Loc = (party, "model")
+    for place, reviewer in reviewers_of(spec):
+        if spec.builder.vendor == reviewer.vendor:
+            message = f"the reviewer is from the builder's vendor '{spec.builder.vendor}': it would judge its own work"
+            uses: tuple[Loc, ...] = (("builder", "vendor"),)
+            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'", uses)
+    parties: list[tuple[Loc, str, str | None]] = [(("builder",), spec.builder.vendor, spec.builder.model)]
+    parties += [(place, reviewer.vendor, reviewer.model) for place, reviewer in reviewers_of(spec)]
+    for place, vendor, model in parties:
+        without = vendor in ("playbook", "checklist", "person")
+        loc: Loc = (*place, "model")
         if without and model is not None:
-            yield LintProblem(loc, f"'{vendor}' works without a model", "remove the line", ((party, "vendor"),))
+            yield LintProblem(loc, f"'{vendor}' works without a model", "remove the line", ((*place, "vendor"),))
         elif not without and not model:
-            yield LintProblem(loc, f"vendor '{vendor}' needs a model", "name it under model", ((party, "vendor"),))
+            yield LintProblem(loc, f"vendor '{vendor}' needs a model", "name it under model", ((*place, "vendor"),))
 
 
 def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:

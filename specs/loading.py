@@ -58,9 +58,11 @@ def load_spec(path: Path, *, allow_missing_data: bool = False) -> ResolvedSpec:
     if resolved is None:  # A document without problems always resolves; a type checker cannot know.
         raise SpecError([Problem(str(path), 1, 1, "", "the spec could not be read")])
     spec, (constitution, digests) = resolved
-    spec = spec.model_copy(update={"reviewer": spec.reviewer.with_reasoning()})
     return ResolvedSpec(
-        spec=spec, constitution_digest=constitution, data_digests=digests, origin=str(path.resolve().parent)
+        spec=spec.with_reasoning(),
+        constitution_digest=constitution,
+        data_digests=digests,
+        origin=str(path.resolve().parent),
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, mo
 
 from specs.digests import Contract, Digest
 from specs.stages import Name, Stage
+from specs.thresholds import Thresholds
 
 Vendor = Literal["playbook", "checklist", "anthropic", "openai"]
 
@@ -71,9 +72,9 @@ class Efforts(Contract):
 
 
 class Reviewer(Contract):
-    """Who judges. ``checklist`` derives findings from the checks without a model; the others ask one."""
+    """Who judges: ``checklist`` by rules, ``person`` at the terminal or by a file, the others by asking a model."""
 
-    vendor: Literal["checklist", "anthropic", "openai"] = "checklist"
+    vendor: Literal["checklist", "person", "anthropic", "openai"] = "checklist"
     model: str | None = None
     base_url: Annotated[str, StringConstraints(pattern=r"^https?://[^/@?#\s]+(/[^?#\s]*)?$")] | None = None
     """An endpoint that speaks one of OpenAI's APIs, used instead of OpenAI's own."""
@@ -83,12 +84,17 @@ class Reviewer(Contract):
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     effort: Efforts = Efforts()
 
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether reviews go over the wire."""
+        return self.vendor not in ("checklist", "person")
+
     def with_reasoning(self) -> Reviewer:
         """Return the reviewer as it is registered: where no reasoning is stated, a vendor is asked for the tier's own.
 
         An endpoint of one's own is sent only what the spec states: many servers refuse fields they do not know.
         """
-        if self.vendor == "checklist" or self.base_url is not None:
+        if not self.asks_a_model or self.base_url is not None:
             return self
         stated: dict[str, Effort] = {name: getattr(self.effort, name) for name in Efforts.model_fields}
         filled = {
@@ -101,9 +107,19 @@ class Reviewer(Contract):
     def _only_what_is_used(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what a reviewer without a model has no use for: registrations made before stay the same."""
         values: dict[str, Any] = handler(self)
-        if self.vendor == "checklist":
+        if not self.asks_a_model:
             return {"vendor": values["vendor"], "model": values["model"]}
         return values
+
+
+class Panel(Contract):
+    """Several reviewers for every gate, in the place of one."""
+
+    members: Annotated[tuple[Reviewer, ...], Field(min_length=2, max_length=9)]
+    quorum: Annotated[int, Field(ge=1)]
+    """How many have to approve, and how many have to give a verdict at all."""
+    tie_breaker: Reviewer | None = None
+    """Asked as well when the members disagree; of a vendor that is not among them."""
 
 
 class HeldBack(Contract):
@@ -167,11 +183,30 @@ class SessionSpec(Contract):
     model: ModelSource
     builder: Builder = Builder()
     reviewer: Reviewer = Reviewer()
+    panel: Panel | None = Field(default=None, exclude_if=is_none)
+    """Instead of ``reviewer``."""
     budget: Budget
     heldout: HeldOut
     data: dict[Name, DataFile]
     analysis: Analysis
+    thresholds: Thresholds = Field(default=Thresholds(), exclude_if=lambda given: given == Thresholds())
+    """Left out of a registration that sets none: registrations made before there were any stay the same."""
     stages: tuple[Stage, ...] = Field(min_length=1)
+
+    def reviewers(self) -> tuple[Reviewer, ...]:
+        """Return everybody who may be asked at a gate."""
+        if self.panel is None:
+            return (self.reviewer,)
+        return (*self.panel.members, *((self.panel.tie_breaker,) if self.panel.tie_breaker else ()))
+
+    def with_reasoning(self) -> SessionSpec:
+        """Return the spec with the reasoning of each reviewer as it is registered."""
+        panel = self.panel
+        if panel is not None:
+            members = tuple(one.with_reasoning() for one in panel.members)
+            last = panel.tie_breaker.with_reasoning() if panel.tie_breaker else None
+            panel = panel.model_copy(update={"members": members, "tie_breaker": last})
+        return self.model_copy(update={"reviewer": self.reviewer.with_reasoning(), "panel": panel})
 
     def stage(self, name: str) -> Stage:
         """Return the stage with this name.

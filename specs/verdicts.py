@@ -63,13 +63,23 @@ class Finding(Contract):
 
 
 class Condition(Contract):
-    """What has to hold before a later stage starts. Carried by an approval, it blocks that stage until met or waived."""
+    """What has to hold before a later stage starts. An approval carries it; it blocks the stage until met or waived."""
 
     text: str
     stage: str
     """The later stage that must not start before."""
     criterion: Criterion | None = None
     """Judged by code once its metric is measured; without one only a person can settle the condition."""
+
+
+class Vote(Contract):
+    """What one member of a panel said, or why it said nothing."""
+
+    reviewer: str
+    approve: bool | None
+    """None when the member gave no verdict."""
+    verdict: Digest | None = None
+    error: str = ""
 
 
 class Verdict(Contract):
@@ -84,6 +94,10 @@ class Verdict(Contract):
     conditions: tuple[Condition, ...] = ()
     approve: bool
     not_judged: tuple[str, ...] = ()
+    votes: tuple[Vote, ...] = ()
+    """Of a panel, what each member said; the findings are those of all of them."""
+    quorum: int = 1
+    """How many votes a panel's approval takes, and how many verdicts any answer of it."""
 
 
 class CriterionResult(Contract):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from reviews.vendors.wire import Form, Part, read_part
 from specs.errors import ReviewerUnavailable
-from specs.verdicts import Finding, RequiredChange, Severity, Span, Verdict
+from specs.stages import Criterion
+from specs.verdicts import Condition, Finding, RequiredChange, Severity, Span, Verdict
 
 PROMPT = Path(__file__).with_name("reviewer.md")
 
@@ -42,10 +43,21 @@ class AnswerFinding(Part):
     required_change: AnswerChange | None
 
 
+class AnswerCondition(Part):
+    """What has to hold before a later stage starts; without a metric only a person can settle it."""
+
+    text: str
+    stage: str
+    metric: str | None
+    at_least: float | None
+    at_most: float | None
+
+
 class Answer(Part):
     """What a model returns; ``approve`` comes last, so that it is written after the findings."""
 
     findings: list[AnswerFinding]
+    conditions: list[AnswerCondition]
     risks: list[str]
     not_judged: list[str]
     reasoning: str
@@ -71,7 +83,7 @@ def to_verdict(text: str, reviewer: str, packet_digest: str) -> Verdict:
     """
     answer = read_part(text, Answer, reviewer)
     said = (answer.reasoning, answer.recommendation, *(finding.statement for finding in answer.findings))
-    if not all(one.strip() for one in said):
+    if not all(one.strip() for one in (*said, *(condition.text for condition in answer.conditions))):
         raise ReviewerUnavailable("the answer leaves reasoning, recommendation or a statement empty", where=reviewer)
     verdict = Verdict(
         reviewer=reviewer,
@@ -79,6 +91,7 @@ def to_verdict(text: str, reviewer: str, packet_digest: str) -> Verdict:
         recommendation=answer.recommendation,
         reasoning=answer.reasoning,
         risks=tuple(answer.risks),
+        conditions=tuple(_condition(one, reviewer) for one in answer.conditions),
         approve=answer.approve,
         not_judged=tuple(answer.not_judged),
     )
@@ -102,6 +115,17 @@ def _finding(number: int, answer: AnswerFinding, packet_digest: str) -> Finding:
         else RequiredChange(text=change.text, parameter=change.parameter or None, value=change.value),
         ruled_out=answer.ruled_out,
     )
+
+
+def _condition(answer: AnswerCondition, reviewer: str) -> Condition:
+    bounds = {name: value for name in ("at_least", "at_most") if (value := getattr(answer, name)) is not None}
+    if not answer.metric:
+        # A bound on nothing says nothing: the text stands alone.
+        return Condition(text=answer.text, stage=answer.stage)
+    if len(bounds) != 1:
+        message = f"a condition on '{answer.metric}' needs exactly one of at_least and at_most"
+        raise ReviewerUnavailable(message, where=reviewer)
+    return Condition(text=answer.text, stage=answer.stage, criterion=Criterion(metric=answer.metric, **bounds))
 
 
 def _span(answer: AnswerSpan, packet_digest: str) -> Span:

@@ -27,12 +27,14 @@ def start(spec: str, name: str | None, runs: Path) -> None:
     _finish(run)
 
 
-def resume(name: str, runs: Path, answer: Answer | None, reason: str) -> None:
+def resume(
+    name: str, runs: Path, answer: Answer | None, reason: str, by: str | None = None, expires: float | None = None
+) -> None:
     """Go on with a session and end with its exit code."""
     if answer and not reason:
         raise UserError("an answer needs a reason", hint='for example --reason "the first job ran out of memory"')
     try:
-        run = runtime.resume(runs / name, Terminal(), answer, reason)
+        run = runtime.resume(runs / name, Terminal(), answer, reason, by, expires)
     except Paused:
         _paused(name, runs)
     _finish(run)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+from reviews.obligations import obligations
 from reviews.store import Store
 from reviews.text import plain
-from reviews.trail import read_entries
+from reviews.trail import Recorded, read_entries
 from sessions import ledger
 from sessions.commands.output import print_json, print_table
-from sessions.overview import find_runs, overview
+from sessions.overview import find_runs, overview, waits_for_verdict
 from sessions.report import REPORT_JSON, REPORT_MARKDOWN
 from sessions.runtime import require_run
 from sessions.wiring import STORE, TRAIL
@@ -51,7 +53,11 @@ def status(name: str, runs: Path, as_json: bool) -> None:
         if one.entry.kind == "decision"
     ]
     if as_json:
-        print_json(state.as_json() | {"budget": money, "decisions": decisions})
+        conditions = [
+            {"id": one.id, "stage": one.condition.stage, "text": one.condition.text, "state": one.state}
+            for one in obligations(entries, time.time_ns())
+        ]
+        print_json(state.as_json() | {"budget": money, "decisions": decisions, "conditions": conditions})
         return
     print(f"{state.name}: {state.state}" + (f", {state.decision}" if state.decision else ""))
     if state.stage:
@@ -61,8 +67,10 @@ def status(name: str, runs: Path, as_json: bool) -> None:
     for reason in state.reasons:
         print(f"    - {plain(reason, 2000)}")
     print(f"spent {spent.spent_usd:.4f} USD, left {spent.left_usd:.4f} USD and {spent.left_hours * 60:.0f} min")
+    for one in obligations(entries, time.time_ns()):
+        print(f"  condition {one.id} before {one.condition.stage}: {one.state}: {plain(one.condition.text, 500)}")
     if state.state == "waiting":
-        print(f"it waits for a person: peergate resume {name} --answer retry|approve|stop --reason ...")
+        print(f"it waits for a person: {_how_to_answer(entries, name, runs)}")
     elif state.state == "paused":
         print(f"it can go on: peergate resume {name}")
 
@@ -79,11 +87,18 @@ def report(name: str, runs: Path, as_json: bool) -> None:
         raise EvidenceMissing(
             f"session '{name}' has no report yet", where=str(run), hint=f"`peergate status {name}` says how it stands"
         )
+    # A report is not written again: what was taken back later is told above it.
+    after = [one for one in read_entries(run / TRAIL) if one.entry.kind == "retraction"]
+    taken_back = (
+        [line for one in after for line in one.body["reasons"]] if overview(run).decision == "retracted" else []
+    )
     if as_json:
         data: dict[str, Any] = json.loads(path.read_bytes())
         data.pop("schema_version", None)
-        print_json(data)
+        print_json(data | {"retracted": taken_back})
     else:
+        for line in taken_back:
+            print(f"> **Taken back.** {plain(line, 2000)}\n")
         sys.stdout.write(path.read_text(encoding="utf-8"))
 
 
@@ -110,8 +125,15 @@ def print_summary(run: Path) -> None:
     for reason in state.reasons:
         print(f"  - {plain(reason, 2000)}")
     if state.state == "waiting":
-        runs = "" if run.parent == Path("runs").resolve() else f" --runs {_shown(run.parent)}"
-        print(f"answer: peergate resume {state.name}{runs} --answer retry|approve|stop --reason ...")
+        print(f"answer: {_how_to_answer(read_entries(run / TRAIL), state.name, run.parent)}")
+
+
+def _how_to_answer(entries: list[Recorded], name: str, runs: Path) -> str:
+    run = _shown(runs.resolve() / name)
+    if waits_for_verdict(entries) is not None:
+        return f"peergate review show {run}, then peergate review give {run} --file VERDICT.json"
+    where = "" if runs.resolve() == Path("runs").resolve() else f" --runs {_shown(runs.resolve())}"
+    return f"peergate resume {name}{where} --answer retry|approve|stop --reason ..."
 
 
 def _shown(path: Path) -> str:

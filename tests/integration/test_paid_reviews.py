@@ -50,6 +50,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
         monkeypatch.setattr("reviews.vendors.openai.ADDRESS", running.address)
         running.steps = [answered(OPENAI, json.dumps(ANSWER))]
         yield running
+        assert running.complaints() == []
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def opened(folder: Path, resolved: ResolvedSpec) -> Iterator[Session]:
         trail=trail,
         store=store,
         display=Quiet(),
-        reviewer=make_reviewer(resolved.spec),
+        reviewer=make_reviewer(resolved.spec, folder),
     )
     yield cast(Session, parts)
     trail.close()
@@ -214,7 +215,9 @@ def test_a_spec_without_a_model_is_registered_as_it_always_was(tmp_path: Path) -
     assert asked.model_dump(mode="json")["reviewer"]["effort"]["low"]["max_cost_usd"] == 0.25
 
 
-def test_a_session_without_the_key_is_refused(resolved: ResolvedSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_without_the_key_is_refused(
+    tmp_path: Path, resolved: ResolvedSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(UserError, match="OPENAI_API_KEY is not set"):
-        make_reviewer(resolved.spec)
+        make_reviewer(resolved.spec, tmp_path)

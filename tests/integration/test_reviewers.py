@@ -21,15 +21,29 @@ from specs.errors import ReviewerUnavailable, UserError
 from specs.session import Effort, Efforts, TokenPrice
 from specs.session import Reviewer as ReviewerSpec
 from specs.verdicts import Packet, Verdict
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
+from tests.fixtures.loopback_api import (
+    ANTHROPIC,
+    CHAT,
+    CHAT_JSON_OBJECT,
+    OPENAI,
+    Api,
+    Step,
+    answered,
+    failed,
+    loopback_api,
+    refused,
+    truncated,
+)
 from tests.unit.evidence_on_disk import N, answers, evidence_of, samples
 from tests.unit.test_packet import packet_of
 
 KEY = "sk-test-CANARY-that-must-never-be-written"
-MODELS = {OPENAI: "gpt-5-mini", ANTHROPIC: "claude-opus-5"}
+MODELS = {OPENAI: "gpt-5-mini", ANTHROPIC: "claude-opus-5", CHAT: "local", CHAT_JSON_OBJECT: "local"}
+PARTY = {OPENAI: "openai", ANTHROPIC: "anthropic", CHAT: "openai", CHAT_JSON_OBJECT: "openai"}
 PRICE = TokenPrice(input=1, output=2)
 ANSWER: dict[str, Any] = {
     "findings": [],
+    "conditions": [],
     "risks": ["small sample"],
     "not_judged": ["truth of the answers"],
     "reasoning": "The rows fit the figures.",
@@ -51,9 +65,10 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.setattr(calls, "BACKOFF_S", 0.01)
     with loopback_api() as running:
         yield running
+        assert running.complaints() == []
 
 
-@pytest.fixture(params=[OPENAI, ANTHROPIC])
+@pytest.fixture(params=[OPENAI, ANTHROPIC, CHAT, CHAT_JSON_OBJECT])
 def vendor(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -68,19 +83,18 @@ def packet(evidence: Evidence) -> Packet:
     return packet_of(evidence)
 
 
-def reviewer_at(api: Api, vendor: str, monkeypatch: pytest.MonkeyPatch, **effort: float) -> ModelReviewer:
+def reviewer_at(api: Api, vendor: str, monkeypatch: pytest.MonkeyPatch, **effort: Any) -> ModelReviewer:
     """Build the reviewer as a session does; only the address is the loopback server's."""
-    one = Effort(**{"timeout_s": 20.0, "max_cost_usd": 1.0, **effort})
-    spec = ReviewerSpec(
-        vendor="openai" if vendor == OPENAI else "anthropic",
-        model=MODELS[vendor],
-        usd_per_million_tokens=PRICE,
-        effort=Efforts(low=one, medium=one, high=one),
-    )
+    one = Effort.model_validate({"timeout_s": 20.0, "max_cost_usd": 1.0, **effort})
+    values: dict[str, Any] = {"vendor": PARTY[vendor], "model": MODELS[vendor], "usd_per_million_tokens": PRICE}
+    values["effort"] = Efforts(low=one, medium=one, high=one)
+    if vendor not in KEYS:
+        values |= {"base_url": api.address, "api": vendor}
+        return model_reviewer(ReviewerSpec(**values), {ENDPOINT_KEY: KEY})
     # Not through the environment: the reviewers must not let it redirect them.
     module = __import__(f"reviews.vendors.{vendor}", fromlist=["ADDRESS"])
     monkeypatch.setattr(module, "ADDRESS", api.address)
-    return model_reviewer(spec, {KEYS[vendor]: KEY})
+    return model_reviewer(ReviewerSpec(**values), {KEYS[vendor]: KEY})
 
 
 def ask(reviewer: ModelReviewer, packet: Packet) -> Answered[Verdict]:
@@ -110,15 +124,17 @@ def test_an_approval_approves_and_everything_about_it_is_known(
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     reviewer = reviewer_at(api, vendor, monkeypatch)
     assert outcome(reviewer, evidence, packet) == "approve"
+    api.next_review()
     review = ask(reviewer, packet)
     assert review.value is not None
-    assert review.value.reviewer == f"{vendor}:{MODELS[vendor]}"
+    assert review.value.reviewer == f"{PARTY[vendor]}:{MODELS[vendor]}"
     assert review.value.risks == ("small sample",) and review.value.not_judged == ("truth of the answers",)
     exchange = review.exchange
     assert exchange.request == api.got[-1].body and exchange.response == answered(vendor, json.dumps(ANSWER)).body
     assert (exchange.model, exchange.statuses) == ("model-as-answered", (200,))
     assert exchange.usage == {"input_tokens": 1000, "output_tokens": 200, "cached_tokens": 0}
     assert (exchange.usd, exchange.usd_is_measured) == (pytest.approx((1000 * 1 + 200 * 2) / 1e6), True)
+    api.next_review()
     assert reviewer.review(packet, packet.content_digest()) == review.value
 
 
@@ -177,6 +193,7 @@ def test_a_text_that_is_no_whole_answer_is_no_verdict(
     assert why in message
     # It was answered, so it was billed, and asking again would be shopping for an answer.
     assert exchange.usd_is_measured and exchange.usd > 0 and len(api.got) == 1
+    api.next_review()
     with pytest.raises(ReviewerUnavailable):
         reviewer.review(packet, packet.content_digest())
 
@@ -385,10 +402,16 @@ def test_the_cap_bounds_the_answer(api: Api, vendor: str, packet: Packet, monkey
 def test_the_environment_cannot_redirect_a_reviewer(
     api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9/elsewhere")
+    for party in ("OPENAI", "ANTHROPIC"):
+        monkeypatch.setenv(f"{party}_BASE_URL", "http://127.0.0.1:9/elsewhere")
+        monkeypatch.setenv(f"{party}_CUSTOM_HEADERS", "AUTHORIZATION: Bearer other\nX-Gateway-Key: secret")
+        monkeypatch.setenv(f"{party}_AUTH_TOKEN", "other")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-somebody")
     api.steps = [answered(vendor, json.dumps(ANSWER))]
     assert ask(reviewer_at(api, vendor, monkeypatch), packet).value is not None
+    sent = api.got[0].headers
+    assert sent["authorization"] == f"Bearer {KEY}"
+    assert not {"x-gateway-key", "openai-organization", "x-api-key"} & sent.keys()
 
 
 def test_an_endpoint_of_the_spec_never_gets_the_vendors_key(api: Api, packet: Packet) -> None:
@@ -402,10 +425,12 @@ def test_an_endpoint_of_the_spec_never_gets_the_vendors_key(api: Api, packet: Pa
     review = ask(model_reviewer(spec, {"OPENAI_API_KEY": KEY}), packet)
     assert review.value is not None and review.exchange.usd == 0 and api.got[0].path == "/v1/responses"
     assert KEY not in str(api.got[0].headers)
+    api.next_review()
     ask(model_reviewer(spec, {ENDPOINT_KEY: KEY}), packet)
     assert api.got[1].headers["authorization"] == f"Bearer {KEY}"
 
 
+@pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC])
 def test_a_missing_key_and_an_unknown_price_are_refused_at_the_start(vendor: str) -> None:
     named: Any = vendor
     with pytest.raises(UserError, match=f"{KEYS[vendor]} is not set"):

@@ -86,6 +86,7 @@ def test_a_closed_session_has_the_exit_code_of_its_decision() -> None:
         "stop": 3,
         "budget": 6,
         "cancelled": 130,
+        "retracted": 3,
     }
 
 
@@ -93,6 +94,9 @@ COMMANDS = {
     "start": {"spec", "--name", "--runs"},
     "resume": {"name", "--runs", "--answer", "--reason"},
     "cancel": {"name", "--runs"},
+    "override": {"name", "--gate", "--check", "--stage", "--condition", "--by", "--reason", "--expires", "--runs"},
+    "retract": {"name", "entry", "--by", "--reason", "--runs"},
+    "amend": {"name", "spec", "--by", "--reason", "--override", "--runs"},
     "status": {"name", "--runs", "--json"},
     "list": {"--runs", "--json"},
     "report": {"name", "--runs", "--json"},
@@ -105,6 +109,8 @@ COMMANDS = {
     "check list": {"--json"},
     "check explain": {"id", "--json"},
     "check run": {"run", "--stage", "--attempt", "--json"},
+    "review show": {"run", "--json"},
+    "review give": {"run", "--file"},
     "review import": {"folder", "--json"},
 }
 

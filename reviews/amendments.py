@@ -1,0 +1,120 @@
+"""Amendments: what of a registered spec may be changed after the start, and what that makes of later claims.
+
+A session's question stays what it was: model, data, task and stages cannot be amended. A change of the analysis, of
+criteria, thresholds or parameters after the first job has run makes every later claim exploratory, because it may have
+been chosen after a look at the data. Budget, reviewer and limits of time or rounds do not touch what is claimed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from reviews.packet import build_design_packet
+from reviews.standing import retracted
+from reviews.text import plain
+from reviews.trail import Recorded
+from specs.session import ResolvedSpec
+from specs.verdicts import CheckResult, Packet
+
+AMENDMENT = "amendment"
+"""Its place in the keys of packet, checks and verdict."""
+
+_LIMITS = r"/stages/\d+/(max_minutes|gate/max_rounds|gate/stakes)"
+_AMENDABLE = re.compile(
+    rf"/(budget|reviewer|analysis|thresholds)(/.*)?|/stages/\d+/(parameters|ranges|gate)(/.*)?|{_LIMITS}"
+)
+_HARMLESS = re.compile(rf"/(budget|reviewer)(/.*)?|{_LIMITS}")
+"""Changes that leave every claim what it was."""
+
+
+class Change(NamedTuple):
+    """One value of the spec, as a JSON pointer, before and after."""
+
+    pointer: str
+    before: Any
+    after: Any
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of the trail."""
+        return {"pointer": self.pointer, "before": self.before, "after": self.after}
+
+
+def changes(old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
+    """Return every value in which two specs differ, wherever their files lie."""
+    found = _differences("", old.spec.model_dump(mode="json"), new.spec.model_dump(mode="json"))
+    data = _differences("/data_digests", old.data_digests, new.data_digests)
+    constitution = _differences("/constitution_digest", old.constitution_digest, new.constitution_digest)
+    return (*found, *data, *constitution)
+
+
+def _differences(pointer: str, old: Any, new: Any) -> Iterator[Change]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted(old.keys() | new.keys()):
+            yield from _differences(f"{pointer}/{name}", old.get(name), new.get(name))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(f"{pointer}/{index}", before, after)
+    elif old != new:
+        yield Change(pointer, old, new)
+
+
+def refused(entries: Sequence[Recorded], old: ResolvedSpec, found: Sequence[Change]) -> list[str]:
+    """Say which changes cannot be made at the end of these entries, and why."""
+    reached = {one.body["stage"] for one in entries if one.entry.kind == "grant"}
+    problems = [f"stage '{stage}' is under way: amend when its gate has decided" for stage in _under_way(entries)]
+    for change in found:
+        if not _AMENDABLE.fullmatch(change.pointer):
+            problems.append(f"{change.pointer} cannot be amended: it is what the session is about")
+            continue
+        stage = re.match(r"/stages/(\d+)/", change.pointer)
+        if stage is None or _HARMLESS.fullmatch(change.pointer):
+            continue
+        name = old.spec.stages[int(stage[1])].name
+        if name in reached:
+            problems.append(f"{change.pointer} cannot be amended: stage '{name}' has run with it")
+    return problems
+
+
+def _under_way(entries: Sequence[Recorded]) -> list[str]:
+    """Return the stages with a granted attempt that no gate has decided and no retraction has ended."""
+    decided = {(one.body["stage"], one.body["attempt"]) for one in entries if one.entry.kind == "decision"}
+    void = retracted(entries)
+    by_digest = {one.digest: one.entry.seq for one in entries}
+    return [
+        one.body["stage"]
+        for one in entries
+        if one.entry.kind == "grant"
+        and (one.body["stage"], one.body["attempt"]) not in decided
+        and by_digest.get(one.body["decision"]) not in void
+    ]
+
+
+def is_exploratory(entries: Sequence[Recorded], found: Sequence[Change]) -> bool:
+    """Say whether these changes, at the end of these entries, make later claims exploratory."""
+    data_exists = any(one.entry.kind == "launch" for one in entries)
+    return data_exists and any(not _HARMLESS.fullmatch(change.pointer) for change in found)
+
+
+def amendment_packet(
+    entries: Sequence[Recorded],
+    old: ResolvedSpec,
+    new: ResolvedSpec,
+    checks: tuple[CheckResult, ...],
+    *,
+    checks_digest: str,
+    reason: str,
+) -> Packet:
+    """Build the packet of an amendment: the amended design, what is changed, why, and what has been seen by then."""
+    packet = build_design_packet(new, checks, checks_digest=checks_digest)
+    found = changes(old, new)
+    told = {
+        "changes": [change.as_json() for change in found],
+        "reason": plain(reason, 1000),
+        "measured_before": [
+            f"{one.body['stage']}.{one.body['attempt']}" for one in entries if one.entry.kind == "metrics"
+        ],
+        "exploratory": is_exploratory(entries, found),
+    }
+    return packet.model_copy(update={"registered": packet.registered | {AMENDMENT: told}})

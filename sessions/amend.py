@@ -1,0 +1,74 @@
+"""`peergate amend`: change the registered spec of a session that is under way, with a review of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reviews.amendments import AMENDMENT, amendment_packet, changes, is_exploratory, refused
+from reviews.derive import check_design
+from reviews.measure import measuring_code
+from reviews.settle import carried, settle
+from reviews.trail import Recorded
+from sessions import ledger
+from sessions.asking import ask
+from sessions.gate import keep_checks
+from sessions.runtime import lease, require_run
+from sessions.session import Display
+from sessions.wiring import make_session
+from specs.errors import UserError
+from specs.loading import load_spec
+from specs.verdicts import Packet, Verdict
+
+
+def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, display: Display) -> Recorded:
+    """Have a changed spec reviewed and, if that approves, register it in place of the old one.
+
+    With ``override`` it is registered whatever the review says, and counted as an override. Every try is recorded.
+
+    Raises:
+        SpecError: the changed spec is wrong.
+        UserError: nothing is changed, something is that cannot be, or the session is closed.
+        LeaseHeld: the session runs.
+    """
+    with lease(require_run(run)):
+        session = make_session(run, display)
+        try:
+            if session.trail.find("close") is not None:
+                raise UserError("the session is closed, nothing can be amended any more", where=str(run))
+            entries = list(session.trail.iterate())
+            old, new = session.resolved, load_spec(spec_path)
+            found = changes(old, new)
+            if not found:
+                raise UserError("the spec is the registered one, nothing is amended", where=str(spec_path))
+            if problems := refused(entries, old, found):
+                raise UserError("; ".join(problems), where=str(spec_path))
+            # Counted by checks, the first thing that is recorded: a try that was killed is not gone on with.
+            number = sum(one.entry.key.startswith(f"checks/{AMENDMENT}.") for one in entries) + 1
+            checks = check_design(new, session.store)
+            display.say(f"amendment {number}: {len(found)} changes, reviewed like a design")
+            display.checks(checks)
+            kept = keep_checks(session, AMENDMENT, number, checks)
+            packet = amendment_packet(entries, old, new, checks, checks_digest=kept, reason=reason)
+            judged = ask(session, AMENDMENT, number, packet)
+            verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
+            shown = Packet.model_validate(session.store.get_value(judged.body["packet"]))
+            decision = settle(new, shown, verdict, number)
+            display.decision(decision, ledger.balance(session.trail, new.spec.budget))
+            body = {
+                "outcome": decision.outcome,
+                "reasons": list(decision.reasons),
+                "registration": new.registration(),
+                "spec": session.store.put_value(new),
+                "source": session.store.put(spec_path.read_bytes()),
+                "changes": [change.as_json() for change in found],
+                "exploratory": is_exploratory(entries, found),
+                "packet": judged.body["packet"],
+                "verdict": judged.body["verdict"],
+                "by": by,
+                "reason": reason,
+                "overridden": override and decision.outcome != "approve",
+                "code": measuring_code(),
+            } | carried(decision.model_copy(update={"stage": AMENDMENT}))
+            return session.trail.append("amendment", f"amendment/{number}", body)
+        finally:
+            session.trail.close()
