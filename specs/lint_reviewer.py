@@ -96,7 +96,7 @@ def _lint_times(at: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
         needed = LATENCY_S.get(effort.reasoning or "", 0)
         if effort.timeout_s < needed:
             place: Loc = (*at, "effort", tier)
-            said = f"a review with {effort.reasoning} reasoning takes up to {needed}"
+            said = f"a review with {effort.reasoning} reasoning takes up to {needed} s"
             uses: tuple[Loc, ...] = ((*place, "reasoning"), (*at, "vendor"), (*at, "base_url"))
             hint = "allow more time, or less reasoning"
             yield LintProblem((*place, "timeout_s"), f"timeout_s is {effort.timeout_s:g}; {said}", hint, uses)

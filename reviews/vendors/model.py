@@ -28,6 +28,7 @@ KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 ENDPOINT_KEY = "PEERGATE_REVIEWER_KEY"
 """For an endpoint named in a spec: whoever wrote the spec must not be sent the key of a vendor."""
 
+_LATER = "under reviewer.effort in a new session"
 Send = Callable[[Question, RecordedClient, str, str], Reply]
 _SENDERS = {
     ("openai", "responses"): ("openai", "send"),
@@ -94,7 +95,7 @@ class Model:
                 f"max_cost_usd {effort.max_cost_usd:g} does not pay for a request of up to {at_most} tokens "
                 f"and an answer of {LEAST_OUTPUT_TOKENS}",
                 where=self.name,
-                hint="raise reviewer.effort in a new session",
+                hint=f"raise max_cost_usd {_LATER}",
             )
         longest = min(longest, effort.max_output_tokens or longest)
         return Question(self.model, instructions, text, form, longest, effort.timeout_s, reasoning(effort))
@@ -107,7 +108,9 @@ class Model:
             except self._api.errors as error:
                 wait = http.wait_s()
                 if wait is None:
-                    raise ReviewerUnavailable(self._why(error, http), where=self.name) from error
+                    refused = question.reasoning is not None and http.statuses[-1:] == [400]
+                    hint = f"if it refuses to be asked for reasoning: reasoning: not_sent {_LATER}" if refused else ""
+                    raise ReviewerUnavailable(self._why(error, http), where=self.name, hint=hint) from error
                 time.sleep(wait)
             except (ValueError, TypeError, AttributeError) as error:
                 # The SDKs do not validate what they read: a body in another form surfaces as one of these.

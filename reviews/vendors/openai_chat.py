@@ -65,7 +65,8 @@ def read(completion: ChatCompletion) -> Reply:
     if len(completion.choices) != 1:
         return Reply(completion.model, usage, "", f"the answer has {len(completion.choices)} choices instead of one")
     choice = completion.choices[0]
-    text, refusal = choice.message.content or "", choice.message.refusal
+    # Joined, because the SDK does not validate: content that is no text raises here.
+    text, refusal = "".join([choice.message.content or ""]), choice.message.refusal
     unusable = ""
     if refusal:
         unusable = f"the model refused: {refusal}"
@@ -73,4 +74,4 @@ def read(completion: ChatCompletion) -> Reply:
         unusable = f"the answer is incomplete ({choice.finish_reason})"
     elif choice.finish_reason != "stop":
         unusable = f"the answer ended with '{choice.finish_reason}'"
-    return Reply(completion.model, usage, "".join([text]), unusable)
+    return Reply(completion.model, usage, text, unusable)
