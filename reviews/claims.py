@@ -14,9 +14,14 @@ def look_up(claims: Iterable[Claim], measured: Mapping[str, MetricSet]) -> tuple
     return tuple(_look_up(claim, measured.get(claim.stage)) for claim in claims)
 
 
+def agrees(stated: float, measured: float, tolerance: float) -> bool:
+    """Say whether a stated number is the measured one, up to the tolerance it was stated with."""
+    return math.isclose(measured, stated, rel_tol=1e-9, abs_tol=tolerance)
+
+
 def _look_up(claim: Claim, metrics: MetricSet | None) -> ClaimResult:
     found = metrics.metrics.get(claim.metric) if metrics else None
     if found is None:
         return ClaimResult(claim=claim, status="unsupported")
-    agrees = math.isclose(found.value, claim.value, rel_tol=1e-9, abs_tol=claim.tolerance)
-    return ClaimResult(claim=claim, status="supported" if agrees else "contradicted", measured=found.value)
+    status = "supported" if agrees(claim.value, found.value, claim.tolerance) else "contradicted"
+    return ClaimResult(claim=claim, status=status, measured=found.value)

@@ -1,0 +1,335 @@
+"""Claims against evidence by rule: numbers beside known names, "significant", and words no measurement can carry.
+
+What it cannot do is read. Whether a number that is right stands for what its sentence says, whether a cause was shown,
+and what was left unsaid is not judged, and the answer says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from reviews.claims import agrees, look_up
+from reviews.requests.forms import in_order
+from reviews.requests.rules.found import place
+from reviews.requests.rules.numbers import Held, Stated, held_in, stated_in
+from reviews.requests.run_files import REPORT_JSON, RunEvidence
+from specs.grants import Claim
+from specs.metrics import METRICS, MetricSet
+from specs.requests import AdversarialAnswer, ClaimStatus, Fix, Overclaim, Place, ReadFile, Reading, ScoreRow
+from specs.stages import Criterion
+
+MAX_ROWS = 300
+MAX_FIXES = 30
+MAX_EVIDENCE = 3
+
+_NEGATED = re.compile(
+    r"\b(?:no|not|non|without|never|neither|nor|lack of|isn't|wasn't|cannot)\W*(?:\w+\W+){0,2}$", re.I
+)
+_SIGNIFICANT = re.compile(r"\bsignificant(?:ly)?\b", re.IGNORECASE)
+_TOO_MUCH = re.compile(
+    r"\b(?:proves?|proven|guarantee[sd]?|perfect(?:ly)?|flawless(?:ly)?|state[- ]of[- ]the[- ]art|bug[- ]free|"
+    r"fully (?:compliant|verified|validated)|100 ?% (?:compliant|spec[- ]compliant|verified|safe)|never fails|"
+    r"undoubtedly|unprecedented|zero leakage)\b",
+    re.IGNORECASE,
+)
+_ARMS = {"baseline": "baseline", "before": "baseline", "treatment": "treatment", "after": "treatment"}
+
+NOT_JUDGED = (
+    "every sentence without a number beside a name that the evidence knows",
+    "whether a number that is right stands for what its sentence says: split, stage, best or only attempt",
+    "causes, generality, novelty, and what was left unsaid",
+)
+
+
+class _Value(NamedTuple):
+    held: Held
+    stage: str
+    attempt: int
+
+
+def score(reading: Reading, runs: Sequence[RunEvidence]) -> AdversarialAnswer:
+    """Look up what the claims files state among what the evidence files hold."""
+    evidence = [file for file in reading.files if file.role == "evidence"]
+    claims = [file for file in reading.files if file.role == "claims"]
+    values = [value for file in evidence for value in _values(file, runs)]
+    names = {value.held.name for value in values}
+    rows: list[ScoreRow] = []
+    for file in claims:
+        if file.name.endswith(REPORT_JSON) and runs:
+            rows += _of_machine_report(file, evidence, runs)
+        else:
+            rows += _of_text(file, names, values, evidence, runs)
+    overclaimed = [one for file in claims for one in _overclaims(file)]
+    rows = _distinct(rows)
+    counts = {
+        status: sum(row.status == status for row in rows) for status in ("supported", "contradicted", "unsupported")
+    }
+    more = [f"{len(rows) - MAX_ROWS} further rows, left out of the scorecard"] if len(rows) > MAX_ROWS else []
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return AdversarialAnswer(
+        scorecard=tuple(sorted(rows, key=_gravity)[:MAX_ROWS]),
+        overclaimed=tuple(overclaimed),
+        fixes=in_order(_fixes(rows, overclaimed))[:MAX_FIXES],
+        overall_assessment=f"By rule, of the numbers beside known names: {told}. "
+        f"{len(overclaimed)} words that no measurement can carry. Nothing else was judged: rules look numbers up, "
+        "they do not read.",
+        not_judged=(*NOT_JUDGED, *more),
+    )
+
+
+def _values(file: ReadFile, runs: Sequence[RunEvidence]) -> list[_Value]:
+    if not file.name.lower().endswith(".json"):
+        return []
+    made = {
+        f"{run.name}/metrics/{stage}.{attempt}.json": (stage, attempt)
+        for run in runs
+        for stage, attempt in run.measured
+    }
+    others = {f"{run.name}/{name}.json" for run in runs for name in ("registered", "checks", "decisions")}
+    if file.name in others:
+        return []
+    stage, attempt = made.get(file.name, ("", 0))
+    return [_Value(held, stage, attempt) for held in held_in(file)]
+
+
+def _of_text(
+    file: ReadFile, names: set[str], values: list[_Value], evidence: list[ReadFile], runs: Sequence[RunEvidence]
+) -> list[ScoreRow]:
+    stages = {value.stage for value in values if value.stage}
+    arms = {word: getattr(run.resolved.spec.analysis, arm) for run in runs for word, arm in _ARMS.items()}
+    around: dict[int, str] = {}
+    heading = ""
+    for number, line in enumerate(file.lines, 1):
+        if line.startswith("#"):
+            heading = _stage_in(line, stages, arms)
+        around[number] = heading
+    rows: list[ScoreRow] = []
+    for stated in stated_in(file, names):
+        line = file.lines[stated.line - 1]
+        # The stage is what stands before the number: "baseline accuracy 0.05, after training 0.53".
+        stage = _stage_in(line[: line.find(stated.text)], stages, arms) or around[stated.line]
+        rows.append(_row(_as_fraction(stated), _candidates(stated, stage, values), evidence, runs))
+    return rows + _significance(file, values, runs)
+
+
+def _row(stated: Stated, candidates: list[_Value], evidence: list[ReadFile], runs: Sequence[RunEvidence]) -> ScoreRow:
+    agreeing = [one for one in candidates if _holds(stated, one.held.value)]
+    registered = _registered(stated, evidence, runs)
+    status: ClaimStatus = "supported"
+    if agreeing:
+        shown = agreeing
+        explanation = f"the evidence holds {_told(agreeing)}"
+    elif registered is not None:
+        return _score(stated, "supported", (registered,), "that is the registered criterion, not a result")
+    elif candidates:
+        status, shown = "contradicted", candidates
+        explanation = f"the evidence holds {_told(candidates)}: none of these is {stated.text!r}"
+    else:
+        status, shown = "unsupported", []
+        explanation = f"no evidence file holds a value of {stated.name}"
+    return _score(stated, status, tuple(one.held.place for one in shown[:MAX_EVIDENCE]), explanation)
+
+
+def _score(stated: Stated, status: ClaimStatus, evidence: tuple[Place, ...], explanation: str) -> ScoreRow:
+    sign = "" if stated.sign == "=" else f"{stated.sign} "
+    claim = f"{stated.name} {'is ' if not sign else ''}{sign}{stated.value:.6g}"
+    return ScoreRow(claim=claim, stated_at=stated.place, status=status, evidence=evidence, explanation=explanation)
+
+
+def _candidates(stated: Stated, stage: str, values: list[_Value]) -> list[_Value]:
+    """Return the values of a name, of the stage that is spoken of where it has one."""
+    every = [value for value in values if value.held.name == stated.name]
+    return [value for value in every if stage and value.stage == stage] or every
+
+
+def _holds(stated: Stated, value: float) -> bool:
+    match stated.sign:
+        case "<":
+            return value < stated.value
+        case "<=":
+            return value <= stated.value
+        case ">":
+            return value > stated.value
+        case ">=":
+            return value >= stated.value
+        case _:
+            return agrees(stated.value, value, stated.tolerance)
+
+
+def _as_fraction(stated: Stated) -> Stated:
+    """Read "accuracy 53" as 53 %: a fraction has no such value."""
+    known = METRICS.get(stated.name)
+    if known is None or known.unit != "fraction" or abs(stated.value) <= 1:
+        return stated
+    tolerance = (stated.tolerance or 0.5) / 100
+    return stated._replace(value=stated.value / 100, tolerance=tolerance)
+
+
+def _registered(stated: Stated, evidence: list[ReadFile], runs: Sequence[RunEvidence]) -> Place | None:
+    """Return where a stated bound is registered as a criterion, if it is."""
+    for run in runs:
+        analysis = run.resolved.spec.analysis
+        criteria = [
+            Criterion(metric="mcnemar_p", below=analysis.alpha),
+            Criterion(metric="accuracy_gain", at_least=analysis.minimum_effect),
+            *(criterion for stage in run.resolved.spec.stages for criterion in stage.gate.criteria),
+        ]
+        for criterion in criteria:
+            if criterion.metric == stated.name and criterion.bound() == (stated.sign, stated.value):
+                file = next(one for one in evidence if one.name == f"{run.name}/registered.json")
+                keys = {"mcnemar_p": "alpha", "accuracy_gain": "minimum_effect"}
+                wanted = f'"{keys.get(criterion.metric, criterion.metric)}"'
+                line = next((at for at, text in enumerate(file.lines, 1) if wanted in text), 1)
+                return place(file, line)
+    return None
+
+
+def _of_machine_report(file: ReadFile, evidence: list[ReadFile], runs: Sequence[RunEvidence]) -> list[ScoreRow]:
+    """Compare every metric in a session's report for machines with the recorded metric set."""
+    run = next((one for one in runs if file.name == f"{one.name}/{REPORT_JSON}"), None)
+    if run is None:
+        return []
+    try:
+        claims, numbers = _claims_of(json.loads(file.text)), 0
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        told = f"the report for machines does not have its form: {type(error).__name__}"
+        return [
+            ScoreRow(claim="report.json", stated_at=place(file, 1), status="unsupported", evidence=(), explanation=told)
+        ]
+    measured: dict[str, MetricSet] = {f"{stage}.{attempt}": one for (stage, attempt), one in run.measured.items()}
+    rows: list[ScoreRow] = []
+    for one in look_up(claims, measured):
+        if one.status == "supported":
+            numbers += 1
+            continue
+        at = _line_with(file, one.claim.value)
+        held = "nothing was measured" if one.measured is None else f"measured was {one.measured!r}"
+        rows.append(
+            ScoreRow(
+                claim=f"{one.claim.metric} of {one.claim.stage} is {one.claim.value!r}",
+                stated_at=place(file, at),
+                status=one.status,
+                evidence=_metric_place(evidence, run, one.claim),
+                explanation=held,
+            )
+        )
+    if numbers:
+        where = tuple(place(one, 1) for one in evidence if f"{run.name}/metrics/" in one.name)[:MAX_EVIDENCE]
+        told = "each is the value in the metric set of its stage and attempt"
+        claim = f"{numbers} metrics in the report for machines"
+        rows.append(
+            ScoreRow(claim=claim, stated_at=place(file, 1), status="supported", evidence=where, explanation=told)
+        )
+    return rows
+
+
+def _claims_of(report: dict[str, Any]) -> list[Claim]:
+    return [
+        Claim(stage=f"{stage['stage']}.{attempt['attempt']}", metric=name, value=metric["value"])
+        for stage in report["stages"]
+        for attempt in stage["attempts"]
+        for name, metric in attempt["metrics"].items()
+    ]
+
+
+def _metric_place(evidence: list[ReadFile], run: RunEvidence, claim: Claim) -> tuple[Place, ...]:
+    file = next((one for one in evidence if one.name == f"{run.name}/metrics/{claim.stage}.json"), None)
+    if file is None:
+        return ()
+    found = next((at for at, line in enumerate(file.lines, 1) if f'"{claim.metric}":' in line), None)
+    return (place(file, found),) if found else ()
+
+
+def _line_with(file: ReadFile, value: float) -> int:
+    return next((at for at, line in enumerate(file.lines, 1) if json.dumps(value) in line), 1)
+
+
+def _significance(file: ReadFile, values: list[_Value], runs: Sequence[RunEvidence]) -> list[ScoreRow]:
+    """Hold the word "significant" against the registered test."""
+    measured = [value for value in values if value.held.name == "mcnemar_p" and value.stage]
+    if not measured or not runs:
+        return []
+    alpha = runs[0].resolved.spec.analysis.alpha
+    is_so = any(value.held.value < alpha for value in measured)
+    rows: list[ScoreRow] = []
+    for number, line in enumerate(file.lines, 1):
+        for match in _SIGNIFICANT.finditer(line):
+            negated = bool(_NEGATED.search(line[: match.start()]))
+            rows.append(
+                ScoreRow(
+                    claim="the result is not significant" if negated else "the result is significant",
+                    stated_at=place(file, number),
+                    status="supported" if is_so != negated else "contradicted",
+                    evidence=tuple(value.held.place for value in measured[:MAX_EVIDENCE]),
+                    explanation=f"the registered test: {_told(measured)}, alpha is {alpha:g}",
+                )
+            )
+    return rows
+
+
+def _overclaims(file: ReadFile) -> list[Overclaim]:
+    if file.name.lower().endswith(".json"):
+        return []
+    return [
+        Overclaim(
+            statement=f"'{match[0]}' says more than a measurement can show",
+            stated_at=place(file, number),
+            instead="what was measured, on what, and with which interval",
+        )
+        for number, line in enumerate(file.lines, 1)
+        for match in _TOO_MUCH.finditer(line)
+        if not _NEGATED.search(line[: match.start()])
+    ]
+
+
+def _fixes(rows: Sequence[ScoreRow], overclaimed: Sequence[Overclaim]) -> list[Fix]:
+    """Return what to mend: a wrong number matters most and is quickly put right, a missing measurement takes work."""
+    wrong = [row for row in rows if row.status == "contradicted"]
+    open_ = [row for row in rows if row.status == "unsupported"]
+    return [
+        *(
+            Fix(text=f"{row.stated_at}: put '{row.claim}' right ({row.explanation})", delta=5, effort=1)
+            for row in wrong
+        ),
+        *(Fix(text=f"{one.stated_at}: {one.statement}; say {one.instead}", delta=2, effort=1) for one in overclaimed),
+        *(
+            Fix(text=f"{row.stated_at}: give evidence for '{row.claim}', or take it out", delta=3, effort=2)
+            for row in open_
+        ),
+    ]
+
+
+def _told(values: Sequence[_Value]) -> str:
+    said = [
+        f"{value.held.name}{f' of {value.stage}.{value.attempt}' if value.stage else ''} = {value.held.value:.6g}"
+        for value in values[:MAX_EVIDENCE]
+    ]
+    more = f" and {len(values) - MAX_EVIDENCE} more" if len(values) > MAX_EVIDENCE else ""
+    return ", ".join(dict.fromkeys(said)) + more
+
+
+def _stage_in(text: str, stages: set[str], arms: dict[str, str]) -> str:
+    """Return the stage that is named last in a text."""
+    found = ""
+    for word in re.findall(r"\w+", text.lower()):
+        if word in stages:
+            found = word
+        elif word in arms:
+            found = arms[word]
+    return found
+
+
+def _distinct(rows: list[ScoreRow]) -> list[ScoreRow]:
+    """Return each claim once for a line and an outcome."""
+    first: dict[tuple[str, str, str, int], ScoreRow] = {}
+    for row in rows:
+        first.setdefault((row.claim, row.status, row.stated_at.file, row.stated_at.first_line), row)
+    return list(first.values())
+
+
+def _gravity(row: ScoreRow) -> tuple[int, str, int]:
+    order = {"contradicted": 0, "unsupported": 1, "supported": 2}
+    return order[row.status], row.stated_at.file, row.stated_at.first_line
