@@ -1,9 +1,9 @@
-"""Finds held-out texts that stand, word for word or nearly so, among training texts.
+"""Finds held-out texts that stand, word for word or nearly so, among training texts, and texts that repeat themselves.
 
-What it does not guarantee: that a paraphrase, a translation or a held-out text inside a much longer training text is
-found (those share few words in order, or few of all); that a text in a script without spaces is compared by words;
-that every near duplicate is found: candidates come from MinHash, which misses about one pair in ten thousand at the
-threshold and fewer above it. What is reported is always confirmed by comparing the texts themselves.
+What it does not guarantee: that a paraphrase, a translation or a short held-out text inside a much longer training
+text is found (those share few words in order, or few of all); that a text in a script without spaces is compared by
+words; that every near duplicate is found: candidates come from MinHash, which misses about one pair in ten thousand at
+the threshold and fewer above it. What is reported is always confirmed by comparing the texts themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, NamedTuple, cast
+
+How = Literal["exact", "normalised", "near", "contained"]
+Words = tuple[str, ...]
+
+CONTAINED = 8
+"""A held-out text of fewer words is not looked for inside longer ones: short questions stand in many texts."""
 
 _SHINGLE = 3
 _PERMUTATIONS = 128
@@ -21,22 +27,30 @@ _SEED = 1
 
 _RECALL = 0.9999
 _APOSTROPHES = frozenset("'\u2018\u2019")
-_STRENGTH = {"near": 0, "normalised": 1, "exact": 2}
+_STRENGTH = {"contained": 0, "near": 1, "normalised": 2, "exact": 3}
 
-_Shingles = frozenset[tuple[str, ...]]
+Shingles = frozenset[Words]
 
 
 @dataclass(frozen=True)
 class Overlap:
     """A training text and a held-out text that are the same or nearly so."""
 
-    how: Literal["exact", "normalised", "near"]
+    how: How
     train: str
     heldout: str
     train_text: str
     heldout_text: str
     similarity: float
     """Jaccard similarity of the word 3-shingles; 1 for exact and normalised."""
+
+
+class Repeat(NamedTuple):
+    """A text that repeats an earlier one, or nearly so."""
+
+    place: int
+    of: int
+    similarity: float
 
 
 def find_overlaps(
@@ -49,6 +63,7 @@ def find_overlaps(
     - ``near``: the sets of word 3-shingles of the normalised texts have a Jaccard similarity (Broder 1997) of at
       least ``threshold``. A text of one or two words is one shingle. Candidates come from MinHash with
       locality-sensitive hashing (as in Lee et al. 2022, arXiv:2107.06499); each is confirmed by its true similarity.
+    - ``contained``: the words of a held-out text of 8 words or more stand in the training text, in order and together.
 
     A text of which nothing is left after normalising matches only exactly.
 
@@ -63,8 +78,7 @@ def find_overlaps(
     Raises:
         ValueError: ``threshold`` is not above 0 and at most 1.
     """
-    if not 0 < threshold <= 1:
-        raise ValueError(f"threshold is {threshold}; it must be above 0 and at most 1")
+    _check_threshold(threshold)
     ours, theirs = _Texts(train), _Texts(heldout)
     best: dict[tuple[str, str], Overlap] = {}
     for overlap in _matches(ours, theirs, threshold):
@@ -74,18 +88,46 @@ def find_overlaps(
     return tuple(best[pair] for pair in sorted(best, key=lambda pair: (ours.order[pair[0]], theirs.order[pair[1]])))
 
 
+def near_repeats(texts: Iterable[str], *, threshold: float = 0.8) -> tuple[Repeat, ...]:
+    """Return the texts that repeat an earlier one, or nearly so; each once, with the earlier text it repeats.
+
+    Earlier texts that are repeats themselves are not compared with: a text like them is a repeat of the same first
+    one. That keeps the search short where thousands of texts are alike. Texts without words are left out.
+
+    Raises:
+        ValueError: ``threshold`` is not above 0 and at most 1.
+    """
+    _check_threshold(threshold)
+    every = [words_of(text) for text in texts]
+    distinct = list(dict.fromkeys(words for words in every if words))
+    shingles = [shingles_of(words) for words in distinct]
+    index = _index(threshold)
+    first = {words: place for place, words in reversed(list(enumerate(every)))}
+    # For each distinct text the earlier one that it repeats, or itself, and how similar they are.
+    of: dict[Words, tuple[int, float]] = {}
+    for number, (words, minhash) in enumerate(zip(distinct, _hashes(shingles), strict=True)):
+        near = [(jaccard(shingles[number], shingles[other]), -other) for other in cast(list[int], index.query(minhash))]
+        best, other = max(near, default=(0.0, 0))
+        if best >= threshold:
+            of[words] = (first[distinct[-other]], best)
+        else:
+            of[words] = (first[words], 1.0)
+            index.insert(number, minhash, check_duplication=False)
+    return tuple(Repeat(place, *of[words]) for place, words in enumerate(every) if words and of[words][0] != place)
+
+
 class _Texts:
     """One side: its texts by what they look like normalised."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.order: dict[str, int] = {}
         self.by_text: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-        self.by_words: defaultdict[tuple[str, ...], list[tuple[str, str]]] = defaultdict(list)
+        self.by_words: defaultdict[Words, list[tuple[str, str]]] = defaultdict(list)
         for name, text in pairs:
             self.order.setdefault(name, len(self.order))
             self.by_text[text].append((name, text))
         for text, members in self.by_text.items():
-            if words := _words(text):
+            if words := words_of(text):
                 self.by_words[words].extend(members)
 
 
@@ -98,10 +140,26 @@ def _matches(ours: _Texts, theirs: _Texts, threshold: float) -> Iterator[Overlap
         yield from _pairs("normalised", ours.by_words[words], theirs.by_words[words], 1.0)
     for words, others, similarity in _near(list(ours.by_words), list(theirs.by_words), threshold):
         yield from _pairs("near", ours.by_words[words], theirs.by_words[others], similarity)
+    for words, others in _contained(list(ours.by_words), list(theirs.by_words)):
+        similarity = jaccard(shingles_of(words), shingles_of(others))
+        yield from _pairs("contained", ours.by_words[words], theirs.by_words[others], similarity)
+
+
+def _contained(ours: list[Words], theirs: list[Words]) -> Iterator[tuple[Words, Words]]:
+    """Yield the pairs in which the second stands whole inside the first, which is longer."""
+    begin: defaultdict[Words, list[Words]] = defaultdict(list)
+    for words in theirs:
+        if len(words) >= CONTAINED:
+            begin[words[:CONTAINED]].append(words)
+    for words in ours:
+        for start in range(len(words) - CONTAINED + 1):
+            for held in begin.get(words[start : start + CONTAINED], ()):
+                if len(held) < len(words) and words[start : start + len(held)] == held:
+                    yield words, held
 
 
 def _pairs(
-    how: Literal["exact", "normalised", "near"],
+    how: How,
     ours: list[tuple[str, str]],
     theirs: list[tuple[str, str]],
     similarity: float,
@@ -111,29 +169,34 @@ def _pairs(
             yield Overlap(how, name, other, text, other_text, similarity)
 
 
-def _near(
-    ours: list[tuple[str, ...]], theirs: list[tuple[str, ...]], threshold: float
-) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], float]]:
+def _near(ours: list[Words], theirs: list[Words], threshold: float) -> Iterator[tuple[Words, Words, float]]:
     """Yield the pairs of different word sequences that are near, each with its similarity."""
     if not ours or not theirs:
         return
-    from datasketch import MinHash, MinHashLSH
-
-    def hashes(shingles: list[_Shingles]) -> Iterator[MinHash]:
-        # A lone surrogate is a legal code point in a Python string and must not end the search.
-        encoded = ([" ".join(one).encode("utf-8", "surrogatepass") for one in some] for some in shingles)
-        return MinHash.generator(encoded, num_perm=_PERMUTATIONS, seed=_SEED)
-
-    index = MinHashLSH(num_perm=_PERMUTATIONS, params=_bands(threshold))
-    held = [_shingles(words) for words in theirs]
-    for place, minhash in enumerate(hashes(held)):
+    index = _index(threshold)
+    held = [shingles_of(words) for words in theirs]
+    for place, minhash in enumerate(_hashes(held)):
         index.insert(place, minhash, check_duplication=False)
-    trained = [_shingles(words) for words in ours]
-    for words, shingles, minhash in zip(ours, trained, hashes(trained), strict=True):
+    trained = [shingles_of(words) for words in ours]
+    for words, shingles, minhash in zip(ours, trained, _hashes(trained), strict=True):
         for place in sorted(cast(list[int], index.query(minhash))):
-            similarity = _jaccard(shingles, held[place])
+            similarity = jaccard(shingles, held[place])
             if similarity >= threshold and words != theirs[place]:
                 yield words, theirs[place], similarity
+
+
+def _index(threshold: float) -> Any:
+    from datasketch import MinHashLSH
+
+    return MinHashLSH(num_perm=_PERMUTATIONS, params=_bands(threshold))
+
+
+def _hashes(shingles: list[Shingles]) -> Iterator[Any]:
+    from datasketch import MinHash
+
+    # A lone surrogate is a legal code point in a Python string and must not end the search.
+    encoded = ([" ".join(one).encode("utf-8", "surrogatepass") for one in some] for some in shingles)
+    return MinHash.generator(encoded, num_perm=_PERMUTATIONS, seed=_SEED)
 
 
 def _bands(threshold: float) -> tuple[int, int]:
@@ -150,7 +213,7 @@ def _bands(threshold: float) -> tuple[int, int]:
     return _PERMUTATIONS, 1
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words_of(text: str) -> Words:
     """Return the words of a text as they are compared."""
     # Case folding can undo NFKC (of some Greek letters, for example), so it is applied again.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
@@ -166,14 +229,21 @@ def _comparable(character: str) -> str:
     return " " if category.startswith("P") else character
 
 
-def _shingles(words: tuple[str, ...]) -> _Shingles:
+def shingles_of(words: Words) -> Shingles:
+    """Return the word 3-shingles; fewer words are one shingle."""
     return frozenset(words[start : start + _SHINGLE] for start in range(max(1, len(words) - _SHINGLE + 1)))
 
 
-def _jaccard(one: _Shingles, other: _Shingles) -> float:
+def jaccard(one: Shingles, other: Shingles) -> float:
+    """Return the share of the shingles of both that both have."""
     shared = len(one & other)
     return shared / (len(one) + len(other) - shared)
 
 
 def _strength(overlap: Overlap) -> tuple[int, float]:
     return _STRENGTH[overlap.how], overlap.similarity
+
+
+def _check_threshold(threshold: float) -> None:
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold is {threshold}; it must be above 0 and at most 1")

@@ -13,6 +13,7 @@ from reviews import statistics
 from reviews.evidence import Evidence
 from reviews.installed import installed_identities
 from reviews.rows import read_rows
+from reviews.strata import Pair, each_kind
 from specs.digests import digest_file, digest_value
 from specs.errors import EvidenceMissing
 from specs.evidence import EvaluationRow, GenerationRow, Item, PackageRow, TrainingRow
@@ -74,7 +75,9 @@ def measuring_code() -> str:
     """
     home = Path(__file__).parent
     files = [*home.glob("*.py"), *(home / "checks").glob("*.py"), *(home.parent / "training" / "tasks").glob("*.py")]
-    files += [home.parent / "specs" / f"{name}.py" for name in ("metrics", "stages", "verdicts", "session")]
+    files += [
+        home.parent / "specs" / f"{name}.py" for name in ("metrics", "stages", "thresholds", "verdicts", "session")
+    ]
     own = {path.relative_to(home.parent).as_posix(): digest_file(path) for path in sorted(files)}
     return digest_value(own | installed_identities())
 
@@ -105,6 +108,19 @@ def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation r
         verdict = judge(item, by_item[item.id].output)
         found.append(Judged(item, by_item[item.id], verdict.passed, verdict.reason))
     return tuple(found)
+
+
+def pairs_of(evidence: Evidence) -> tuple[Pair, ...]:
+    """Return every registered held-out item as both arms answered it, in the order of the split.
+
+    Raises:
+        EvidenceMissing: as :func:`judged_rows`, for either arm.
+    """
+    before = judged_rows(evidence, evidence.baseline_rows, "baseline rows")
+    after = judged_rows(evidence, evidence.outputs.get("rows"), "treatment rows")
+    return tuple(
+        Pair(now.item.kind, now.item.group, then.passed, now.passed) for then, now in zip(before, after, strict=True)
+    )
 
 
 def accepted_rows(evidence: Evidence) -> tuple[tuple[GenerationRow, ...], tuple[GenerationRow, ...]]:
@@ -157,18 +173,21 @@ def _evaluation(judged: tuple[Judged, ...]) -> dict[str, Measured]:
 
 
 def _comparison(evidence: Evidence) -> dict[str, Measured]:
-    before = judged_rows(evidence, evidence.baseline_rows, "baseline rows")
-    after = judged_rows(evidence, evidence.outputs.get("rows"), "treatment rows")
-    n = len(after)
-    gained = sum(now.passed and not then.passed for then, now in zip(before, after, strict=True))
-    lost = sum(then.passed and not now.passed for then, now in zip(before, after, strict=True))
-    p_before, p_after = sum(one.passed for one in before) / n, sum(one.passed for one in after) / n
+    pairs = pairs_of(evidence)
+    n = len(pairs)
+    gained = sum(pair.after and not pair.before for pair in pairs)
+    lost = sum(pair.before and not pair.after for pair in pairs)
+    p_before, p_after = sum(pair.before for pair in pairs) / n, sum(pair.after for pair in pairs) / n
+    kinds, alpha = each_kind(pairs), evidence.resolved.spec.analysis.alpha
+    certain = [kind.part.gain for kind in kinds if kind.adjusted < alpha]
     return {
         "accuracy_gain": Measured(p_after - p_before, n, statistics.paired_difference_interval(gained, lost, n)),
         "mcnemar_p": Measured(statistics.exact_mcnemar(gained, lost), n),
         "gained": Measured(gained, n),
         "lost": Measured(lost, n),
         "cohens_h": Measured(statistics.cohens_h(p_after, p_before), n),
+        "kinds_gained": Measured(sum(gain > 0 for gain in certain), len(kinds)),
+        "kinds_lost": Measured(sum(gain < 0 for gain in certain), len(kinds)),
     }
 
 

@@ -60,6 +60,7 @@ _SAMPLES = "all sampled completions of the attempt"
 _ITEMS = "all registered held-out items, each once"
 _STEPS = "all optimizer steps, in order"
 _PAIRS = "held-out items answered by both arms"
+_KINDS = "constraint kinds of the held-out items"
 _PROBES = "the items re-generated from the packaged model"
 
 METRICS: dict[str, MetricDefinition] = {
@@ -173,6 +174,22 @@ METRICS: dict[str, MetricDefinition] = {
             _PAIRS,
             "2 asin(sqrt(p_treatment)) - 2 asin(sqrt(p_baseline))",
             "higher",
+        ),
+        _m(
+            "kinds_gained",
+            "comparison",
+            "kinds",
+            _KINDS,
+            "kinds with a gain: exact McNemar p of the kind, adjusted over the kinds (Benjamini-Hochberg), below alpha",
+            "higher",
+        ),
+        _m(
+            "kinds_lost",
+            "comparison",
+            "kinds",
+            _KINDS,
+            "kinds that got worse: exact McNemar p of the kind, adjusted over the kinds (Benjamini-Hochberg), below alpha",
+            "lower",
         ),
         _m(
             "identical_outputs",

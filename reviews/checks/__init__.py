@@ -9,7 +9,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from reviews.checks import health, jobs, leakage, package, parity, power, registration, training
+from reviews.checks import (
+    health,
+    jobs,
+    leakage,
+    optimisation,
+    package,
+    parity,
+    power,
+    registration,
+    residue,
+    strata,
+    training,
+    variety,
+)
 from reviews.checks.check import Check, apply
 from reviews.checks.design import DESIGN_CHECKS, DesignCheck, design_checks
 from reviews.evidence import Evidence
@@ -38,8 +51,12 @@ CHECKS: tuple[Check, ...] = (
     *leakage.CHECKS,
     *power.CHECKS,
     *parity.CHECKS,
+    *strata.CHECKS,
     *health.CHECKS,
+    *residue.CHECKS,
+    *variety.CHECKS,
     *training.CHECKS,
+    *optimisation.CHECKS,
     *package.CHECKS,
 )
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from reviews.checks import CHECKS, DESIGN_CHECKS, Check, DesignCheck, offered_checks
 from reviews.checks.design import Design
+from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from specs.errors import UserError
 
@@ -31,15 +32,21 @@ class Listed:
     """``design`` for a check that runs before anything is spent."""
     blocking: bool
     threshold: str | None
+    """In one line: the limit of a spec that does not set it, and the key that sets it."""
     source: str
     only_treatment: bool
     distribution: str
+    limits: tuple[Limit, ...]
     run: Callable[..., Any]
 
     def as_json(self) -> dict[str, Any]:
         """Return everything but the function."""
         shown = {name: value for name, value in vars(self).items() if name != "run"}
-        return shown | {"stage_kinds": list(self.stage_kinds)}
+        limits = [
+            {"key": one.key, "sign": one.sign, "default": one.default(), "meaning": one.meaning()}
+            for one in self.limits
+        ]
+        return shown | {"stage_kinds": list(self.stage_kinds), "limits": limits}
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,8 @@ class Explained:
     """The docstring of its function, or of the module it stands in."""
     evidence: tuple[str, ...]
     metrics: tuple[str, ...]
+    thresholds: tuple[str, ...]
+    """The thresholds of the spec that the code reads."""
     code: str
 
 
@@ -83,16 +92,23 @@ def explain(check: Listed) -> Explained:
     """Read what a check does and needs from its source text."""
     evidence: set[str] = set()
     metrics: set[str] = set()
+    thresholds: set[str] = set()
     for tree in _functions(check.run, set()):
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 if node.value.id in ("evidence", "design") and node.attr in _READABLE:
                     evidence.add(node.attr)
+                elif node.value.id == "thresholds":
+                    thresholds.add(node.attr)
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
+                if node.value.attr == "thresholds":
+                    thresholds.add(node.attr)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "need":
                 metrics |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
     module = inspect.getmodule(check.run)
     what = inspect.getdoc(check.run) or (inspect.getdoc(module) if module else None) or ""
-    return Explained(what, tuple(sorted(evidence)), tuple(sorted(metrics)), _source(check.run))
+    code = _source(check.run)
+    return Explained(what, tuple(sorted(evidence)), tuple(sorted(metrics)), tuple(sorted(thresholds)), code)
 
 
 def _listed(check: Check | DesignCheck, distribution: str) -> Listed:
@@ -102,12 +118,18 @@ def _listed(check: Check | DesignCheck, distribution: str) -> Listed:
         title=check.title,
         stage_kinds=tuple(check.kinds) if staged else ("design",),
         blocking=check.blocking,
-        threshold=check.threshold,
+        threshold="; ".join(_told(limit) for limit in check.limits) or check.threshold,
         source=check.source,
         only_treatment=staged and check.only_treatment,
         distribution=distribution,
+        limits=check.limits,
         run=check.run,
     )
+
+
+def _told(limit: Limit) -> str:
+    default = limit.default()
+    return f"{limit.sign} {limit.key}" if default is None else f"{limit.told(default)} ({limit.key})"
 
 
 def _functions(function: Callable[..., Any], seen: set[str]) -> Iterator[ast.AST]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from reviews.checks.limit import Limit, told
 from reviews.evidence import Evidence
 from reviews.text import plain
 from specs.errors import EvidenceMissing
@@ -40,7 +41,9 @@ class Check:
     source: str
     blocking: bool = True
     threshold: str | None = None
+    """In words, for checks of other distributions; Peergate's own name what the spec registers in ``limits``."""
     only_treatment: bool = field(default=False)
+    limits: tuple[Limit, ...] = ()
 
 
 def apply(check: Check, evidence: Evidence, metrics: MetricSet | None) -> CheckResult:
@@ -50,9 +53,8 @@ def apply(check: Check, evidence: Evidence, metrics: MetricSet | None) -> CheckR
     else:
         found = guarded(lambda: check.run(evidence, metrics))
     evidence_of = tuple(sorted(evidence.output_digests.values()))
-    return result(
-        check.id, check.title, found, blocking=check.blocking, threshold=check.threshold, evidence=evidence_of
-    )
+    threshold = told(check.limits, evidence.resolved.spec) or check.threshold
+    return result(check.id, check.title, found, blocking=check.blocking, threshold=threshold, evidence=evidence_of)
 
 
 def guarded(run: Callable[[], Found]) -> Found:

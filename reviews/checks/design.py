@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reviews.checks import leakage, power
+from reviews.checks import leakage, power, strata
 from reviews.checks.check import Found, guarded, result
+from reviews.checks.limit import Limit, told
 from specs.evidence import Item
 from specs.session import ResolvedSpec
 from specs.verdicts import CheckResult
@@ -31,8 +32,7 @@ class DesignCheck:
     source: str
     blocking: bool = True
     threshold: str | None = None
-    least: Callable[[ResolvedSpec], float] | None = None
-    """The registered value behind ``threshold``, where the spec sets it."""
+    limits: tuple[Limit, ...] = ()
 
 
 def design_checks(
@@ -45,7 +45,7 @@ def design_checks(
 
 
 def _apply(check: DesignCheck, design: Design, digests: tuple[str, ...]) -> CheckResult:
-    threshold = f">= {check.least(design.resolved):g}" if check.least else check.threshold
+    threshold = told(check.limits, design.resolved.spec) or check.threshold
     found = guarded(lambda: check.run(design))
     return result(check.id, check.title, found, blocking=check.blocking, threshold=threshold, evidence=digests)
 
@@ -58,13 +58,13 @@ def _power(design: Design) -> Found:
 def _overlap(design: Design) -> Found:
     """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
     trained = [(f"{name}:{item.id}", item.prompt) for name, items in sorted(design.data.items()) for item in items]
-    return leakage.overlap_of(trained, design.heldout)
+    return leakage.overlap_of(trained, design.heldout, design.resolved.spec.thresholds)
 
 
 def _unique(design: Design) -> Found:
     """Look for held-out prompts that ask the same thing twice: n counts questions, not rows."""
     prompts = [(item.id, item.prompt) for item in design.heldout]
-    found = [one for one in leakage.repeats_of(prompts) if one.how != "near"]
+    found = leakage.repeats_of(prompts)
     if found:
         shown = tuple({"heldout": one.train, "repeats": one.heldout, "text": one.train_text} for one in found)
         return Found(
@@ -80,7 +80,12 @@ def _groups(design: Design) -> Found:
 
 def _duplicates(design: Design) -> Found:
     """Count training prompts that stand in the data more than once."""
-    return leakage.duplicates_of((item.prompt,) for item in _every(design))
+    return leakage.duplicates_of(((item.prompt,) for item in _every(design)), design.resolved.spec.thresholds)
+
+
+def _strata(design: Design) -> Found:
+    """Count the held-out items of each constraint kind: one with a handful of items shows nothing by itself."""
+    return strata.sizes_of(design.heldout, design.resolved.spec.thresholds.items_per_kind)
 
 
 def _every(design: Design) -> list[Item]:
@@ -90,10 +95,10 @@ def _every(design: Design) -> list[Item]:
 def _independence(design: Design) -> Found:
     """Compare the vendors of builder and reviewer; the same vendor twice would review itself."""
     spec = design.resolved.spec
-    builder, reviewer = spec.builder.vendor, spec.reviewer.vendor
-    if builder == reviewer:
+    builder, reviewers = spec.builder.vendor, [one.vendor for one in spec.reviewers()]
+    if builder in reviewers:
         return Found("FAIL", f"builder and reviewer are both '{builder}'", repairable=False)
-    return Found("PASS", f"builder {builder}, reviewer {reviewer}")
+    return Found("PASS", f"builder {builder}, reviewer {', '.join(reviewers)}")
 
 
 def _cost(design: Design) -> Found:
@@ -121,21 +126,27 @@ DESIGN_CHECKS = (
         "The registered test can find the registered effect",
         _power,
         "underpowered comparisons; exact McNemar test, McNemar 1947",
-        threshold=">= analysis.power",
-        least=lambda resolved: resolved.spec.analysis.power,
+        limits=(Limit(">=", "analysis.power"),),
     ),
     DesignCheck(
         "design.overlap",
         "No held-out prompt stands in the training data",
         _overlap,
         leakage.SOURCE,
-        threshold=leakage.THRESHOLD,
+        limits=leakage.SIMILARITY,
     ),
     DesignCheck(
         "design.unique",
         "No held-out prompt stands there twice",
         _unique,
         "a test set of 350 items of which 180 were different",
+    ),
+    DesignCheck(
+        "design.strata",
+        "Every constraint kind has enough held-out items",
+        _strata,
+        strata.SOURCE,
+        limits=strata.ITEMS_PER_KIND,
     ),
     DesignCheck("design.groups", "Training and held-out share no group", _groups, "leakage through topics"),
     DesignCheck(
@@ -144,6 +155,7 @@ DESIGN_CHECKS = (
         _duplicates,
         "Lee et al. 2022, arXiv:2107.06499",
         blocking=False,
+        limits=leakage.REPEATS,
     ),
     DesignCheck(
         "design.independence",

@@ -6,7 +6,9 @@ from collections import Counter
 
 from reviews.checks.check import Check, Found, need
 from reviews.checks.jobs import manifest_of
+from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
+from reviews.leakage import words_of
 from reviews.measure import accepted_rows, judged_rows
 from reviews.rows import read_rows
 from specs.digests import digest_bytes
@@ -14,23 +16,32 @@ from specs.evidence import Example
 from specs.metrics import MetricSet
 from training.tasks import choose
 
-MOST_TRUNCATED = 0.25
-MOST_EMPTY = 0.1
-MOST_ALIKE = 0.2
+_LABEL_WORDS = 2
+"""An answer of no more words may be a label: "B", "Option B"."""
 
 
 def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
     rate = need(metrics, "truncation_rate")
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
     shown = tuple({"item": one.item.id, "output": one.row.output} for one in judged if one.row.truncated)
-    status = "FAIL" if rate > MOST_TRUNCATED else "PASS"
+    status = "FAIL" if rate > evidence.resolved.spec.thresholds.truncated_answers else "PASS"
     return Found(status, f"{rate:.3f} of the answers hit the token limit", rate, shown)
 
 
 def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
     rate = need(metrics, "empty_rate")
-    status = "FAIL" if rate > MOST_EMPTY else "PASS"
+    status = "FAIL" if rate > evidence.resolved.spec.thresholds.empty_answers else "PASS"
     return Found(status, f"{rate:.3f} of the answers are empty", rate)
+
+
+def _labels(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Count answers of one or two words: a label where an answer was asked for."""
+    judged = judged_rows(evidence, evidence.outputs.get("rows"))
+    short = [one for one in judged if one.row.output.strip() and len(words_of(one.row.output)) <= _LABEL_WORDS]
+    share = len(short) / len(judged)
+    shown = tuple({"item": one.item.id, "output": one.row.output} for one in short)
+    status = "FAIL" if share > evidence.resolved.spec.thresholds.label_answers else "PASS"
+    return Found(status, f"{len(short)} of {len(judged)} answers have one or two words", share, shown)
 
 
 def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -38,7 +49,7 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     text, count = Counter(one.row.output.strip() for one in judged).most_common(1)[0]
     share = count / len(judged)
     shown = ({"output": text, "times": count},) if count > 1 else ()
-    if share > MOST_ALIKE:
+    if share > evidence.resolved.spec.thresholds.identical_answers:
         return Found(
             "FAIL", f"one answer was given to {count} of {len(judged)} items: the model has collapsed", share, shown
         )
@@ -91,9 +102,8 @@ def _cut(evidence: Evidence, metrics: MetricSet | None) -> Found:
     rate = need(metrics, "generate_truncation_rate")
     rows = accepted_rows(evidence)[0]
     shown = tuple({"item": row.item, "completion": row.completion} for row in rows if row.truncated)
-    return Found(
-        "WARN" if rate > MOST_TRUNCATED else "PASS", f"{rate:.3f} of the samples hit the token limit", rate, shown
-    )
+    status = "WARN" if rate > evidence.resolved.spec.thresholds.truncated_samples else "PASS"
+    return Found(status, f"{rate:.3f} of the samples hit the token limit", rate, shown)
 
 
 CHECKS = (
@@ -103,17 +113,32 @@ CHECKS = (
         ("evaluate",),
         _truncated,
         "runaway heuristics that measured length",
-        threshold=f"<= {MOST_TRUNCATED:g}",
+        limits=(Limit("<=", "thresholds.truncated_answers"),),
     ),
     Check(
         "health.empty",
         "Few answers are empty",
         ("evaluate",),
         _empty,
-        "label-only outputs",
-        threshold=f"<= {MOST_EMPTY:g}",
+        "outputs without a visible character",
+        limits=(Limit("<=", "thresholds.empty_answers"),),
     ),
-    Check("health.collapse", "Answers differ", ("evaluate",), _alike, "mode collapse", threshold=f"<= {MOST_ALIKE:g}"),
+    Check(
+        "health.labels",
+        "Few answers are a bare label",
+        ("evaluate",),
+        _labels,
+        "label-only outputs",
+        limits=(Limit("<=", "thresholds.label_answers"),),
+    ),
+    Check(
+        "health.collapse",
+        "Answers differ",
+        ("evaluate",),
+        _alike,
+        "mode collapse",
+        limits=(Limit("<=", "thresholds.identical_answers"),),
+    ),
     Check(
         "health.template",
         "The prompt format fits the model's kind",
@@ -142,6 +167,6 @@ CHECKS = (
         _cut,
         "token-limit hits in generated data",
         blocking=False,
-        threshold=f"<= {MOST_TRUNCATED:g}",
+        limits=(Limit("<=", "thresholds.truncated_samples"),),
     ),
 )

@@ -109,10 +109,25 @@ def _device(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", told)
 
 
+def _cost(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare what the attempt cost, by its wall time, with the cap that was reserved for it before it began."""
+    record, grant = evidence.exit, evidence.grant
+    if record is None or grant is None:
+        raise EvidenceMissing("the attempt has no grant" if grant is None else "the job left no exit record")
+    usd = (record.ended - record.started) / 3600 * evidence.resolved.spec.budget.machine_usd_per_hour
+    detail = f"the attempt cost {usd:.4f} USD of the {grant.price_cap_usd:.4f} USD reserved for it"
+    if usd > grant.price_cap_usd:
+        return Found("WARN", f"{detail}: its time limit did not hold", usd)
+    return Found("PASS", detail, usd)
+
+
 CHECKS = (
     Check("jobs.exit", "The job ended by itself, without an error", _ALL, _exit, "crash messages taken for results"),
     Check("jobs.granted", "The job ran what was granted", _ALL, _granted, "guard bypassed by calling another route"),
     Check("jobs.outputs", "The outputs are those the job wrote", _ALL, _outputs, "results edited after the run"),
     Check("jobs.effective", "The effective settings are the granted ones", _ALL, _effective, "silent fallbacks"),
     Check("jobs.device", "Device and precision are known and shared by the arms", _ALL, _device, "CPU instead of GPU"),
+    Check(
+        "jobs.cost", "The attempt cost no more than its cap", _ALL, _cost, "spending told in two ways", blocking=False
+    ),
 )

@@ -7,20 +7,23 @@ from collections.abc import Iterable
 from typing import Any
 
 from reviews.checks.check import Check, Found, listed
+from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from reviews.leakage import Overlap, find_overlaps
 from reviews.rows import read_rows
 from specs.evidence import Example, Item
 from specs.metrics import MetricSet
+from specs.thresholds import Thresholds
 
 SOURCE = "training on the test set; near-duplicates by MinHash (Broder 1997; Lee et al. 2022, arXiv:2107.06499)"
-THRESHOLD = "Jaccard of word 3-shingles < 0.8"
-_DUPLICATES = 0.1
+SIMILARITY = (Limit("<", "thresholds.prompt_similarity"),)
+REPEATS = (Limit("<=", "thresholds.repeated_rows"),)
 
 
-def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item]) -> Found:
+def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds) -> Found:
     """Compare (id, prompt) pairs with the held-out prompts."""
-    found = find_overlaps(train, [(item.id, item.prompt) for item in heldout])
+    held = [(item.id, item.prompt) for item in heldout]
+    found = find_overlaps(train, held, threshold=thresholds.prompt_similarity)
     if not found:
         return Found("PASS", "no training prompt is a held-out prompt, nor near one", 0.0)
     by_kind = Counter(overlap.how for overlap in found)
@@ -41,10 +44,11 @@ def spread(found: tuple[Overlap, ...]) -> list[Overlap]:
 
 
 def repeats_of(pairs: Iterable[tuple[str, str]]) -> list[Overlap]:
-    """Return (id, text) pairs that overlap with an earlier one of the same side."""
+    """Return (id, text) pairs that have the words of an earlier one of the same side."""
     every = list(pairs)
     place = {id: index for index, (id, _) in enumerate(every)}
-    return [one for one in find_overlaps(every, every) if place[one.train] > place[one.heldout]]
+    found = [one for one in find_overlaps(every, every) if place[one.train] > place[one.heldout]]
+    return [one for one in found if one.how in ("exact", "normalised")]
 
 
 def groups_of(train: Iterable[Item | Example], heldout: Iterable[Item]) -> Found:
@@ -57,12 +61,12 @@ def groups_of(train: Iterable[Item | Example], heldout: Iterable[Item]) -> Found
     return Found("PASS", "no group stands on both sides", 0.0)
 
 
-def duplicates_of(pairs: Iterable[tuple[str, ...]]) -> Found:
+def duplicates_of(pairs: Iterable[tuple[str, ...]], thresholds: Thresholds) -> Found:
     """Count repeats within the training side."""
     every = list(pairs)
     repeated = len(every) - len(set(every))
     share = repeated / len(every) if every else 0.0
-    status = "WARN" if share > _DUPLICATES else "PASS"
+    status = "WARN" if share > thresholds.repeated_rows else "PASS"
     return Found(status, f"{repeated} of {len(every)} training rows repeat another", share)
 
 
@@ -86,7 +90,8 @@ def _examples(evidence: Evidence) -> tuple[Example, ...]:
 
 def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
     examples = _examples(evidence)
-    return overlap_of({one.item: one.prompt for one in examples}.items(), evidence.heldout)
+    prompts = {one.item: one.prompt for one in examples}.items()
+    return overlap_of(prompts, evidence.heldout, evidence.resolved.spec.thresholds)
 
 
 def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -94,7 +99,8 @@ def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def _duplicates(evidence: Evidence, _: MetricSet | None) -> Found:
-    return duplicates_of((one.prompt, one.completion) for one in _examples(evidence))
+    rows = ((one.prompt, one.completion) for one in _examples(evidence))
+    return duplicates_of(rows, evidence.resolved.spec.thresholds)
 
 
 CHECKS = (
@@ -104,7 +110,7 @@ CHECKS = (
         ("generate", "sft"),
         _overlap,
         SOURCE,
-        threshold=THRESHOLD,
+        limits=SIMILARITY,
     ),
     Check(
         "leakage.groups", "Training and held-out share no group", ("generate", "sft"), _groups, "leakage through topics"
@@ -116,6 +122,6 @@ CHECKS = (
         _duplicates,
         "Lee et al. 2022, arXiv:2107.06499",
         blocking=False,
-        threshold=f"<= {_DUPLICATES:g}",
+        limits=REPEATS,
     ),
 )

@@ -22,11 +22,15 @@ def design_power(analysis: Analysis) -> Found:
         f"with {analysis.n} items, a gain of {analysis.minimum_effect:g} ({gained:g} gained, "
         f"{analysis.expected_lost:g} lost) is found with probability {power:.3f}"
     )
+    least = statistics.minimum_detectable_effect(analysis.n, analysis.expected_lost, analysis.alpha, analysis.power)
+    smallest = "no gain" if least is None else f"no gain below {least:.3f}"
+    reach = f"{smallest} is found with probability {analysis.power:g}"
     if power < analysis.power:
         enough = statistics.required_n(gained, analysis.expected_lost, analysis.alpha, analysis.power)
         more = f"{enough} items would do" if enough else "no reasonable number of items would do"
-        return Found("FAIL", f"{told}, registered is {analysis.power:g}; {more}", power, repairable=False)
-    return Found("PASS", told, power)
+        detail = f"{told}, registered is {analysis.power:g}; {reach}; {more}"
+        return Found("FAIL", detail, power, repairable=False)
+    return Found("PASS", f"{told}; {reach}", power)
 
 
 def _n(evidence: Evidence, metrics: MetricSet | None) -> Found:

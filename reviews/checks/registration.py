@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reviews.checks.check import Check, Found
+from reviews.checks.jobs import manifest_of
 from reviews.evidence import Evidence
 from specs.errors import EvidenceMissing
 from specs.metrics import MetricSet
@@ -27,6 +28,17 @@ def _split(evidence: Evidence, _: MetricSet | None) -> Found:
         if digest != registered:
             return Found("FAIL", f"the registered split is {registered}, {what} was {digest}", repairable=False)
     return Found("PASS", f"the registered split {registered} was read", figure=float(len(evidence.heldout)))
+
+
+def _model(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the weights a stage began from with the digest that the spec pins, where it reads the model itself."""
+    pinned = evidence.resolved.spec.model.digest
+    if pinned is None or evidence.stage.inputs.get("model") != "model":
+        return Found("NOT_APPLICABLE", "the spec pins no weights for this stage")
+    read = manifest_of(evidence).inputs.get("model")
+    if read != pinned:
+        return Found("FAIL", f"the spec pins the weights {pinned}, the job read {read}", repairable=False)
+    return Found("PASS", f"the job read the pinned weights {pinned}")
 
 
 def _evaluations(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -58,6 +70,13 @@ CHECKS = (
         ("evaluate",),
         _split,
         "a swapped evaluation set",
+    ),
+    Check(
+        "registration.model",
+        "The weights are the pinned ones",
+        _ALL,
+        _model,
+        "an instruct checkpoint in place of the base model",
     ),
     Check(
         "registration.evaluations",

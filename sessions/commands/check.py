@@ -64,13 +64,17 @@ def explain_check(id: str, as_json: bool) -> None:
     told = explain(found)
     if as_json:
         needs = {"evidence": list(told.evidence), "metrics": list(told.metrics)}
-        print_json(found.as_json() | {"what": told.what, "needs": needs, "code": told.code})
+        read = {"what": told.what, "needs": needs, "thresholds_read": list(told.thresholds), "code": told.code}
+        print_json(found.as_json() | read)
         return
     print(f"{_line(found.id)}: {_line(found.title)}")
     print(f"  {plain(told.what, 4000)}")
     print(f"  stage kinds: {', '.join(found.stage_kinds)}{' (treatment only)' if found.only_treatment else ''}")
     print(f"  weight: {_weight(found)}")
     print(f"  threshold: {_line(found.threshold or 'none')}")
+    for limit in found.limits:
+        default = "no default" if limit.default() is None else f"default {limit.default():g}"
+        print(f"    {limit.key} in the spec, {default}{f': {limit.meaning()}' if limit.meaning() else ''}")
     print(f"  source: {_line(found.source)}")
     print(f"  from: {_line(found.distribution)}")
     print(f"  needs evidence: {', '.join(told.evidence) or 'none'}")

@@ -18,6 +18,13 @@ from tests.unit.spec_files import write_spec
 
 N = 12
 RIGHT, WRONG = "this is a fine answer in small letters.", "This Is A Wrong Answer."
+TALES = (
+    "waves came up to the old house every night.",
+    "one cloud asked the other where it was going.",
+    "every morning it rose before the baker did.",
+    "an owl read the paper to the mice.",
+    "her hive moved to a shoe by the door.",
+)
 
 
 def heldout_items() -> tuple[Item, ...]:
@@ -35,8 +42,13 @@ def prompt_items() -> tuple[Item, ...]:
 
 
 def resolved_spec(folder: Path, *changes: tuple[str, str]) -> ResolvedSpec:
-    """Load the shared small spec with real items of the task in its data files and two samples a prompt."""
-    path = write_spec(folder, ("  n: 3\n", f"  n: {N}\n"), ("samples_per_prompt: 4", "samples_per_prompt: 2"), *changes)
+    """Load the shared small spec with real items of the task, two samples a prompt and batches of one example."""
+    fitting = (
+        ("  n: 3\n", f"  n: {N}\n"),
+        ("samples_per_prompt: 4", "samples_per_prompt: 2"),
+        ("epochs: 2, seed: 7", "epochs: 2, batch_size: 1, seed: 7"),
+    )
+    path = write_spec(folder, *fitting, *changes)
     before = digest_file(folder / "heldout.jsonl")
     for name, items in (("heldout", heldout_items()), ("prompts", prompt_items())):
         (folder / f"{name}.jsonl").write_text(
@@ -77,11 +89,11 @@ def samples() -> list[dict[str, Any]]:
             "kind": item.kind,
             "sample": sample,
             "prompt": item.prompt,
-            "completion": f"a tale of {item.id}, told in small letters." if sample == 0 else "A Tale In Capitals.",
+            "completion": TALES[place] if sample == 0 else "A Tale In Capitals.",
             "completion_tokens": 10,
             "truncated": False,
         }
-        for item in prompt_items()
+        for place, item in enumerate(prompt_items())
         for sample in range(2)
     ]
 
@@ -95,12 +107,13 @@ def examples() -> list[dict[str, Any]]:
 
 
 def steps(count: int = 10) -> list[dict[str, Any]]:
+    """Return optimizer steps with a warm-up of one step, then a rate that falls in a straight line."""
     return [
         {
             "step": n,
             "epoch": n / count,
             "loss": 2.0 - 0.1 * n,
-            "learning_rate": 1e-5 * (1 - n / (count + 1)),
+            "learning_rate": 0.0 if n == 1 else 1e-5 * (count + 1 - n) / (count - 1),
             "grad_norm": 1.0 + 0.01 * n,
             "tokens": 50,
         }
@@ -110,6 +123,13 @@ def steps(count: int = 10) -> list[dict[str, Any]]:
 
 def probes() -> list[dict[str, Any]]:
     return [{"item": item.id, "expected": [1, 2, 3], "reloaded": [1, 2, 3]} for item in heldout_items()[:2]]
+
+
+def weights(content: str, parameters: int = 100) -> bytes:
+    """Return a weight file of one tensor with this many parameters; ``content`` makes it differ from others."""
+    tensor = {"dtype": "U8", "shape": [parameters], "data_offsets": [0, parameters]}
+    header = json.dumps({"__metadata__": {"content": content}, "tensor": tensor}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(parameters)
 
 
 def evidence_of(folder: Path, stage_name: str, rows: list[dict[str, Any]] | None = None, **changes: Any) -> Evidence:
@@ -128,7 +148,7 @@ def evidence_of(folder: Path, stage_name: str, rows: list[dict[str, Any]] | None
     model = folder / "model"
     for place in (model, out / "weights"):
         place.mkdir(parents=True, exist_ok=True)
-        (place / "model.safetensors").write_bytes(b"weights" if stage.kind == "package" else str(place).encode())
+        (place / "model.safetensors").write_bytes(weights("same" if stage.kind == "package" else str(place)))
     if stage.kind == "generate":
         outputs["accepted"] = write_rows(out / "accepted.jsonl", examples())
     for name, kind in STAGE_KINDS[stage.kind].outputs.items():

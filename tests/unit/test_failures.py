@@ -18,6 +18,7 @@ from reviews.measure import measure
 from reviews.packet import build_packet
 from reviews.settle import settle
 from reviews.statistics import cohens_h, exact_mcnemar, wilson
+from reviews.store import Store
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.evidence import Item
@@ -92,7 +93,7 @@ def test_failure_07_loss_on_the_prompt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "ran", [{"scheduler": "constant"}, {"batch_size": 1}, {"trained_share": 0.12}, {"max_length": 64}]
+    "ran", [{"scheduler": "constant"}, {"batch_size": 2}, {"trained_share": 0.12}, {"max_length": 64}]
 )
 def test_failure_08_run_differs_from_approval(tmp_path: Path, ran: dict[str, Any]) -> None:
     assert outcome_of(with_manifest(evidence_of(tmp_path, "train"), effective=ran)) == "escalate"
@@ -225,7 +226,7 @@ def test_failure_54_numbers_do_not_come_from_the_builder(tmp_path: Path) -> None
     evidence = evidence_of(tmp_path, "base")
     metrics = measure(evidence)
     with pytest.raises(EvidenceMissing, match="no plan"):
-        derive_packet([], evidence, metrics, (), DIGEST)
+        derive_packet([], Store(tmp_path / "store"), evidence, metrics, (), DIGEST)
     stated = look_up([Claim(stage="base", metric="accuracy", value=0.99)], {"base": metrics})
     packet = build_packet(evidence, metrics, (), checks_digest=DIGEST, claims=stated)
     assert packet.claims[0].status == "contradicted"

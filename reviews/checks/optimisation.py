@@ -1,0 +1,192 @@
+"""How did the optimisation go: gradients, learning rate against the granted schedule, loss, and enough data for it?"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from reviews.checks.check import Check, Found, need
+from reviews.checks.jobs import manifest_of
+from reviews.checks.limit import Limit
+from reviews.checks.training import granted, steps_of
+from reviews.evidence import Evidence
+from reviews.rows import read_rows
+from specs.errors import EvidenceMissing
+from specs.evidence import Example
+from specs.metrics import MetricSet
+
+_SFT = ("sft",)
+_MOST_HEADER_BYTES = 100_000_000
+"""The format's own limit."""
+
+
+def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Look for steps whose gradient is zero, and compare the largest norm with the median."""
+    norms = [row.grad_norm for row in steps_of(evidence)]
+    dead = sum(norm == 0 for norm in norms)
+    if dead:
+        return Found(
+            "FAIL",
+            f"the gradient is zero in {dead} of {len(norms)} steps: the loss does not reach the weights",
+            float(dead),
+        )
+    spike = max(norms) / median(norms)
+    if spike > evidence.resolved.spec.thresholds.gradient_spike:
+        return Found("WARN", f"the largest gradient norm is {spike:.1f} times the median", spike)
+    return Found("PASS", f"gradient norms from {min(norms):.3g} to {max(norms):.3g}", spike)
+
+
+def _schedule(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare every step's learning rate with the granted peak, warm-up and scheduler.
+
+    Some trainers log the rate a step was made with, others the one of the next step; either is accepted.
+    """
+    rows, peak = steps_of(evidence), granted(evidence, "learning_rate")
+    rates = [row.learning_rate for row in rows]
+    if peak == 0:
+        if any(rates):
+            return Found("FAIL", f"the learning rate reached {max(rates):g}, granted was 0", max(rates))
+        return Found("WARN", "the learning rate is 0: this is a control, nothing can be learnt", 0.0)
+    if not any(rates):
+        return Found("FAIL", f"the learning rate never left 0, granted was {peak:g}", 0.0)
+    curve = _curve(evidence, len(rates))
+    farthest, shift = min((max(_distances(rates, curve, shift)), shift) for shift in (0, 1))
+    detail = f"the learning rate peaked at {max(rates):.3g} and ended at {rates[-1]:.3g}"
+    if farthest <= evidence.resolved.spec.thresholds.schedule_deviation * peak:
+        return Found("PASS", f"{detail}, as the granted schedule does", farthest / peak)
+    worst = max(range(len(rates)), key=lambda place: abs(rates[place] - curve[place + shift]))
+    shown = tuple(
+        {"step": row.step, "learning_rate": row.learning_rate, "granted": float(f"{curve[place + shift]:.6g}")}
+        for place, row in enumerate(rows)
+        if abs(row.learning_rate - curve[place + shift]) > evidence.resolved.spec.thresholds.schedule_deviation * peak
+    )
+    told = f"{detail}; at step {rows[worst].step} it was {rates[worst]:.3g}, granted was {curve[worst + shift]:.3g}"
+    return Found("FAIL", told, farthest / peak, shown)
+
+
+def _distances(rates: list[float], curve: list[float], shift: int) -> list[float]:
+    return [abs(rate - curve[place + shift]) for place, rate in enumerate(rates)]
+
+
+def _curve(evidence: Evidence, steps: int) -> list[float]:
+    """Return the granted learning rate before each step and after the last (transformers' schedules)."""
+    peak, scheduler = granted(evidence, "learning_rate"), granted(evidence, "scheduler")
+    planned = manifest_of(evidence).effective.get("planned_steps")
+    total = planned if isinstance(planned, int) and planned >= steps else steps
+    if scheduler == "constant":
+        # It has no warm-up, whatever the ratio.
+        return [peak] * (steps + 1)
+    warmup = math.ceil(total * granted(evidence, "warmup_ratio"))
+    found: list[float] = []
+    for step in range(steps + 1):
+        done = (step - warmup) / max(1, total - warmup)
+        if step < warmup:
+            found.append(peak * step / warmup)
+        elif scheduler == "linear":
+            found.append(peak * max(0.0, 1 - done))
+        else:
+            found.append(peak * max(0.0, 0.5 * (1 + math.cos(math.pi * done))))
+    return found
+
+
+def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Compare the loss of the last fifth of the steps with that of the first; one batch more or less is noise."""
+    first, last, steps = need(metrics, "first_loss"), need(metrics, "last_loss"), need(metrics, "steps")
+    if granted(evidence, "learning_rate") == 0:
+        return Found("NOT_APPLICABLE", "with a learning rate of 0 the loss is meant to stay")
+    if steps < 2 or first <= 0:
+        return Found("NOT_APPLICABLE", f"{steps:.0f} steps that begin at a loss of {first:.4g} show no course")
+    drop = (first - last) / first
+    detail = f"the loss went from {first:.4g} to {last:.4g}, a drop of {drop:.3f}"
+    if drop >= evidence.resolved.spec.thresholds.loss_drop:
+        return Found("PASS", detail, drop)
+    return Found("WARN", f"{detail}: {'it rose' if last > first else 'a plateau'}", drop)
+
+
+def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare passes over the data, and trained parameters for each distinct token that carries loss, with limits.
+
+    The default of the second is what the largest known model did with few examples: LIMA tuned 6.5e10 parameters on
+    about 7.5e5 tokens (Zhou et al. 2023, arXiv:2305.11206). Beyond about 4 passes repeated data give less and less
+    (Muennighoff et al. 2023, arXiv:2305.16264).
+    """
+    thresholds = evidence.resolved.spec.thresholds
+    epochs = granted(evidence, "epochs")
+    carried = sum(row.tokens for row in steps_of(evidence))
+    examples = read_rows(evidence.inputs.get("examples"), Example, "training examples")
+    distinct = len({(one.prompt, one.completion) for one in examples}) / len(examples)
+    tokens = carried / epochs * distinct
+    if tokens == 0:
+        return Found("WARN", "no token carried loss", 0.0)
+    parameters = parameters_of(evidence.outputs.get("checkpoint"))
+    each = parameters / tokens
+    detail = f"{epochs} passes over about {tokens:.0f} distinct tokens, {each:.3g} trained parameters a token"
+    wrong: list[str] = []
+    if epochs > thresholds.passes:
+        wrong.append(f"more than {thresholds.passes} passes")
+    if each > thresholds.parameters_per_token:
+        wrong.append(f"more than {thresholds.parameters_per_token:g} parameters a token")
+    return Found("WARN" if wrong else "PASS", f"{detail}: {', '.join(wrong)}" if wrong else detail, each)
+
+
+def parameters_of(folder: Path | None) -> int:
+    """Count the parameters of a checkpoint from the headers of its weight files; the weights are not read.
+
+    Raises:
+        EvidenceMissing: there are no weight files, or one has no header that can be read.
+    """
+    files = sorted(folder.glob("*.safetensors")) if folder is not None else []
+    if not files:
+        raise EvidenceMissing("no checkpoint with weight files was left")
+    return sum(_parameters(file) for file in files)
+
+
+def _parameters(file: Path) -> int:
+    try:
+        with file.open("rb") as handle:
+            size = int.from_bytes(handle.read(8), "little")
+            header: Any = json.loads(handle.read(size)) if size <= _MOST_HEADER_BYTES else None
+        return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise EvidenceMissing(f"{file.name} has no header of a weight file") from error
+
+
+CHECKS = (
+    Check(
+        "training.gradient",
+        "Gradients are alive",
+        _SFT,
+        _gradient,
+        "a channel that is zero all the time and 'works'",
+        limits=(Limit("<=", "thresholds.gradient_spike"),),
+    ),
+    Check(
+        "training.schedule",
+        "The learning rate followed its schedule",
+        _SFT,
+        _schedule,
+        "a rate that never decayed; one that decayed to nothing early; a scheduler other than the approved one",
+        limits=(Limit("<=", "thresholds.schedule_deviation"),),
+    ),
+    Check(
+        "training.loss",
+        "The loss went down",
+        _SFT,
+        _loss,
+        "a plateau, or a loss that rose",
+        blocking=False,
+        limits=(Limit(">=", "thresholds.loss_drop"),),
+    ),
+    Check(
+        "training.starvation",
+        "There are enough distinct tokens",
+        _SFT,
+        _starvation,
+        "data starvation; Zhou et al. 2023, arXiv:2305.11206; Muennighoff et al. 2023, arXiv:2305.16264",
+        blocking=False,
+        limits=(Limit("<=", "thresholds.passes"), Limit("<=", "thresholds.parameters_per_token")),
+    ),
+)

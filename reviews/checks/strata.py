@@ -1,0 +1,129 @@
+"""Does the result hold in the parts of the held-out split, or does one part of it carry everything?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from reviews.checks.check import Check, Found, listed, need
+from reviews.checks.limit import Limit
+from reviews.evidence import Evidence
+from reviews.measure import pairs_of
+from reviews.strata import each_kind, interval_over_groups, without_each_kind
+from specs.evidence import Item
+from specs.metrics import MetricSet
+
+ITEMS_PER_KIND = (Limit(">=", "thresholds.items_per_kind"),)
+SOURCE = "a test set whose size was mended with 164 items of one template, which then carried all of the gain"
+
+
+def sizes_of(heldout: Iterable[Item], least: int) -> Found:
+    """Count the items of each constraint kind of the split."""
+    kinds = Counter(item.kind for item in heldout)
+    small = {kind: count for kind, count in kinds.items() if count < least}
+    rarest = min(kinds.values(), default=0)
+    if small or not kinds:
+        told = listed(f"{kind} {count}" for kind, count in small.items())
+        detail = f"{len(small)} of {len(kinds)} constraint kinds have fewer than {least} items: {told or 'no items'}"
+        shown = tuple({"kind": kind, "items": count, "least": least} for kind, count in small.items())
+        return Found("FAIL", detail, float(rarest), shown, repairable=False)
+    return Found("PASS", f"each of {len(kinds)} constraint kinds has {rarest} items or more", float(rarest))
+
+
+def _holds(evidence: Evidence, metrics: MetricSet | None) -> bool:
+    """Say whether the registered hypothesis is met: only then is there a claim that could hang on a part."""
+    analysis = evidence.resolved.spec.analysis
+    return need(metrics, "mcnemar_p") < analysis.alpha and need(metrics, "accuracy_gain") >= analysis.minimum_effect
+
+
+def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Leave out each constraint kind in turn; what remains must still show a good part of the registered effect.
+
+    Below the registered effect is a warning: the claim is about the whole split, and a part of it has less power.
+    Below the registered part of it is a failure: then the claim is about one kind, whatever it says.
+    """
+    least = evidence.resolved.spec.analysis.minimum_effect
+    part = least * evidence.resolved.spec.thresholds.kind_dependence
+    if not _holds(evidence, metrics):
+        return Found("NOT_APPLICABLE", "the registered effect was not reached, so nothing hangs on a kind")
+    rests = without_each_kind(pairs_of(evidence))
+    if not rests:
+        return Found("NOT_APPLICABLE", "the split has one constraint kind: the result says nothing about others")
+    weakest = min(rests, key=lambda rest: rest.gain)
+    detail = f"without '{weakest.kind}' a gain of {weakest.gain:+.3f} remains on {weakest.n} items"
+    if weakest.gain >= least:
+        return Found("PASS", f"{detail}, which still is {least:g} or more", weakest.gain)
+    shown = tuple(
+        {"without": rest.kind, "items": rest.n, "gained": rest.gained, "lost": rest.lost, "gain": round(rest.gain, 4)}
+        for rest in sorted(rests, key=lambda rest: rest.gain)
+    )
+    if weakest.gain < part:
+        return Found("FAIL", f"{detail}, less than {part:g}: one kind carries the result", weakest.gain, shown)
+    return Found("WARN", f"{detail}, less than the registered {least:g}", weakest.gain, shown)
+
+
+def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Test each constraint kind by itself, adjusted for their number: a gain on the whole may hide a loss in a part."""
+    worse = need(metrics, "kinds_lost")
+    kinds = each_kind(pairs_of(evidence))
+    told = f"{need(metrics, 'kinds_gained'):.0f} of {len(kinds)} constraint kinds gained for certain, {worse:.0f} lost"
+    shown = tuple(
+        {
+            "kind": kind.part.kind,
+            "items": kind.part.n,
+            "gained": kind.part.gained,
+            "lost": kind.part.lost,
+            "p": float(f"{kind.p:.3g}"),
+            "p_adjusted": float(f"{kind.adjusted:.3g}"),
+        }
+        for kind in kinds
+    )
+    return Found("WARN" if worse else "PASS", told, worse, shown)
+
+
+def _groups(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Draw whole groups (topics) instead of items: the registered test takes items to be independent of each other."""
+    alpha = evidence.resolved.spec.analysis.alpha
+    pairs = pairs_of(evidence)
+    interval = interval_over_groups(pairs)
+    if interval is None:
+        return Found("WARN", "all held-out items are of one group: the result says nothing about others")
+    low, high = interval
+    detail = (
+        f"drawn by groups ({len({pair.group for pair in pairs})}), the gain {need(metrics, 'accuracy_gain'):+.3f} "
+        f"has the interval [{low:+.3f}, {high:+.3f}]"
+    )
+    if need(metrics, "mcnemar_p") < alpha and low <= 0 <= high:
+        return Found("WARN", f"{detail}: it rests on few groups", low)
+    return Found("PASS", detail, low)
+
+
+CHECKS = (
+    Check(
+        "strata.sensitivity",
+        "The effect does not hang on one constraint kind",
+        ("evaluate",),
+        _sensitivity,
+        SOURCE,
+        only_treatment=True,
+        limits=(Limit(">=", "analysis.minimum_effect"), Limit(">=", "thresholds.kind_dependence")),
+    ),
+    Check(
+        "strata.kinds",
+        "No constraint kind got worse",
+        ("evaluate",),
+        _kinds,
+        "a gain on the whole that hides a loss in a part; Benjamini and Hochberg 1995, JRSS B 57:289-300",
+        blocking=False,
+        only_treatment=True,
+    ),
+    Check(
+        "strata.groups",
+        "The gain holds when whole groups are drawn",
+        ("evaluate",),
+        _groups,
+        "items that are not independent; cluster bootstrap, Davison and Hinkley 1997",
+        blocking=False,
+        only_treatment=True,
+    ),
+)

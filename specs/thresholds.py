@@ -1,0 +1,78 @@
+"""The thresholds of the deterministic checks: each has a default, and limits that no spec can leave.
+
+A spec may loosen one before there are any data; the limits keep it from switching a check off. Only what differs from
+its default is written into a registration: a spec that sets none keeps the digest it had before there were any.
+The defaults themselves are covered by the digest of the measuring code, which every decision names.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+from specs.digests import Contract
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+"""A fraction; at 1 a check could never speak."""
+
+
+class Thresholds(Contract):
+    """Where the checks draw their lines. Each line says the unit and what is counted."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    items_per_kind: Annotated[int, Field(ge=1, le=10_000)] = 8
+    """Items: the least the held-out split holds of each constraint kind. 8 is the smallest number with which a kind
+    that is gained as a whole can reach p < 0.01 in the exact test (2 / 2**8)."""
+    kind_dependence: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Fraction of `minimum_effect`: the least gain that has to remain when any one constraint kind is left out."""
+    prompt_similarity: Annotated[float, Field(ge=0.5, le=0.95)] = 0.8
+    """Jaccard similarity of word 3-shingles: two texts that reach it are near duplicates (training against held-out
+    prompts, completions against their prompt, and kept completions among themselves)."""
+    repeated_rows: Share = 0.1
+    """Fraction of the training rows: rows that repeat another one word for word."""
+
+    truncated_answers: Share = 0.25
+    """Fraction of the held-out items: answers that hit the token limit."""
+    empty_answers: Annotated[float, Field(ge=0, le=0.5)] = 0.1
+    """Fraction of the held-out items: answers without a visible character."""
+    label_answers: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Fraction of the held-out items: answers of one or two words. 1 is for tasks that ask for a label."""
+    identical_answers: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Fraction of the held-out items: items that got the most frequent answer."""
+
+    truncated_samples: Share = 0.25
+    """Fraction of all sampled completions: samples that hit the token limit."""
+    delimiters: Annotated[float, Field(ge=0, le=0.2)] = 0.01
+    """Fraction of the accepted completions: those with a delimiter, role or template mark nobody asked for."""
+    refusals: Share = 0.05
+    """Fraction of the accepted completions: those that refuse, or speak as an evaluator."""
+    prompt_copies: Annotated[float, Field(ge=0, le=0.5)] = 0.02
+    """Fraction of the accepted completions: those that repeat their prompt or the worked example."""
+    repeated_edges: Annotated[float, Field(ge=0.02, lt=1)] = 0.1
+    """Fraction of the accepted completions, of all or of one constraint kind: those with the same first or last words
+    on at least 3 groups."""
+    copies: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Completions: how often the most frequent accepted completion may stand among them, case and marks ignored."""
+    near_duplicates: Annotated[float, Field(ge=0, le=0.9)] = 0.5
+    """Fraction of the accepted completions: those that nearly repeat an earlier one."""
+    length_spread: Annotated[float, Field(gt=1, le=100)] = 5.0
+    """Ratio: 95th percentile of the length of accepted completions, in model tokens, to their median."""
+
+    passes: Annotated[int, Field(ge=1, le=100)] = 10
+    """Epochs: passes over the same training examples."""
+    parameters_per_token: Annotated[float, Field(gt=0, le=1e9)] = 1e5
+    """Ratio: trained parameters to distinct tokens that carry loss."""
+    gradient_spike: Annotated[float, Field(gt=1, le=1e6)] = 20.0
+    """Ratio: largest gradient norm of the optimizer steps, before clipping, to their median."""
+    schedule_deviation: Annotated[float, Field(gt=0, le=0.25)] = 0.02
+    """Fraction of the granted learning rate: farthest distance of a step's rate from the granted schedule."""
+    loss_drop: Share = 0.01
+    """Fraction of the first loss (mean of the first fifth of the steps): the least by which the last fifth is lower."""
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out defaults: a threshold that is added later does not change older registrations."""
+        values: dict[str, Any] = handler(self)
+        return {name: value for name, value in values.items() if value != type(self).model_fields[name].default}
