@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +56,8 @@ class Trail:
         self.path = path
         self.session = session
         path.parent.mkdir(parents=True, exist_ok=True)
+        # One connection has one transaction, so threads take turns as processes do.
+        self._lock = threading.RLock()
         self._connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=FULL")
@@ -71,21 +74,34 @@ class Trail:
             AuditDamage: the newest entry cannot be read, so nothing may follow it.
             sqlite3.Error: the disk is full or not writable; nothing was recorded.
         """
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+        with self.alone():
             found = self.find(key)
             if found is None:
                 last = self._connection.execute("SELECT seq, data FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
                 found, data = self._next(_recorded(last[1]) if last else None, kind, key, body)
                 self._connection.execute("INSERT INTO entry VALUES (?, ?, ?)", (found.entry.seq, key, data))
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
         if found.entry.kind != kind:
             raise PeergateError(f"trail key '{key}' is already a '{found.entry.kind}' entry, not '{kind}'")
         return found
+
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        """Keep other processes from appending meanwhile: what is read inside still holds when it is appended.
+
+        Everything appended inside is recorded at its end, or nothing of it. Inside another one it adds nothing.
+        """
+        with self._lock:
+            if self._connection.in_transaction:
+                yield
+                return
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
 
     def _next(self, last: Recorded | None, kind: EntryKind, key: str, body: dict[str, Any]) -> tuple[Recorded, bytes]:
         """Return the entry that follows ``last`` and its bytes, or raise if they could not be kept and read again."""

@@ -15,6 +15,10 @@ from specs.session import Budget
 from specs.stages import Stage
 
 
+REQUESTED = "review/asked."
+"""How the keys of reservations for requested reviews begin."""
+
+
 class Balance(NamedTuple):
     """Money in USD, time in hours of orchestrated session (pauses do not count)."""
 
@@ -105,6 +109,11 @@ def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str,
     Raises:
         BudgetExceeded: the cap does not fit in what is left for reviews.
     """
+    with trail.alone():
+        return _reserve_review(trail, budget, stage, attempt, cap)
+
+
+def _reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str, cap: float) -> str:
     key, repeat = f"review/{stage}.{attempt}", 1
     while (lost := trail.find(f"reserve/{key}")) is not None:
         settle_review(trail, stage, key, lost.body["usd"])
@@ -142,14 +151,24 @@ def _reviews_usd(entries: Sequence[Recorded]) -> float:
     return sum(amounts.values())
 
 
+def _is_from_outside(recorded: Recorded) -> bool:
+    """Say whether an entry may be recorded while no orchestrator runs."""
+    if recorded.entry.kind == "spend":
+        return recorded.body["job"].startswith(REQUESTED)
+    return recorded.entry.kind in ("asked", "answered", "override", "retraction")
+
+
 def _active_seconds(entries: Sequence[Recorded]) -> float:
     """Sum the stretches from open or resume to the pause, or to the last entry before the next resume.
 
-    What is recorded while the session is paused (a cancel, say) adds nothing.
+    What is recorded while the session is paused (a cancel, say) adds nothing, nor does what somebody else records at
+    any time: a question asked an hour after the orchestrator was killed is no hour of the session.
     """
     total = 0
     last: int | None = None
     for recorded in entries:
+        if _is_from_outside(recorded):
+            continue
         now = int(recorded.entry.time_ns)
         kind = recorded.entry.kind
         if last is not None and kind not in ("open", "resume"):

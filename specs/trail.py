@@ -5,6 +5,8 @@
 ``lost`` a job that vanished · ``metrics``, ``checks``, ``packet``, ``verdict``, ``decision`` the way through a gate ·
 ``spend`` ledger lines · ``human`` what a person answered · ``override`` a check or condition lifted by a person ·
 ``amendment`` a changed registration · ``retraction`` a judgement taken back, with all that came after it ·
+``asked`` a review that somebody requested, written before anybody is asked · ``answered`` what came of it ·
+``workspace`` the first entry of a trail that holds requested reviews and no session ·
 ``pause``/``resume`` · ``report`` · ``close``.
 """
 
@@ -32,6 +34,9 @@ EntryKind = Literal[
     "override",
     "amendment",
     "retraction",
+    "asked",
+    "answered",
+    "workspace",
     "pause",
     "resume",
     "report",
