@@ -14,7 +14,6 @@ from specs.errors import BudgetExceeded
 from specs.session import Budget
 from specs.stages import Stage
 
-
 REQUESTED = "review/asked."
 """How the keys of reservations for requested reviews begin."""
 
