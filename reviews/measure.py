@@ -6,6 +6,7 @@ Outputs are judged again by the registered verifier; definitions stand in ``spec
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,13 +74,18 @@ def measuring_code() -> str:
 
     Checks of other distributions count with the name and version of their distribution.
     """
+    return digest_value(_own_code() | installed_identities())
+
+
+@cache
+def _own_code() -> dict[str, str]:
+    """Return the digest of each file, read once: what a process has loaded is not what is written afterwards."""
     home = Path(__file__).parent
     files = [*home.glob("*.py"), *(home / "checks").glob("*.py"), *(home.parent / "training" / "tasks").glob("*.py")]
     files += [
         home.parent / "specs" / f"{name}.py" for name in ("metrics", "stages", "thresholds", "verdicts", "session")
     ]
-    own = {path.relative_to(home.parent).as_posix(): digest_file(path) for path in sorted(files)}
-    return digest_value(own | installed_identities())
+    return {path.relative_to(home.parent).as_posix(): digest_file(path) for path in sorted(files)}
 
 
 def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Judged, ...]:

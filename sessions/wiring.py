@@ -12,6 +12,7 @@ from agents.builder import Builder
 from agents.playbook import Playbook
 from reviews.checklist import Checklist
 from reviews.collect import registered_spec
+from reviews.measure import measuring_code
 from reviews.panel import Panel
 from reviews.reviewer import Reviewer
 from reviews.store import Store
@@ -79,6 +80,8 @@ def _one_reviewer(reviewer: ReviewerSpec, run: Path) -> Reviewer:
 
 def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = None) -> Session:
     """Wire a session on a run folder; without ``resolved`` it is read back from the trail."""
+    # Now, while what is on disk is what was loaded.
+    measuring_code()
     run = run.resolve()
     name = run.name
     trail = Trail(run / TRAIL, name)
