@@ -16,10 +16,11 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from reviews.events import launch_damage, order_damage, people_damage
 from reviews.rederive import rederive
+from reviews.requests.audit import requests_damage
 from reviews.store import Store
 from reviews.trail import Recorded, chain_damage, read_rows, seal_path
 from specs.digests import digest_bytes, digest_file, digest_path
@@ -40,6 +41,8 @@ class Audit:
     readable: bool = True
     closed: bool = False
     decision: str | None = None
+    holds: Literal["session", "reviews"] = "session"
+    """``reviews``: a trail of requested reviews, which belongs to no session and is never closed."""
     entries: int = 0
     head: str = GENESIS
     damage: list[str] = field(default_factory=list[str])
@@ -56,12 +59,13 @@ class Audit:
             return 3
         if self.damage:
             return 1
-        return 0 if self.closed else 2
+        return 0 if self.closed or self.holds == "reviews" else 2
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `audit verify --json`."""
         return {
             "path": str(self.path),
+            "holds": self.holds,
             "verdict": {0: "verified", 1: "tampered", 2: "open", 3: "unreadable"}[self.exit_code],
             "closed": self.closed,
             "decision": self.decision,
@@ -97,9 +101,10 @@ def verify_run(run: Path, trail_name: str, store_name: str, say: Callable[[str],
     audit.head = digest_bytes(rows[-1][2]) if rows and isinstance(rows[-1][2], bytes) else GENESIS
     entries = list(_readable(rows))
     audit.damage.extend(_check_seal(path, rows, audit.notes))
-    if not entries or entries[0].entry.kind != "open":
+    if not entries or entries[0].entry.kind not in ("open", "workspace"):
         audit.damage.append("trail: does not begin with an 'open' entry")
         return audit
+    audit.holds = "reviews" if entries[0].entry.kind == "workspace" else "session"
     closing = next((one for one in entries if one.entry.kind == "close"), None)
     audit.closed = closing is not None
     audit.decision = closing.body["decision"] if closing else None
@@ -116,6 +121,7 @@ def verify_run(run: Path, trail_name: str, store_name: str, say: Callable[[str],
         audit.damage.extend(order_damage(entries))
         audit.damage.extend(launch_damage(entries, store))
         audit.damage.extend(people_damage(entries, store))
+        audit.damage.extend(requests_damage(entries, store, audit.notes))
     except (PeergateError, ValueError, KeyError, TypeError) as error:
         audit.damage.append(
             f"entries do not have the form of their kind: {type(error).__name__}: {str(error).splitlines()[0]}"
@@ -198,6 +204,8 @@ _STORED = {
     "verdict": ("verdict", "request", "response"),
     "decision": ("decision",),
     "amendment": ("spec", "source", "packet", "verdict"),
+    "asked": ("request", "read", "instructions"),
+    "answered": ("answer", "request", "response"),
 }
 
 

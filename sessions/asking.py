@@ -7,6 +7,7 @@ from typing import Any
 from reviews.derive import verdict_again
 from reviews.panel import NAME, Answer, Panel, disagree, merge
 from reviews.reviewer import Exchange, PaidReviewer, Reviewer
+from reviews.store import Store
 from reviews.trail import Recorded
 from sessions import ledger
 from sessions.session import Session
@@ -77,7 +78,7 @@ def _ask_one(
         # A failure before anything is known counts as the whole cap.
         facts = {"reservation": key, "usd": cap}
         review = reviewer.ask(packet, digest)
-        facts |= exchange_facts(session, review.exchange)
+        facts |= exchange_facts(session.store, review.exchange)
         if review.value is None:
             raise review.error or ReviewerUnavailable("no verdict", where=reviewer.name)
         return Answer(reviewer.name, review.value, ""), facts
@@ -109,12 +110,12 @@ def _settled(session: Session, judged: Recorded) -> Recorded:
     return judged
 
 
-def exchange_facts(session: Session, exchange: Exchange) -> dict[str, Any]:
+def exchange_facts(store: Store, exchange: Exchange) -> dict[str, Any]:
     """Keep both bodies of an exchange and return what the trail says about it."""
     return {
         "model": exchange.model,
-        "request": session.store.put(exchange.request) if exchange.request else None,
-        "response": session.store.put(exchange.response) if exchange.response is not None else None,
+        "request": store.put(exchange.request) if exchange.request else None,
+        "response": store.put(exchange.response) if exchange.response is not None else None,
         "statuses": list(exchange.statuses),
         "usage": exchange.usage,
         "usd": exchange.usd,

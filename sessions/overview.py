@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from reviews.requests import record
 from reviews.standing import newest_judgement
 from reviews.trail import Recorded, read_entries
 from sessions.runtime import is_running
@@ -125,9 +126,14 @@ def find_runs(runs: Path) -> list[Path]:
 def run_folder(run: Path) -> Path:
     """Return the run folder a person means: the folder itself, or the name of one under ./runs."""
     under = Path("runs") / run
-    if not (run / TRAIL).exists() and len(run.parts) == 1 and (under / TRAIL).exists():
+    if not (run / trail_name(run)).exists() and len(run.parts) == 1 and (under / trail_name(under)).exists():
         return under
     return run
+
+
+def trail_name(run: Path) -> str:
+    """Return the name of the trail in a folder: a session's, or that of requested reviews where only those are."""
+    return TRAIL if (run / TRAIL).exists() or not (run / record.TRAIL).exists() else record.TRAIL
 
 
 def _when(recorded: Recorded) -> str:

@@ -279,6 +279,54 @@ class AdversarialAnswer(Contract):
     dropped_places: int = 0
 
 
+class AskedEntry(Contract):
+    """Body of an ``asked`` entry: what is asked of whom, recorded before anybody is asked."""
+
+    number: int
+    """Counts the requests of a trail from 1."""
+    mode: Mode
+    topic: str
+    request: Digest
+    read: Digest
+    """Of the :class:`Reading`: what was read, with its digests, and what was left out."""
+    instructions: Digest | None
+    """Of the prompt; None when no model is asked."""
+    same: Digest
+    """What makes two requests the same: the question, what was read, and the reviewer."""
+    policy: PolicyAnswer | None
+    """None for a review that a person asks for: those are not the policy's to answer."""
+    policy_code: Digest | None
+    tier: Tier
+    reviewer: str
+    max_cost_usd: float | None
+    timeout_s: float | None
+    by: str
+
+
+class AnsweredEntry(Contract):
+    """Body of an ``answered`` entry: exactly one of ``answer`` and ``error``, and what it took."""
+
+    number: int
+    asked: Digest
+    """Of the entry that is answered."""
+    by: AnsweredBy
+    same_as: int | None = None
+    """The number of the request whose recorded answer this is."""
+    answer: Digest | None
+    error: str
+    reservation: str | None = None
+    usd: float = 0.0
+    usd_is_measured: bool = True
+    model: str | None = None
+    request: Digest | None = None
+    """Of the body that was sent."""
+    response: Digest | None = None
+    statuses: tuple[int | None, ...] = ()
+    usage: dict[str, int] | None = None
+    seconds: float = 0.0
+    reasoning: str | None = None
+
+
 Answer = QuestionAnswer | ReviewAnswer | AdversarialAnswer
 ANSWERS: dict[Mode, type[QuestionAnswer] | type[ReviewAnswer] | type[AdversarialAnswer]] = {
     "question": QuestionAnswer,

@@ -13,17 +13,24 @@ from reviews.store import Store
 from reviews.text import plain
 from reviews.trail import Recorded, read_entries
 from sessions.commands.output import print_json, print_table
-from sessions.overview import run_folder
-from sessions.wiring import STORE, TRAIL
+from sessions.overview import run_folder, trail_name
+from sessions.wiring import STORE
 from specs.errors import UserError
 
-_SHOWN = ("stage", "attempt", "key", "outcome", "decision", "what", "usd", "answer", "reason")
+_SHOWN = (
+    *("stage", "attempt", "key", "mode", "topic", "number", "outcome", "decision", "what", "usd"),
+    *("answer", "reason", "error"),
+)
+
+_POINTS = ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order")
+_POINTING = {"asked": ("request", "read"), "answered": ("answer", "request", "response")}
+"""What an entry points to and is shown with it, by its kind."""
 
 
 def verify(run: Path, as_json: bool) -> None:
     """Verify and end with the audit's own exit code."""
     run = run_folder(run)
-    result = verify_run(run, TRAIL, STORE, lambda text: print(f"{text} ...", file=sys.stderr))
+    result = verify_run(run, trail_name(run), STORE, lambda text: print(f"{text} ...", file=sys.stderr))
     if as_json:
         print_json(result.as_json())
         raise SystemExit(result.exit_code)
@@ -31,7 +38,10 @@ def verify(run: Path, as_json: bool) -> None:
     print(f"{run}: {data['verdict'].upper()}")
     print(f"  {result.entries} entries, head {result.head}")
     print(f"  {result.files} files compared, {result.rederived} decisions derived again from the raw rows")
-    print(f"  session: {'closed, ' + str(result.decision) if result.closed else 'open'}")
+    if result.holds == "reviews":
+        print("  requested reviews: such a trail is never closed")
+    else:
+        print(f"  session: {'closed, ' + str(result.decision) if result.closed else 'open'}")
     for line in result.damage:
         print(f"  DAMAGE {plain(line, 2000)}")
     for line in result.notes:
@@ -43,7 +53,8 @@ def verify(run: Path, as_json: bool) -> None:
 
 def list_entries(run: Path, kind: str | None, stage: str | None, as_json: bool) -> None:
     """List entries, filtered."""
-    entries = read_entries(run_folder(run) / TRAIL)
+    run = run_folder(run)
+    entries = read_entries(run / trail_name(run))
     kinds = {one.entry.kind for one in entries}
     if kind is not None and kind not in kinds:
         raise UserError(f"no entry of kind '{kind}'", hint=f"kinds in this trail: {', '.join(sorted(kinds))}")
@@ -66,7 +77,7 @@ def show_entry(run: Path, wanted: str, as_json: bool) -> None:
         sys.stdout.write(plain(Store(run / STORE).get(wanted).decode("utf-8", "replace"), 1_000_000))
         sys.stdout.write("\n")
         return
-    entries = read_entries(run / TRAIL)
+    entries = read_entries(run / trail_name(run))
     found = next((one for one in entries if wanted in (str(one.entry.seq), one.entry.key)), None)
     if found is None:
         raise UserError(
@@ -76,15 +87,22 @@ def show_entry(run: Path, wanted: str, as_json: bool) -> None:
     # What an entry points to is what a person wants to see next.
     store = Store(run / STORE)
     data["points_to"] = {
-        name: json.loads(store.get(value))
+        name: _value(store.get(value))
         for name, value in found.body.items()
-        if name in ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order")
-        and _is_stored(store, value)
+        if name in _POINTING.get(found.entry.kind, _POINTS) and _is_stored(store, value)
     }
     if as_json:
         print_json(data)
     else:
         print(plain(json.dumps(data, indent=2, ensure_ascii=False), 1_000_000))
+
+
+def _value(data: bytes) -> Any:
+    """Return a stored value; what a server sent need not be JSON."""
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data.decode("utf-8", "replace")
 
 
 def _is_stored(store: Store, value: Any) -> bool:
