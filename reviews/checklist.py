@@ -30,6 +30,10 @@ NOT_JUDGED = (
 )
 
 
+FOR_A_PERSON = RequiredChange(text="no rule names a change that would mend this; a person has to look")
+"""Without any change a finding would say that nothing can mend it."""
+
+
 class Remedy(NamedTuple):
     """A parameter that moves a metric, and the way to move it."""
 
@@ -97,7 +101,7 @@ def _of_check(packet_digest: str, index: int, check: CheckResult, *, lifted: boo
         severity=severity,
         statement=f"{check.title}: {check.status}. {check.detail}",
         evidence=(Span(artifact=packet_digest, pointer=f"/checks/{index}", quote=check.id),),
-        required_change=check.required_change,
+        required_change=check.required_change or (FOR_A_PERSON if check.repairable else None),
     )
 
 
@@ -110,7 +114,8 @@ def _of_criterion(packet: Packet, packet_digest: str, index: int, result: Criter
         severity=severity,
         statement=statement,
         evidence=(Span(artifact=packet_digest, pointer=f"/criteria/{index}", quote=result.criterion.metric),),
-        required_change=None if result.value is None else _change(packet, result.criterion.metric),
+        required_change=(_change(packet, result.criterion.metric) if result.value is not None else None)
+        or FOR_A_PERSON,
     )
 
 
@@ -122,7 +127,8 @@ def _of_condition(packet: Packet, packet_digest: str, index: int, result: Condit
         severity="blocking",
         statement=f"an earlier approval set the condition: {result.condition.text}",
         evidence=(Span(artifact=packet_digest, pointer=f"/conditions/{index}", quote=result.id),),
-        required_change=_change(packet, criterion.metric) if criterion is not None and measurable else None,
+        required_change=(_change(packet, criterion.metric) if criterion is not None and measurable else None)
+        or FOR_A_PERSON,
     )
 
 

@@ -87,15 +87,11 @@ def decide(
         *_criterion_blockers(criteria, blocking, resolvable),
         *_condition_blockers(conditions, blocking, resolvable),
     ]
-    raised = [f"/checks/{index}" for index, check in enumerate(checks) if check.id in lifted]
-    places = tuple(f"{place}/" for place in (*(blocker.place for blocker in floor), *raised))
+    raised = tuple(f"/checks/{index}/" for index, check in enumerate(checks) if check.id in lifted)
+    told = [one for one in blocking if not _repeats(one, raised, resolvable)]
     blockers = [
         *floor,
-        *(
-            _Blocker(_said(verdict, one), changes=_named(one))
-            for one in blocking
-            if not _repeats(one, places, resolvable)
-        ),
+        *_finding_blockers(verdict, told, tuple(f"{blocker.place}/" for blocker in floor) + raised, resolvable),
         *_reviewer_blockers(verdict, resolvable, why_not_carried),
     ]
     if not verdict.approve and not blockers:
@@ -158,6 +154,22 @@ def _supported(verdict: Verdict, resolvable: Callable[[Span], bool]) -> tuple[li
     """Return the blocking findings with a span that resolves, and how many findings of any kind have none."""
     supported = [one for one in verdict.findings if any(resolvable(span) for span in one.evidence)]
     return [one for one in supported if one.severity == "blocking"], len(verdict.findings) - len(supported)
+
+
+def _finding_blockers(
+    verdict: Verdict, told: list[Finding], places: tuple[str, ...], resolvable: Callable[[Span], bool]
+) -> list[_Blocker]:
+    """Return what the reviewer's blocking findings add to the floor.
+
+    A reviewer who names no change says that nothing would mend it, and that is more than a failed check says. Where
+    reviewers disagree, a person decides instead.
+    """
+    found: list[_Blocker] = []
+    for one in told:
+        hopeless = one.required_change is None and not disagree(verdict)
+        if hopeless or not _repeats(one, places, resolvable):
+            found.append(_Blocker(_said(verdict, one), changes=_named(one), hopeless=hopeless))
+    return found
 
 
 def _closes(check: CheckResult) -> bool:

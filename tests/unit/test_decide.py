@@ -27,6 +27,7 @@ PACKET = digest_bytes(b"packet")
 RANK = ("approve", "null", "revise", "escalate", "reject")
 RANGES = {"rate": Range(min=0.1, max=1.0)}
 CURRENT = {"rate": 0.5}
+LOOK = RequiredChange(text="look at it again")
 MOVE = RequiredChange(text="raise rate", parameter="rate", value=0.8)
 
 
@@ -164,9 +165,17 @@ def test_an_unmet_hypothesis_on_broken_evidence_is_no_null() -> None:
 
 
 def test_a_blocking_finding_closes_the_gate_even_over_passed_checks() -> None:
-    assert decided((check(),), (), verdict(finding("/checks/0"))).outcome == "escalate"
+    assert decided((check(),), (), verdict(finding("/checks/0", change=LOOK))).outcome == "escalate"
     assert decided((check(),), (), verdict(finding("/checks/0", change=MOVE))).outcome == "revise"
-    assert decided((), (criterion(0.1, hypothesis=True),), verdict(finding("/criteria/0"))).outcome == "escalate"
+    null = (criterion(0.1, hypothesis=True),)
+    assert decided((), null, verdict(finding("/criteria/0", change=LOOK))).outcome == "escalate"
+
+
+@pytest.mark.parametrize("checks", [(), (check(),), (check("FAIL", required_change=MOVE),)])
+def test_a_finding_that_nothing_would_mend_is_a_rejection(checks: tuple[CheckResult, ...]) -> None:
+    """Also where a rule knows a change: the reviewer says more than the failed check does."""
+    assert decided(checks, (), verdict(finding("/checks/0"))).outcome == "reject"
+    assert decided(checks, (), verdict(finding("/nowhere"))).outcome == "escalate"
 
 
 def test_a_blocking_finding_that_points_at_nothing_is_counted_and_goes_to_a_person() -> None:
@@ -271,10 +280,10 @@ def test_only_a_span_that_resolves_carries_a_change() -> None:
 
 def test_a_finding_that_repeats_a_failed_check_needs_no_change_of_its_own() -> None:
     failed = (check("FAIL", required_change=MOVE),)
-    assert decided(failed, (), verdict(finding("/checks/0"))).outcome == "revise"
+    assert decided(failed, (), verdict(finding("/checks/0", change=LOOK))).outcome == "revise"
     # One that also points elsewhere says more than the check does.
     both = (Span(artifact=PACKET, pointer="/checks/0"), Span(artifact=PACKET, pointer="/stage"))
-    more = finding().model_copy(update={"evidence": both})
+    more = finding(change=LOOK).model_copy(update={"evidence": both})
     assert decided(failed, (), verdict(more)).outcome == "escalate"
 
 

@@ -147,7 +147,8 @@ def test_an_unmet_criterion_with_a_remedy_asks_for_another_attempt(tmp_path: Pat
     (evidence.outputs["accepted"]).write_text("", encoding="utf-8")
     packet = packet_of(evidence)
     verdict = Checklist().review(packet, packet.content_digest())
-    changes = [finding.required_change for finding in verdict.findings if finding.required_change]
+    named = [finding.required_change for finding in verdict.findings]
+    changes = [change for change in named if change and change.parameter]
     assert [(change.parameter, change.value) for change in changes] == [("temperature", pytest.approx(0.65))]
     # "accepted" has no range for its remedy here, so the change alone cannot settle it.
     assert settle(evidence.resolved, packet, verdict, 1).outcome == "escalate"
