@@ -140,12 +140,12 @@ def _edge_texts(kept: Kept, where: Literal["head", "tail"]) -> set[str]:
     text = kept.text.strip()
     for wanted in kept.asked():
         text = text.removesuffix(wanted).removeprefix(wanted).strip()
-    words = words_of(text)
+    match = re.search(r"\A[^\w\s]+" if where == "head" else r"[^\w\s]+\Z", text)
+    marks = match[0] if match else ""
+    words = words_of(text.removeprefix(marks) if where == "head" else text.removesuffix(marks))
     found = {
         " ".join(words[:size] if where == "head" else words[-size:]) for size in _EDGE_WORDS[where] if len(words) > size
     }
-    match = re.search(r"\A[^\w\s]+" if where == "head" else r"[^\w\s]+\Z", text)
-    marks = match[0] if match else ""
     if set(marks) - _NATURAL and marks not in kept.item.prompt:
         found.add(marks)
     return found

@@ -115,6 +115,8 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
     """
     thresholds = evidence.resolved.spec.thresholds
     epochs = granted(evidence, "epochs")
+    if granted(evidence, "learning_rate") == 0:
+        return Found("NOT_APPLICABLE", "with a learning rate of 0 nothing can be learnt from any data")
     carried = sum(row.tokens for row in steps_of(evidence))
     examples = read_rows(evidence.inputs.get("examples"), Example, "training examples")
     distinct = len({(one.prompt, one.completion) for one in examples}) / len(examples)

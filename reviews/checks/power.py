@@ -23,8 +23,8 @@ def design_power(analysis: Analysis) -> Found:
         f"{analysis.expected_lost:g} lost) is found with probability {power:.3f}"
     )
     least = statistics.minimum_detectable_effect(analysis.n, analysis.expected_lost, analysis.alpha, analysis.power)
-    smallest = "no gain" if least is None else f"no gain below {least:.3f}"
-    reach = f"{smallest} is found with probability {analysis.power:g}"
+    smallest = "none" if least is None else f"{least:.3f}"
+    reach = f"the smallest gain found with probability {analysis.power:g} is {smallest}"
     if power < analysis.power:
         enough = statistics.required_n(gained, analysis.expected_lost, analysis.alpha, analysis.power)
         more = f"{enough} items would do" if enough else "no reasonable number of items would do"

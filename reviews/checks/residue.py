@@ -1,7 +1,8 @@
 """Does what was generated carry something over: delimiters, template wording, the prompt, the example, a refusal?
 
 All of them look at the distinct completions that the verifier accepts when it is asked again: that is what a later
-stage trains on. Marks that the item itself asks for never count.
+stage trains on. Marks that the item itself asks for never count. One completion is a stray and only a warning: in a small pilot it
+is a large share and still no pattern.
 """
 
 from __future__ import annotations
@@ -38,10 +39,14 @@ def _marked(evidence: Evidence, patterns: Sequence[Any], most: float, what: str)
     kept = kept_of(evidence)
     marked = [(one, marks) for one in kept if (marks := marks_in(one, patterns))]
     shown = tuple({"item": one.item.id, "marks": ", ".join(marks), "completion": one.text} for one, marks in marked)
-    share = len(marked) / len(kept) if kept else 0.0
-    # A healthy set may hold a stray one; the rows are shown all the same.
-    status: Status = "FAIL" if share > most else "WARN" if marked else "PASS"
-    return Found(status, f"{len(marked)} of {len(kept)} accepted completions {what}", share, shown)
+    return _judged(shown, len(kept), most, what)
+
+
+def _judged(shown: tuple[dict[str, Any], ...], total: int, most: float, what: str) -> Found:
+    count = len(shown)
+    share = count / total if total else 0.0
+    status: Status = "FAIL" if share > most and count > 1 else "WARN" if count else "PASS"
+    return Found(status, f"{count} of {total} accepted completions {what}", share, shown)
 
 
 def _delimiters(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -83,10 +88,7 @@ def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
         copied = [what for what, text in sources.items() if _repeats(one.text, text, thresholds.prompt_similarity)]
         if copied:
             shown.append({"item": one.item.id, "repeats": ", ".join(copied), "completion": one.text})
-    share = len(shown) / len(kept) if kept else 0.0
-    detail = f"{len(shown)} of {len(kept)} accepted completions repeat their prompt or the worked example"
-    status: Status = "FAIL" if share > thresholds.prompt_copies else "WARN" if shown else "PASS"
-    return Found(status, detail, share, tuple(shown))
+    return _judged(tuple(shown), len(kept), thresholds.prompt_copies, "repeat their prompt or the worked example")
 
 
 def _repeats(text: str, source: str, similarity: float) -> bool:

@@ -66,7 +66,8 @@ def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Test each constraint kind by itself, adjusted for their number: a gain on the whole may hide a loss in a part."""
     worse = need(metrics, "kinds_lost")
     kinds = each_kind(pairs_of(evidence))
-    told = f"{need(metrics, 'kinds_gained'):.0f} of {len(kinds)} constraint kinds gained for certain, {worse:.0f} lost"
+    better = need(metrics, "kinds_gained")
+    told = f"of {len(kinds)} constraint kinds {better:.0f} gained and {worse:.0f} lost significantly (p adjusted)"
     shown = tuple(
         {
             "kind": kind.part.kind,

@@ -98,12 +98,14 @@ def samples() -> list[dict[str, Any]]:
     ]
 
 
-def examples() -> list[dict[str, Any]]:
-    return [
-        {name: row[name] for name in ("item", "group", "kind", "sample", "prompt", "completion")}
-        for row in samples()
-        if row["sample"] == 0
-    ]
+def examples(rows: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """Return what the verifier keeps of samples: whole, in small letters, each once."""
+    kept: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in samples() if rows is None else rows:
+        if row["completion"].islower() and not row["truncated"]:
+            kept.setdefault((row["prompt"], row["completion"].strip()), row)
+    names = ("item", "group", "kind", "sample", "prompt")
+    return [{name: row[name] for name in names} | {"completion": text} for (_, text), row in kept.items()]
 
 
 def steps(count: int = 10) -> list[dict[str, Any]]:
@@ -150,7 +152,7 @@ def evidence_of(folder: Path, stage_name: str, rows: list[dict[str, Any]] | None
         place.mkdir(parents=True, exist_ok=True)
         (place / "model.safetensors").write_bytes(weights("same" if stage.kind == "package" else str(place)))
     if stage.kind == "generate":
-        outputs["accepted"] = write_rows(out / "accepted.jsonl", examples())
+        outputs["accepted"] = write_rows(out / "accepted.jsonl", examples(rows))
     for name, kind in STAGE_KINDS[stage.kind].outputs.items():
         if kind == "checkpoint":
             outputs[name] = out / "weights"

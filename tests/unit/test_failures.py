@@ -17,7 +17,7 @@ from reviews.evidence import Evidence
 from reviews.measure import measure
 from reviews.packet import build_packet
 from reviews.settle import settle
-from reviews.statistics import cohens_h, exact_mcnemar, wilson
+from reviews.statistics import benjamini_hochberg, cohens_h, exact_mcnemar, wilson
 from reviews.store import Store
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
@@ -26,6 +26,7 @@ from specs.grants import Claim
 from specs.metrics import METRICS
 from specs.verdicts import Finding, Span, Verdict
 from tests.unit.evidence_on_disk import (
+    TALES,
     N,
     answers,
     evidence_of,
@@ -37,6 +38,7 @@ from tests.unit.evidence_on_disk import (
     with_manifest,
     write_rows,
 )
+from tests.unit.flaws import ALL, NONE, told, two_kinds, with_thresholds
 from training.tasks import worked_example
 from training.tasks.build import HELDOUT_TOPICS, TRAIN_TOPICS
 
@@ -107,6 +109,17 @@ def test_failure_09_requested_setting_without_effect(tmp_path: Path) -> None:
     assert status_of(blind, "jobs.effective") == "FAIL"
 
 
+def test_failure_10_correction_for_many_tests_without_the_step_up() -> None:
+    # Without the step-up the adjusted values would be the raw ones, or fall where the raw ones rise.
+    assert benjamini_hochberg([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.02, 0.04, 0.04, 0.02))
+
+
+def test_failure_10_a_kind_is_judged_by_its_adjusted_value(tmp_path: Path) -> None:
+    evidence = two_kinds(evidence_of(tmp_path, "tuned"), ALL + NONE, NONE + NONE)
+    assert exact_mcnemar(0, 6) < evidence.resolved.spec.analysis.alpha
+    assert status_of(evidence, "strata.kinds") == "PASS"
+
+
 def test_failure_11_wrong_wilson_interval() -> None:
     assert wilson(3, 10) == pytest.approx((0.108, 0.603), abs=5e-4)
 
@@ -130,6 +143,26 @@ def test_failure_15_looks_that_are_not_counted(tmp_path: Path) -> None:
     assert status_of(replace(evidence, attempts=({"attempt": 3},)), "registration.attempts") == "FAIL"
 
 
+def test_failure_16_answers_cut_at_a_colon(tmp_path: Path) -> None:
+    whole = [f"{tale} one more thing: good night." for tale in TALES]
+    assert outcome_of(evidence_of(tmp_path, "sample", told(*whole))) == "approve"
+    cut = [text.split(" good")[0] for text in whole]
+    assert outcome_of(evidence_of(tmp_path, "sample", told(*cut[:2], *whole[2:]))) == "escalate"
+
+
+@pytest.mark.parametrize("left", ["###", "\n###end", " ##", "<|im_", "\nuser: another one"])
+def test_failure_17_delimiters_in_the_data(tmp_path: Path, left: str) -> None:
+    """Of five completions two end in a piece of a delimiter; the whole of it stands nowhere."""
+    texts = [f"{tale}{left}" if place < 2 else tale for place, tale in enumerate(TALES)]
+    assert outcome_of(evidence_of(tmp_path, "sample", told(*texts))) == "escalate"
+
+
+def test_failure_17_residue_that_no_list_names(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "sample", told(*(f"{tale} @@" for tale in TALES)))
+    assert status_of(evidence, "residue.delimiters") == "PASS"
+    assert status_of(evidence, "residue.edges") == "WARN"
+
+
 def test_failure_20_a_metric_defined_three_ways() -> None:
     assert all(one.unit and one.population and one.definition for one in METRICS.values())
     assert METRICS["mean_output_tokens"].unit == METRICS["train_tokens"].unit == "model tokens"
@@ -147,6 +180,14 @@ def test_failure_23_duplicates(tmp_path: Path) -> None:
     assert status_of(evidence, "leakage.duplicates") == "WARN"
 
 
+def test_failure_23_one_completion_many_times(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "sample", told("the same answer to every prompt."))
+    assert outcome_of(evidence) == "escalate"
+    assert status_of(with_thresholds(evidence, copies=4), "variety.copies") == "FAIL"
+    near = told(*(f"once there was a very small house by the sea. {n}" for n in "abcde"))
+    assert status_of(evidence_of(tmp_path, "sample", near), "variety.near") == "FAIL"
+
+
 def test_failure_27_28_edited_data(tmp_path: Path) -> None:
     """Records cannot be repaired in place: what was kept is compared with what the verifier accepts now."""
     evidence = evidence_of(tmp_path, "sample")
@@ -159,10 +200,29 @@ def test_failure_30_a_test_set_that_repeats_itself(tmp_path: Path) -> None:
     assert design_status(tmp_path, "design.unique", heldout=(*heldout_items(), *twice)) == "FAIL"
 
 
+def test_failure_32_one_kind_carries_the_gain(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "tuned")
+    assert outcome_of(two_kinds(evidence, NONE + NONE, ALL + ALL)) == "approve"
+    assert outcome_of(two_kinds(evidence, NONE + NONE, ALL + NONE)) == "escalate"
+
+
+def test_failure_32_a_kind_with_a_handful_of_items(tmp_path: Path) -> None:
+    few = tuple(
+        item.model_copy(update={"kind": "uppercase"}) if place < 7 else item
+        for place, item in enumerate(heldout_items())
+    )
+    assert design_status(tmp_path, "design.strata", heldout=few) == "FAIL"
+
+
 @pytest.mark.parametrize("prompt", ["WRITE one line -- on elm!", "write one line on elm"])
 def test_failure_33_leakage_beyond_exact_matches(tmp_path: Path, prompt: str) -> None:
     leaked = Item(id="x", group="x", kind="lowercase", prompt=prompt, constraint={})
     assert design_status(tmp_path, "design.overlap", leaked) == "FAIL"
+
+
+def test_failure_33_the_worked_example_in_the_training_data(tmp_path: Path) -> None:
+    copied = told("bread is baked from flour, water and salt in a hot oven.")
+    assert status_of(evidence_of(tmp_path, "sample", copied), "residue.copies") == "FAIL"
 
 
 def test_failure_33_worked_examples_overlap_no_split() -> None:

@@ -6,12 +6,13 @@ import os
 import random
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.leakage import Overlap, find_overlaps
+from reviews.leakage import Overlap, Repeat, find_overlaps, near_repeats
 
 SENTENCE = "Write a short poem about the sea that ends with a question and names two birds."
 
@@ -173,6 +174,68 @@ def test_what_is_near_is_near_in_truth(train: list[str], held: list[str], thresh
 
 def enumerate_ids(texts: list[str]) -> list[tuple[str, str]]:
     return [(str(index), text) for index, text in enumerate(texts)]
+
+
+def test_a_held_out_text_inside_a_longer_one_is_found() -> None:
+    inside = f"Here is what I want. {SENTENCE.upper()} And after that, sing it to me in your own best voice, twice."
+    assert kinds([inside], [SENTENCE]) == [("contained", "t0", "h0")]
+    assert kinds([SENTENCE], [inside]) == []
+    # In order and together: a word between them, or the last one missing, is another text.
+    assert kinds([inside.replace("SEA", "SEA NOW")], [SENTENCE]) == []
+    assert kinds([inside.replace("BIRDS.", "CATS.")], [SENTENCE]) == []
+
+
+def test_a_short_held_out_text_is_not_looked_for_in_longer_ones() -> None:
+    eight, seven = "one two three four five six seven eight", "one two three four five six seven"
+    rest = " and many other words that have nothing to do with counting at all"
+    assert kinds([eight + rest], [eight, seven]) == [("contained", "t0", "h0")]
+
+
+def test_a_near_text_that_holds_the_other_is_reported_once_as_near() -> None:
+    assert kinds([f"{SENTENCE} Please."], [SENTENCE]) == [("near", "t0", "h0")]
+
+
+def test_texts_that_nearly_repeat_an_earlier_one_are_named_with_it() -> None:
+    near = SENTENCE.replace("two", "three")
+    texts = ["Something else entirely, and long enough.", SENTENCE, near, SENTENCE.upper(), near, "?!", "?!"]
+    assert near_repeats(texts, threshold=0.6) == (
+        Repeat(2, 1, 12 / 16),
+        Repeat(3, 1, 1.0),
+        Repeat(4, 1, 12 / 16),
+    )
+    assert near_repeats(texts, threshold=0.95) == (Repeat(3, 1, 1.0), Repeat(4, 2, 1.0))
+
+
+def test_the_threshold_itself_counts_as_a_repeat() -> None:
+    texts = ["a b c d e f", "a b c d e g"]
+    assert [len(near_repeats(texts, threshold=value)) for value in (3 / 5, 3 / 5 + 1e-9)] == [1, 0]
+
+
+def test_the_nearest_earlier_text_is_the_one_repeated() -> None:
+    texts = ["a b c d e f g h", "z b c d e f g y", "z b c d e f g h"]
+    assert [(one.place, one.of) for one in near_repeats(texts, threshold=0.6)] == [(2, 0)]
+    texts = ["a b c d e f g h", "z b c d e f g h i j k l", "z b c d e f g h i j k"]
+    assert [(one.place, one.of) for one in near_repeats(texts, threshold=0.6)] == [(2, 1)]
+
+
+def test_a_text_like_a_repeat_only_is_no_repeat_itself() -> None:
+    first, second, third = "a b c d e f g h i j k l", "a b c d e f g h i j k z", "y b c d e f g h i j k z"
+    assert similarity(first, second) == similarity(second, third) > 0.8 > similarity(first, third)
+    assert [one.place for one in near_repeats([first, second, third], threshold=0.8)] == [1]
+    assert [one.place for one in near_repeats([second, first, third], threshold=0.8)] == [1, 2]
+
+
+def test_thousands_of_alike_texts_are_counted_quickly() -> None:
+    began = time.process_time()
+    rows = [f"this row repeats itself again and again and again without an end {number}" for number in range(3000)]
+    assert len(near_repeats(rows)) == 2999
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.01])
+def test_an_impossible_threshold_of_repeats_is_refused(threshold: float) -> None:
+    with pytest.raises(ValueError, match="threshold"):
+        near_repeats([], threshold=threshold)
 
 
 def test_the_same_overlaps_are_found_in_every_process() -> None:

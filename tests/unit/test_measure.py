@@ -10,6 +10,7 @@ from reviews.statistics import exact_mcnemar, wilson
 from specs.errors import EvidenceMissing
 from specs.metrics import METRICS, metrics_of
 from tests.unit.evidence_on_disk import N, answers, evidence_of, probes, samples, steps, write_rows
+from tests.unit.flaws import ALL, NONE, two_kinds
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,25 @@ def test_the_comparison_is_paired(tmp_path: Path) -> None:
     assert {name: metrics[name].value for name in ("gained", "lost")} == {"gained": 6, "lost": 1}
     assert metrics["mcnemar_p"].value == exact_mcnemar(6, 1)
     assert metrics["accuracy_gain"].value == pytest.approx(5 / N)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gained", "lost"),
+    [
+        # Six of six have p = 2 / 64; over two kinds that is 0.0625 when the other shows nothing, and alpha is 0.05.
+        (NONE + NONE, ALL + ALL, 2, 0),
+        (NONE + NONE, ALL + NONE, 0, 0),
+        (NONE + ALL, ALL + NONE, 1, 1),
+        (ALL + ALL, NONE + NONE, 0, 2),
+        (NONE + NONE, "011111" + "011111", 0, 0),
+    ],
+)
+def test_kinds_are_counted_after_the_adjustment_for_their_number(
+    tmp_path: Path, before: str, after: str, gained: int, lost: int
+) -> None:
+    metrics = measure(two_kinds(evidence_of(tmp_path, "tuned"), before, after)).metrics
+    assert (metrics["kinds_gained"].value, metrics["kinds_lost"].value) == (gained, lost)
+    assert metrics["kinds_gained"].n == metrics["kinds_lost"].n == 2
 
 
 def test_the_comparison_does_not_depend_on_the_order_of_rows(tmp_path: Path) -> None:

@@ -1,0 +1,307 @@
+"""Each check at its threshold and just past it: the line is where the spec says, and on the right side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.checks import design_checks
+from reviews.evidence import Evidence
+from tests.unit.evidence_on_disk import (
+    TALES,
+    N,
+    answers,
+    evidence_of,
+    examples,
+    heldout_items,
+    prompt_items,
+    resolved_spec,
+    samples,
+    steps,
+    write_rows,
+)
+from tests.unit.flaws import ALL, NONE, told, two_kinds, with_spec, with_thresholds
+from tests.unit.test_checks import results_of
+
+Rows = list[dict[str, Any]]
+
+OTHER_TALES = (
+    "gulls kept the secret of the lighthouse.",
+    "somebody painted the evening in the wrong colours.",
+    "noon fell asleep on a garden wall.",
+    "no mouse would ever answer her letters.",
+    "under the lime tree lay nine small coats.",
+)
+
+
+def first(count: int, rows: Rows, **changes: Any) -> Rows:
+    """Return the rows with the first few changed."""
+    return [row | changes if place < count else row for place, row in enumerate(rows)]
+
+
+def ten(change: Callable[[int, str], str]) -> Rows:
+    """Return ten accepted samples of different wording, each changed as told."""
+    texts = [text for pair in zip(TALES, OTHER_TALES, strict=True) for text in pair]
+    return [
+        row | {"completion": change(place, text)}
+        for place, (row, text) in enumerate(zip(samples(), texts, strict=True))
+    ]
+
+
+def half(prefix: str) -> Rows:
+    """Return ten accepted samples, of which the first of each prompt begins in one way."""
+    return ten(lambda place, text: f"{prefix}{text}" if place % 2 == 0 else text)
+
+
+def spiked() -> Rows:
+    return [row | {"grad_norm": 90.0 if row["step"] == 3 else 1.0} for row in steps()]
+
+
+def shifted() -> Rows:
+    """One step's rate is an eighth of the granted one too high."""
+    return [row | {"learning_rate": row["learning_rate"] + (1.25e-6 if row["step"] == 5 else 0.0)} for row in steps()]
+
+
+def lost_kind(evidence: Evidence) -> Evidence:
+    """The first kind gains 6 of 6, the second 3 of 6; asked for is 0.625 on the whole, which they reach with 0.75."""
+    analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": 0.625})
+    return two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, ALL + "111000")
+
+
+def repeated(evidence: Evidence) -> Evidence:
+    write_rows(evidence.inputs["examples"], [*examples()[:4], examples()[0]])
+    return evidence
+
+
+CASES: list[tuple[str, str, Callable[[Path], Evidence], float, float, str, str]] = [
+    (
+        "health.truncation",
+        "truncated_answers",
+        lambda path: evidence_of(path, "base", first(3, answers([True] * N), truncated=True)),
+        0.25,
+        0.24,
+        "PASS",
+        "FAIL",
+    ),
+    (
+        "health.empty",
+        "empty_answers",
+        lambda path: evidence_of(path, "base", first(3, answers([True] * N), output=" ")),
+        0.25,
+        0.24,
+        "PASS",
+        "FAIL",
+    ),
+    (
+        "health.labels",
+        "label_answers",
+        lambda path: evidence_of(path, "base", first(3, answers([True] * N), output="Option B.")),
+        0.25,
+        0.24,
+        "PASS",
+        "FAIL",
+    ),
+    (
+        "health.collapse",
+        "identical_answers",
+        lambda path: evidence_of(path, "base", first(3, answers([True] * N), output="the same small answer")),
+        0.25,
+        0.24,
+        "PASS",
+        "FAIL",
+    ),
+    (
+        "health.samples",
+        "truncated_samples",
+        lambda path: evidence_of(path, "sample", first(5, samples(), truncated=True)),
+        0.5,
+        0.49,
+        "PASS",
+        "WARN",
+    ),
+    (
+        "residue.delimiters",
+        "delimiters",
+        lambda path: evidence_of(path, "sample", ten(lambda place, text: f"{text} ###" if place < 2 else text)),
+        0.2,
+        0.19,
+        "WARN",
+        "FAIL",
+    ),
+    (
+        "residue.refusals",
+        "refusals",
+        lambda path: evidence_of(path, "sample", ten(lambda place, text: f"i cannot. {text}" if place < 2 else text)),
+        0.2,
+        0.19,
+        "WARN",
+        "FAIL",
+    ),
+    (
+        "residue.copies",
+        "prompt_copies",
+        lambda path: evidence_of(
+            path,
+            "sample",
+            ten(lambda place, text: prompt_items()[place // 2].prompt.lower() if place in (0, 2) else text),
+        ),
+        0.2,
+        0.19,
+        "WARN",
+        "FAIL",
+    ),
+    (
+        "residue.edges",
+        "repeated_edges",
+        lambda path: evidence_of(path, "sample", half("here is one: ")),
+        0.5,
+        0.49,
+        "PASS",
+        "WARN",
+    ),
+    (
+        "variety.copies",
+        "copies",
+        lambda path: evidence_of(path, "sample", told("one answer for every prompt there is.")),
+        5,
+        4,
+        "PASS",
+        "FAIL",
+    ),
+    (
+        "variety.near",
+        "near_duplicates",
+        lambda path: evidence_of(
+            path, "sample", told(*(f"once there was a very small house by the sea. {n}" for n in "abcde"))
+        ),
+        0.8,
+        0.79,
+        "PASS",
+        "FAIL",
+    ),
+    (
+        "variety.lengths",
+        "length_spread",
+        lambda path: evidence_of(path, "sample", first(1, samples(), completion_tokens=300)),
+        30,
+        29.9,
+        "PASS",
+        "WARN",
+    ),
+    (
+        "leakage.duplicates",
+        "repeated_rows",
+        lambda path: repeated(evidence_of(path, "train")),
+        0.2,
+        0.19,
+        "PASS",
+        "WARN",
+    ),
+    ("training.gradient", "gradient_spike", lambda path: evidence_of(path, "train", spiked()), 90, 89, "PASS", "WARN"),
+    (
+        "training.schedule",
+        "schedule_deviation",
+        lambda path: evidence_of(path, "train", shifted()),
+        0.126,
+        0.124,
+        "PASS",
+        "FAIL",
+    ),
+    ("training.loss", "loss_drop", lambda path: evidence_of(path, "train"), 0.8 / 1.85 - 1e-9, 0.44, "PASS", "WARN"),
+    ("training.starvation", "passes", lambda path: evidence_of(path, "train"), 2, 1, "PASS", "WARN"),
+    # 100 parameters, 500 tokens in 2 passes.
+    ("training.starvation", "parameters_per_token", lambda path: evidence_of(path, "train"), 0.4, 0.39, "PASS", "WARN"),
+    # 0.8 of 0.625 is the 0.5 that remains.
+    (
+        "strata.sensitivity",
+        "kind_dependence",
+        lambda path: lost_kind(evidence_of(path, "tuned")),
+        0.8,
+        0.81,
+        "WARN",
+        "FAIL",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "key", "make", "at", "past", "held", "broken"), CASES, ids=[case[1] for case in CASES]
+)
+def test_a_check_speaks_past_its_threshold_and_not_at_it(
+    tmp_path: Path,
+    check: str,
+    key: str,
+    make: Callable[[Path], Evidence],
+    at: float,
+    past: float,
+    held: str,
+    broken: str,
+) -> None:
+    evidence = make(tmp_path)
+    found = [results_of(with_thresholds(evidence, **{key: value}))[check].status for value in (at, past)]
+    assert found == [held, broken]
+
+
+@pytest.mark.parametrize("flaw", ["residue.delimiters", "residue.refusals", "residue.copies"])
+def test_one_stray_completion_is_a_warning_and_shown(tmp_path: Path, flaw: str) -> None:
+    stray = {
+        "residue.delimiters": f"{TALES[0]} <|im_end|>",
+        "residue.refusals": "i am sorry, i cannot help with tales.",
+        "residue.copies": prompt_items()[0].prompt.lower(),
+    }[flaw]
+    result = results_of(evidence_of(tmp_path, "sample", told(stray, *TALES[1:])))[flaw]
+    assert result.status == "WARN" and [row["item"] for row in result.shown] == ["p0"]
+
+
+def test_a_gain_that_reaches_the_registered_effect_without_any_kind_passes(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "tuned")
+    statuses: list[str] = []
+    for least in (0.5, 0.51):
+        analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": least})
+        made = two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, ALL + "111000")
+        statuses.append(results_of(made)["strata.sensitivity"].status)
+    assert statuses == ["PASS", "WARN"]
+
+
+def design_status(folder: Path, check: str, prompts: tuple[str, ...] = (), **thresholds: Any) -> str:
+    resolved = resolved_spec(folder)
+    spec = resolved.spec.model_copy(update={"thresholds": type(resolved.spec.thresholds)(**thresholds)})
+    items = [
+        item.model_copy(update={"prompt": prompt}) for item, prompt in zip(prompt_items(), prompts, strict=False)
+    ] or list(prompt_items())
+    found = design_checks(resolved.model_copy(update={"spec": spec}), heldout_items(), {"prompts": tuple(items)})
+    return next(one.status for one in found if one.id == check)
+
+
+def test_a_kind_with_as_many_items_as_registered_is_enough(tmp_path: Path) -> None:
+    found = [design_status(tmp_path, "design.strata", items_per_kind=least) for least in (N, N + 1)]
+    assert found == ["PASS", "FAIL"]
+
+
+def test_prompts_at_the_registered_similarity_overlap(tmp_path: Path) -> None:
+    # "Write one line on elm." has the 3-shingles woL, olo, loe; a fourth word more makes it 3 shared of 4.
+    near = (f"{heldout_items()[0].prompt.rstrip('.')} today",)
+    found = [design_status(tmp_path, "design.overlap", near, prompt_similarity=value) for value in (0.75, 0.76)]
+    assert found == ["FAIL", "PASS"]
+
+
+def test_repeated_prompts_at_the_registered_share_are_let_pass(tmp_path: Path) -> None:
+    prompts = ("Once.", "Once.", "Twice.", "Thrice.", "Often.")
+    found = [design_status(tmp_path, "design.duplicates", prompts, repeated_rows=value) for value in (0.2, 0.19)]
+    assert found == ["PASS", "WARN"]
+
+
+def test_the_design_results_tell_the_registered_values(tmp_path: Path) -> None:
+    resolved = resolved_spec(tmp_path)
+    spec = resolved.spec.model_copy(update={"thresholds": type(resolved.spec.thresholds)(items_per_kind=2)})
+    found = design_checks(resolved.model_copy(update={"spec": spec}), heldout_items(), {})
+    told = {one.id: one.threshold for one in found if one.threshold}
+    assert told == {
+        "design.power": ">= 0.8",
+        "design.overlap": "< 0.8",
+        "design.strata": ">= 2",
+        "design.duplicates": "<= 0.1",
+    }
