@@ -29,7 +29,8 @@ DELIMITERS = tuple(
         r"<(?:bos|eos|pad|unk|start_of_turn|end_of_turn|endoftext)>",
         # Alpaca's headings and what is left of ###END### when generation stops inside it.
         rf"#{{2,}}[ \t]*(?:end|{_ROLES})\b:?",
-        r"#{2,}\s*\Z",
+        # A heading stands at the beginning of a line and has words.
+        r"#{2,}\s*\Z|^[ \t]*#{2,}[ \t]*$|(?<=\S)[ \t]*#{3,}",
         # A turn of a transcript, and an answer that a stop string cut at its colon.
         rf"^[ \t]*(?:{_ROLES}|q|a)[ \t]*:",
         r":\s*\Z",

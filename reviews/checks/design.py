@@ -97,8 +97,9 @@ def _independence(design: Design) -> Found:
     spec = design.resolved.spec
     builder, reviewers = spec.builder.vendor, [one.vendor for one in spec.reviewers()]
     if builder in reviewers:
-        return Found("FAIL", f"builder and reviewer are both '{builder}'", repairable=False)
-    return Found("PASS", f"builder {builder}, reviewer {', '.join(reviewers)}")
+        return Found("FAIL", "builder and reviewer are of the same vendor", repairable=False)
+    # Without their names: the packet goes to the reviewer, who is not told whose work it is.
+    return Found("PASS", f"{len(reviewers)} of {len(reviewers)} reviewers are of another vendor than the builder")
 
 
 def _cost(design: Design) -> Found:
@@ -163,7 +164,13 @@ DESIGN_CHECKS = (
         _independence,
         "reviews of an agent's work by the same agent",
     ),
-    DesignCheck("design.cost", "One attempt of each stage can be paid for", _cost, "sessions that end half-way"),
+    DesignCheck(
+        "design.cost",
+        "One attempt of each stage can be paid for",
+        _cost,
+        "sessions that end half-way",
+        limits=(Limit("<=", "budget.max_cost_usd"),),
+    ),
     DesignCheck(
         "design.seeds", "Variation between seeds is measured", _seeds, "results of one lucky seed", blocking=False
     ),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from reviews import statistics
 from reviews.checks.check import Check, Found, need
+from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from specs.errors import EvidenceMissing
 from specs.metrics import MetricSet
 from specs.session import Analysis
+
+_EFFECT = (Limit(">=", "analysis.minimum_effect"),)
 
 
 def design_power(analysis: Analysis) -> Found:
@@ -77,7 +80,14 @@ def _margin(evidence: Evidence, metrics: MetricSet | None) -> Found:
 
 CHECKS = (
     Check("power.n", "As many items as registered", ("evaluate",), _n, "optional stopping"),
-    Check("power.headroom", "The baseline leaves room for the effect", ("evaluate",), _headroom, "ceiling effects"),
+    Check(
+        "power.headroom",
+        "The baseline leaves room for the effect",
+        ("evaluate",),
+        _headroom,
+        "ceiling effects",
+        limits=_EFFECT,
+    ),
     Check(
         "power.test",
         "The registered test was carried out, with effect size and interval",
@@ -94,5 +104,6 @@ CHECKS = (
         "an uncertain margin read as a pass",
         blocking=False,
         only_treatment=True,
+        limits=_EFFECT,
     ),
 )

@@ -1,8 +1,8 @@
 """Does what was generated carry something over: delimiters, template wording, the prompt, the example, a refusal?
 
 All of them look at the distinct completions that the verifier accepts when it is asked again: that is what a later
-stage trains on. Marks that the item itself asks for never count. One completion is a stray and only a warning: in a small pilot it
-is a large share and still no pattern.
+stage trains on. Marks that the item itself asks for never count. One completion is a stray and only a warning: in a
+small pilot it is a large share and still no pattern.
 """
 
 from __future__ import annotations

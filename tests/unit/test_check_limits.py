@@ -304,4 +304,5 @@ def test_the_design_results_tell_the_registered_values(tmp_path: Path) -> None:
         "design.overlap": "< 0.8",
         "design.strata": ">= 2",
         "design.duplicates": "<= 0.1",
+        "design.cost": "<= 10",
     }

@@ -32,6 +32,8 @@ def kept(
         ("Bees are busy. ###", "###"),
         ("Bees are busy. ##", "##"),
         ("Bees are busy.\n###END", "###END"),
+        ("###\nBees are busy.", "###"),
+        ("Bees are busy. ### Wasps are not.", "###"),
         ("Bees are busy.\n### Instruction: and wasps?", "### Instruction:"),
         ("Bees are busy.\nUser: and wasps?", "User:"),
         ("user: and wasps?", "user:"),
@@ -138,6 +140,23 @@ def test_a_frequent_ending_is_found_in_its_longest_form() -> None:
 def test_a_frequent_beginning_is_found() -> None:
     edges = frequent_edges(sentences(6, "sure, here is a sentence: {n} bees"), 0.1)
     assert [(edge.where, edge.text) for edge in edges] == [("head", "sure here is a sentence")]
+
+
+@pytest.mark.parametrize(
+    ("template", "found"),
+    [
+        ("there {n} bees flew off to {n} trees", []),
+        ("there are {n} bees that flew off to {n} trees", []),
+        ("there once were {n} bees that flew off to {n} trees", ["there once were"]),
+        ("there once were only {n} bees that flew off to {n} trees", ["there once were only"]),
+        ("{n} bees flew off to {n} gladly", []),
+        ("{n} bees flew off to {n} very gladly", ["very gladly"]),
+        ("{n} bees flew off to {n} and very gladly", ["and very gladly"]),
+        ("{n} bees flew off to {n} and also very gladly", ["and also very gladly"]),
+    ],
+)
+def test_edges_are_three_words_at_the_beginning_and_two_at_the_end(template: str, found: list[str]) -> None:
+    assert [edge.text for edge in frequent_edges(sentences(6, template), 0.1)] == found
 
 
 def test_an_unknown_delimiter_shows_as_an_ending() -> None:

@@ -187,6 +187,7 @@ def test_each_kind_is_left_out_once() -> None:
         ("b", 3, 2, 1),
         ("c", 5, 3, 0),
     ]
+    assert [one.kind for one in without_each_kind(every[:5])] == ["a", "b"]
     assert without_each_kind(pairs("a", "00", "11")) == ()
 
 
@@ -194,3 +195,5 @@ def test_groups_are_counted_over_kinds() -> None:
     together = [*pairs("a", "000", "111", "g"), *pairs("b", "000", "111", "g"), *pairs("a", "000", "000", "h")]
     assert interval_over_groups(together) == grouped_difference_interval([6, 0], [6, 3])
     assert interval_over_groups(pairs("a", "00", "11", "g")) is None
+    mixed = [*pairs("a", "0111", "1000", "g"), *pairs("a", "11", "11", "h")]
+    assert interval_over_groups(mixed) == grouped_difference_interval([-2, 0], [4, 2])
