@@ -30,7 +30,8 @@ Tier = Literal["low", "medium", "high"]
 ReviewKind = Literal["methodology", "code", "design"]
 IssueSeverity = Literal["CRITICAL", "HIGH", "SUGGESTION"]
 ClaimStatus = Literal["supported", "contradicted", "unsupported"]
-AnsweredBy = Literal["policy", "checklist", "model", "recorded"]
+AnsweredBy = Literal["policy", "checklist", "model", "recorded", "nobody"]
+"""``recorded``: the answer that a model gave to the same request before; ``nobody``: the money was not there."""
 
 MAX_WORDS = 500
 """The most words an answer to a question may have, all its parts together."""

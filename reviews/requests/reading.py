@@ -62,8 +62,8 @@ class Reader:
         """Return what was read so far."""
         return Reading(files=tuple(self._files), left_out=tuple(self._left_out), more_left_out=self._more)
 
-    def add(self, given: str | Path, role: Role) -> None:
-        """Read a file, or every text file below a folder.
+    def add(self, given: str | Path, role: Role | Callable[[str], Role]) -> None:
+        """Read a file, or every text file below a folder; ``role`` may depend on the name.
 
         Raises:
             UserError: there is no such file or folder, it may not be read, or it is neither.
@@ -72,11 +72,13 @@ class Reader:
         if not self._readable(path):
             raise UserError(f"'{given}' may not be read here", hint="only files that its asker may see are sent")
         name = _name_of(path, Path(given))
+        is_a: Callable[[str], Role] = role if callable(role) else lambda _: role
         if stat.S_ISDIR(mode):
             for inner, relative in self._walk(path, ""):
-                self._take(inner, f"{name}/{relative}" if name != "." else relative, role, named=False)
+                shown = f"{name}/{relative}" if name != "." else relative
+                self._take(inner, shown, is_a(shown), named=False)
         elif stat.S_ISREG(mode):
-            self._take(path, name, role, named=True)
+            self._take(path, name, is_a(name), named=True)
         else:
             raise UserError(f"'{given}' is neither a file nor a folder")
 

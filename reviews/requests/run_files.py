@@ -99,7 +99,6 @@ def _checks(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
                 where
                 | {"check": result.id, "status": result.status, "blocking": result.blocking, "found": result.detail}
                 for result in results
-                if result.status != "NOT_APPLICABLE"
             ]
     return found
 

@@ -15,7 +15,7 @@ from reviews.claims import agrees, look_up
 from reviews.requests.forms import in_order
 from reviews.requests.rules.found import place
 from reviews.requests.rules.numbers import Held, Stated, held_in, stated_in
-from reviews.requests.run_files import REPORT_JSON, RunEvidence
+from reviews.requests.run_files import REPORT, REPORT_JSON, RunEvidence
 from specs.grants import Claim
 from specs.metrics import METRICS, MetricSet
 from specs.requests import AdversarialAnswer, ClaimStatus, Fix, Overclaim, Place, ReadFile, Reading, ScoreRow
@@ -36,6 +36,11 @@ _TOO_MUCH = re.compile(
     re.IGNORECASE,
 )
 _ARMS = {"baseline": "baseline", "before": "baseline", "treatment": "treatment", "after": "treatment"}
+
+_CHECK_ROW = re.compile(
+    r"\| (?P<id>[a-z_]+\.[\w.-]+)(?: \(advice\))? \| (?P<status>PASS|WARN|FAIL|NOT_APPLICABLE|BLOCKED|ERROR) \| "
+    r"(?P<found>.*) \|$"
+)
 
 NOT_JUDGED = (
     "every sentence without a number beside a name that the evidence knows",
@@ -104,15 +109,58 @@ def _of_text(
     heading = ""
     for number, line in enumerate(file.lines, 1):
         if line.startswith("#"):
-            heading = _stage_in(line, stages, arms)
+            # A report writes "### pilot (generate)": the stage comes first, its kind may be another stage's name.
+            heading = _stage_in(line.split("(")[0], stages, arms)
         around[number] = heading
-    rows: list[ScoreRow] = []
+    rows, of_checks = _of_checks(file, evidence, runs)
     for stated in stated_in(file, names):
         line = file.lines[stated.line - 1]
+        if stated.line in of_checks:
+            continue
         # The stage is what stands before the number: "baseline accuracy 0.05, after training 0.53".
         stage = _stage_in(line[: line.find(stated.text)], stages, arms) or around[stated.line]
         rows.append(_row(_as_fraction(stated), _candidates(stated, stage, values), evidence, runs))
     return rows + _significance(file, values, runs)
+
+
+def _of_checks(
+    file: ReadFile, evidence: list[ReadFile], runs: Sequence[RunEvidence]
+) -> tuple[list[ScoreRow], set[int]]:
+    """Hold the rows of checks in a session's report against the recorded checks; their numbers are of parts of rows."""
+    run = next((one for one in runs if file.name == f"{one.name}/{REPORT}"), None)
+    recorded = next((one for one in evidence if run is not None and one.name == f"{run.name}/checks.json"), None)
+    if recorded is None:
+        return [], set()
+    told = {_check_key(json.loads(line.rstrip(","))): at for at, line in enumerate(recorded.lines, 1) if "{" in line}
+    rows: list[ScoreRow] = []
+    found: dict[int, int] = {}
+    for number, line in enumerate(file.lines, 1):
+        match = _CHECK_ROW.match(line)
+        if match is None:
+            continue
+        said = {"check": match["id"], "status": match["status"], "found": match["found"].replace("\\|", "|")}
+        found[number] = told.get(_check_key(said), 0)
+        if not found[number]:
+            claim, why = f"check {match['id']} is {match['status']}", "no recorded check says this"
+            at = place(file, number)
+            rows.append(ScoreRow(claim=claim, stated_at=at, status="contradicted", evidence=(), explanation=why))
+    agreeing = [(number, at) for number, at in found.items() if at]
+    if agreeing:
+        number, at = agreeing[0]
+        rows.append(
+            ScoreRow(
+                claim=f"{len(agreeing)} results of checks",
+                stated_at=place(file, number),
+                status="supported",
+                evidence=(place(recorded, at),),
+                explanation="each is word for word what was recorded",
+            )
+        )
+    return rows, set(found)
+
+
+def _check_key(check: dict[str, str]) -> tuple[str, str, str]:
+    return check["check"], check["status"], " ".join(check["found"].split())
 
 
 def _row(stated: Stated, candidates: list[_Value], evidence: list[ReadFile], runs: Sequence[RunEvidence]) -> ScoreRow:
@@ -178,7 +226,9 @@ def _registered(stated: Stated, evidence: list[ReadFile], runs: Sequence[RunEvid
             *(criterion for stage in run.resolved.spec.stages for criterion in stage.gate.criteria),
         ]
         for criterion in criteria:
-            if criterion.metric == stated.name and criterion.bound() == (stated.sign, stated.value):
+            sign, limit = criterion.bound()
+            # "powered for a gain of 0.15" names the bound without its sign.
+            if criterion.metric == stated.name and stated.sign in (sign, "=") and stated.value == limit:
                 file = next(one for one in evidence if one.name == f"{run.name}/registered.json")
                 keys = {"mcnemar_p": "alpha", "accuracy_gain": "minimum_effect"}
                 wanted = f'"{keys.get(criterion.metric, criterion.metric)}"'
@@ -217,11 +267,11 @@ def _of_machine_report(file: ReadFile, evidence: list[ReadFile], runs: Sequence[
             )
         )
     if numbers:
-        where = tuple(place(one, 1) for one in evidence if f"{run.name}/metrics/" in one.name)[:MAX_EVIDENCE]
+        where = tuple(place(one, 4) for one in evidence if f"{run.name}/metrics/" in one.name)[:MAX_EVIDENCE]
         told = "each is the value in the metric set of its stage and attempt"
         claim = f"{numbers} metrics in the report for machines"
         rows.append(
-            ScoreRow(claim=claim, stated_at=place(file, 1), status="supported", evidence=where, explanation=told)
+            ScoreRow(claim=claim, stated_at=place(file, 2), status="supported", evidence=where, explanation=told)
         )
     return rows
 
