@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from sessions.cli_review import add_commands
 from specs.errors import ExitCode, PeergateError
 
 app = typer.Typer(
@@ -22,7 +23,8 @@ app = typer.Typer(
 spec_app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
 audit_app = typer.Typer(help="Read and verify the trail of a session.", no_args_is_help=True)
 check_app = typer.Typer(help="See what is asked of every stage, and ask again.", no_args_is_help=True)
-review_app = typer.Typer(help="Read reviews that were not made by Peergate.", no_args_is_help=True)
+review_app = typer.Typer(help="Ask for a review, give one, or read older ones.", no_args_is_help=True)
+add_commands(review_app)
 app.add_typer(spec_app, name="spec")
 app.add_typer(audit_app, name="audit")
 app.add_typer(check_app, name="check")

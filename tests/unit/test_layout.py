@@ -90,6 +90,10 @@ def test_a_closed_session_has_the_exit_code_of_its_decision() -> None:
     }
 
 
+REQUEST_OPTIONS = {
+    *("--session", "--runs", "--reviewer", "--vendor", "--model", "--base-url", "--api", "--price-in", "--price-out"),
+    *("--max-cost", "--out", "--force", "--json"),
+}
 COMMANDS = {
     "start": {"spec", "--name", "--runs"},
     "resume": {"name", "--runs", "--answer", "--reason"},
@@ -109,6 +113,10 @@ COMMANDS = {
     "check list": {"--json"},
     "check explain": {"id", "--json"},
     "check run": {"run", "--stage", "--attempt", "--json"},
+    "review ask": {"--topic", "--question", "--context", "--option", "--kind", "--stakes", "--confidence", "--plan"}
+    | REQUEST_OPTIONS,
+    "review request": {"paths", "--kind", "--note", "--effort"} | REQUEST_OPTIONS,
+    "review adversarial": {"path", "--evidence", "--effort"} | REQUEST_OPTIONS,
     "review show": {"run", "--json"},
     "review give": {"run", "--file"},
     "review import": {"folder", "--json"},
