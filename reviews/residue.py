@@ -113,7 +113,8 @@ def frequent_edges(kept: Iterable[Kept], share: float) -> tuple[Edge, ...]:
     for scope, some in by_scope.items():
         for where in ("head", "tail"):
             found += _edges_of(scope, where, some, share)
-    return tuple(sorted(found, key=lambda edge: -edge.share))
+    # Ties in a fixed order: an audit compares the rows that are shown.
+    return tuple(sorted(found, key=lambda edge: (-edge.share, edge.scope, edge.where, edge.text)))
 
 
 def _edges_of(scope: str, where: Literal["head", "tail"], kept: list[Kept], share: float) -> list[Edge]:

@@ -266,6 +266,18 @@ def test_a_gain_that_reaches_the_registered_effect_without_any_kind_passes(tmp_p
     assert statuses == ["PASS", "WARN"]
 
 
+@pytest.mark.parametrize(
+    ("after", "least"),
+    # Significant but smaller than registered, then large enough but not significant.
+    [(ALL + NONE, 0.6), ("111100" + NONE, 0.3)],
+)
+def test_without_the_registered_result_nothing_hangs_on_a_kind(tmp_path: Path, after: str, least: float) -> None:
+    evidence = evidence_of(tmp_path, "tuned")
+    analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": least})
+    made = two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, after)
+    assert results_of(made)["strata.sensitivity"].status == "NOT_APPLICABLE"
+
+
 def design_status(folder: Path, check: str, prompts: tuple[str, ...] = (), **thresholds: Any) -> str:
     resolved = resolved_spec(folder)
     spec = resolved.spec.model_copy(update={"thresholds": type(resolved.spec.thresholds)(**thresholds)})

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from reviews.residue import DELIMITERS, REFUSALS, Kept, frequent_edges, marks_in
@@ -189,3 +193,22 @@ def test_the_wording_of_one_topic_is_no_template() -> None:
 def test_four_rows_are_too_few_for_a_template() -> None:
     assert frequent_edges(sentences(4, "sure, here is one: {n} bees"), 0.1) == ()
     assert frequent_edges(sentences(5, "sure, here is one: {n} bees"), 0.1) != ()
+
+
+def test_edges_come_in_the_same_order_in_every_process() -> None:
+    code = (
+        "from reviews.residue import Kept, frequent_edges; from specs.evidence import Item;"
+        "item = lambda n: Item(id=str(n), group=str(n), kind='k', prompt='p', constraint={});"
+        "print(frequent_edges([Kept(item(n), f'so it was {n} and so it is ~~~ @@') for n in range(6)], 0.1))"
+    )
+    shown = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in (1, 2, 3, 4, 5)
+    }
+    assert len(shown) == 1 and shown.pop().count("Edge(") == 3
