@@ -22,10 +22,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from reviews.requests import reading as files
 from reviews.requests.masking import Masker
 from reviews.requests.policy import policy_answer, tier_of
-from reviews.requests.reading import Reader
+from reviews.requests.reading import FOR_MODEL, FOR_RULES, Reader
 from reviews.requests.registered import Registered
 from reviews.requests.rules.found import Material
 from reviews.requests.run_files import RunEvidence, add_run, is_run
@@ -37,7 +36,6 @@ from specs.requests import (
     PolicyAnswer,
     QuestionAnswer,
     QuestionRequest,
-    Reading,
     ReviewRequest,
 )
 
@@ -62,15 +60,16 @@ def ask_review(request: QuestionRequest, desk: Desk, context: Sequence[str | Pat
             there or closed.
         AuditDamage: the trail does not hold together.
     """
-    request, reader = _begin(request, desk)
-    for path in context:
-        reader.add(path, "context")
-    if request.context.strip():
-        reader.add_text("context", request.context.encode(), "context")
-    reading = reader.reading
-    for one in reading.left_out:
-        raise UserError(f"context '{one.name}' is not read: {one.why}", hint="name text files, small enough to be read")
     with Book(desk) as book:
+        request, reader = _begin(request, desk, book)
+        for path in context:
+            reader.add(path, "context")
+        if request.context.strip():
+            reader.add_text("context", request.context.encode(), "context")
+        reading = reader.reading
+        for one in reading.left_out:
+            told = f"context '{one.name}' is not read: {one.why}"
+            raise UserError(told, hint="name text files, small enough to be read")
         registered = Registered(book.resolved.spec) if book.resolved else None
         policy = policy_answer(request, registered)
         if not policy.ask:
@@ -88,17 +87,17 @@ def request_review(request: ReviewRequest, desk: Desk) -> Requested:
         EvidenceMissing: a run folder that was named has no registration.
         AuditDamage: a trail does not hold together.
     """
-    request, reader = _begin(request, desk)
-    for path in request.paths:
-        if is_run(Path(path)):
-            _readable_run(desk, path)
-            add_run(reader, Path(path), claims=(Path(path) / "report").is_dir())
-        else:
-            reader.add(path, "file")
-    reading = reader.reading
     with Book(desk) as book:
+        request, reader = _begin(request, desk, book)
+        for path in request.paths:
+            if is_run(Path(path)):
+                _readable_run(desk, path)
+                add_run(reader, Path(path), claims=(Path(path) / "report").is_dir())
+            else:
+                reader.add(path, "file")
+        reading = reader.reading
         book.require_files(reading, bool(reader.sources))
-        _say_left_out(desk, reading)
+        _say_left_out(desk, reader)
         masker = Masker(desk.environ)
         material = Material(reading, reader.sources, desk.readable, lambda text: masker.mask(text).text)
         return book.carry_out(request, reading, request.effort, material=material)
@@ -112,9 +111,9 @@ def adversarial_review(request: AdversarialRequest, desk: Desk) -> Requested:
         EvidenceMissing: the session whose run folder was named has no report yet.
         AuditDamage: a trail does not hold together.
     """
-    request, reader = _begin(request, desk)
     runs: list[RunEvidence] = []
     with Book(desk) as book:
+        request, reader = _begin(request, desk, book)
         _add_claims(reader, Path(request.path), desk, runs, book.asks_a_model)
         for path in request.evidence:
             _add_evidence(reader, Path(path), desk, runs)
@@ -127,7 +126,7 @@ def adversarial_review(request: AdversarialRequest, desk: Desk) -> Requested:
             desk.say(
                 "no evidence was given: every claim can only be unsupported (--evidence names files and run folders)"
             )
-        _say_left_out(desk, reading)
+        _say_left_out(desk, reader)
         return book.carry_out(request, reading, request.effort, runs=runs)
 
 
@@ -155,7 +154,7 @@ def _readable_run(desk: Desk, path: str | Path) -> None:
         raise UserError(f"'{path}' may not be read here", hint="only files that its asker may see are sent")
 
 
-def _begin(request: RequestT, desk: Desk) -> tuple[RequestT, Reader]:
+def _begin(request: RequestT, desk: Desk, book: Book) -> tuple[RequestT, Reader]:
     """Return the request without secrets, and the reader of its files.
 
     Raises:
@@ -175,20 +174,22 @@ def _begin(request: RequestT, desk: Desk) -> tuple[RequestT, Reader]:
         raise UserError(f"the request cannot be kept: {error.errors()[0]['msg']}") from error
     except ValueError as error:
         raise UserError(f"the request cannot be kept: {error}", hint="write it as UTF-8") from error
-    return masked, Reader(masker, desk.readable)
+    return masked, Reader(masker, desk.readable, FOR_MODEL if book.asks_a_model else FOR_RULES)
 
 
-def _say_left_out(desk: Desk, reading: Reading) -> None:
+def _say_left_out(desk: Desk, reader: Reader) -> None:
+    reading = reader.reading
     count = len(reading.left_out) + reading.more_left_out
     if count:
-        limit = f"{files.MAX_FILE_BYTES // 1024} KiB a file, {files.MAX_TOTAL_BYTES // 1024} KiB in all"
-        desk.say(f"{len(reading.files)} files are read, {count} left out ({limit}, text only): listed with the answer")
+        told = f"{len(reading.files)} files are read, {count} left out (text only, {reader.limits})"
+        desk.say(f"{told}: listed with the answer")
 
 
 def _policy_says(policy: PolicyAnswer) -> QuestionAnswer:
     """Write the policy's answer in the form of an answer; nobody judged anything, so nothing is approved."""
     found = "; ".join(f"{one.pointer} = {one.value}" for one in policy.found)
-    recommendation = f"The registered spec says: {found}." if policy.rule == "answer.in_spec" else f"{policy.why}."
+    why = f"{policy.why[0].upper()}{policy.why[1:]}."
+    recommendation = f"The registered spec says: {found}." if policy.rule == "answer.in_spec" else why
     reasoning = f"By rule {policy.rule} of the ask-policy: {policy.why}."
     if found and policy.rule != "answer.in_spec":
         reasoning += f" Registered limits: {found}."

@@ -12,17 +12,14 @@ import stat
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from reviews.requests.masking import Masker
 from specs.digests import digest_bytes, digest_file
 from specs.errors import UserError
 from specs.requests import LeftOut, ReadFile, Reading
 
-MAX_FILE_BYTES = 128 * 1024
-MAX_TOTAL_BYTES = 256 * 1024
 MAX_CONTEXT_BYTES = 64 * 1024
-MAX_FILES = 400
 MAX_LISTED = 400
 """More left-out files than this are counted, not listed."""
 MAX_WALKED = 20_000
@@ -37,15 +34,35 @@ SECRET_NAMES = (
 _CODE_SUFFIXES = (".py", ".md", ".rst", ".js", ".ts", ".go", ".rs", ".c", ".h")
 """``secrets.py`` is a module, not a secret."""
 _MADE_BY_TOOLS = ("__pycache__", "node_modules", "site-packages")
+_TRAILS = ("trail.sqlite", "reviews.sqlite")
 _OTHER_LINE_ENDS = re.compile("[\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 
 Role = Literal["context", "file", "claims", "evidence"]
 
 
+class Limits(NamedTuple):
+    """How much is read at most."""
+
+    file_bytes: int
+    total_bytes: int
+    files: int
+
+    def __str__(self) -> str:
+        return f"{self.file_bytes // 1024} KiB a file, {self.total_bytes // 1024} KiB and {self.files} files in all"
+
+
+FOR_MODEL = Limits(128 * 1024, 256 * 1024, 400)
+"""What a model is shown is paid for, and what lies in the middle of too much is overlooked."""
+FOR_RULES = Limits(1024 * 1024, 8 * 1024 * 1024, 5000)
+
+
 class Reader:
     """Collects the files of one request; ``reading`` is what came of it."""
 
-    def __init__(self, masker: Masker, readable: Callable[[Path], bool] = lambda _: True) -> None:
+    def __init__(
+        self, masker: Masker, readable: Callable[[Path], bool] = lambda _: True, limits: Limits = FOR_MODEL
+    ) -> None:
+        self.limits = limits
         self._masker = masker
         self._readable = readable
         self._files: list[ReadFile] = []
@@ -102,11 +119,12 @@ class Reader:
                 return
             name = self._free_name(name)
             self.sources[name] = path
-            if size > MAX_FILE_BYTES:
+            limit = min(self.limits.file_bytes, MAX_CONTEXT_BYTES) if role == "context" else self.limits.file_bytes
+            if size > limit:
                 digest = digest_file(path) if size <= MAX_DIGESTED_BYTES else None
-                self.leave_out(name, f"larger than {MAX_FILE_BYTES} bytes", digest, size)
+                self.leave_out(name, f"larger than {limit} bytes", digest, size)
             else:
-                self._show(name, _read(path), role)
+                self._show(name, _read(path, limit), role)
         except OSError as error:
             if named:
                 raise UserError(f"'{name}' cannot be read: {error.strerror or error}") from error
@@ -114,7 +132,7 @@ class Reader:
 
     def _show(self, name: str, data: bytes, role: Role) -> None:
         digest, size = digest_bytes(data), len(data)
-        limit = MAX_CONTEXT_BYTES if role == "context" else MAX_FILE_BYTES
+        limit = MAX_CONTEXT_BYTES if role == "context" else self.limits.file_bytes
         text = _text_of(data)
         if text is None:
             self.leave_out(name, "not UTF-8 text", digest, size)
@@ -122,8 +140,8 @@ class Reader:
             self.leave_out(name, "empty", digest, size)
         elif size > limit:
             self.leave_out(name, f"larger than {limit} bytes", digest, size)
-        elif len(self._files) >= MAX_FILES or self._shown_bytes + size > MAX_TOTAL_BYTES:
-            self.leave_out(name, f"over the total of {MAX_TOTAL_BYTES} bytes or {MAX_FILES} files", digest, size)
+        elif len(self._files) >= self.limits.files or self._shown_bytes + size > self.limits.total_bytes:
+            self.leave_out(name, f"over the limit: {self.limits}", digest, size)
         else:
             masked = self._masker.mask(text)
             self._shown_bytes += size
@@ -175,6 +193,8 @@ class Reader:
             elif entry.is_dir(follow_symlinks=False):
                 if entry.name in _MADE_BY_TOOLS:
                     self.leave_out(name, "a folder that tools make")
+                elif any((Path(entry.path) / trail).exists() for trail in _TRAILS):
+                    self.leave_out(name, "a run folder: it is read where it is named itself")
                 else:
                     yield from self._walk(Path(entry.path), f"{name}/")
             elif entry.is_file(follow_symlinks=False):
@@ -201,10 +221,10 @@ def _name_of(path: Path, given: Path) -> str:
     return path.name or given.name or "files"
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, limit: int) -> bytes:
     """Read a regular file up to just past the limit; a file that grows meanwhile ends there."""
     with path.open("rb") as handle:
-        return handle.read(MAX_FILE_BYTES + 1)
+        return handle.read(limit + 1)
 
 
 def _text_of(data: bytes) -> str | None:
