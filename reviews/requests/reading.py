@@ -91,8 +91,7 @@ class Reader:
         name = _name_of(path, Path(given))
         is_a: Callable[[str], Role] = role if callable(role) else lambda _: role
         if stat.S_ISDIR(mode):
-            for inner, relative in self._walk(path, ""):
-                shown = f"{name}/{relative}" if name != "." else relative
+            for inner, shown in self._walk(path, "" if name == "." else f"{name}/", path):
                 self._take(inner, shown, is_a(shown), named=False)
         elif stat.S_ISREG(mode):
             self._take(path, name, is_a(name), named=True)
@@ -171,7 +170,7 @@ class Reader:
             free, number = f"{number}/{name}", number + 1
         return free
 
-    def _walk(self, folder: Path, prefix: str) -> Iterator[tuple[Path, str]]:
+    def _walk(self, folder: Path, prefix: str, root: Path) -> Iterator[tuple[Path, str]]:
         """Yield the regular files below a folder in the order of their names; what is skipped is noted."""
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -186,7 +185,7 @@ class Reader:
                     self.leave_out(name, f"more than {MAX_WALKED} files: neither this nor what follows was looked at")
                 return
             if entry.is_symlink():
-                where = "in" if _leads_into(entry, folder, prefix) else "out of"
+                where = "in" if _leads_into(entry, root) else "out of"
                 self.leave_out(name, f"a symbolic link that leads {where} the folder")
             elif entry.name.startswith(".") and not _looks_secret(entry.name):
                 self.leave_out(name, "hidden")
@@ -196,7 +195,7 @@ class Reader:
                 elif any((Path(entry.path) / trail).exists() for trail in _TRAILS):
                     self.leave_out(name, "a run folder: it is read where it is named itself")
                 else:
-                    yield from self._walk(Path(entry.path), f"{name}/")
+                    yield from self._walk(Path(entry.path), f"{name}/", root)
             elif entry.is_file(follow_symlinks=False):
                 yield Path(entry.path), name
             else:
@@ -244,10 +243,7 @@ def _looks_secret(name: str) -> bool:
     return not lower.endswith(_CODE_SUFFIXES) and any(fnmatch(lower, one) for one in SECRET_NAMES.split())
 
 
-def _leads_into(entry: os.DirEntry[str], folder: Path, prefix: str) -> bool:
-    root = folder
-    for _ in range(prefix.count("/")):
-        root = root.parent
+def _leads_into(entry: os.DirEntry[str], root: Path) -> bool:
     try:
         return Path(entry.path).resolve().is_relative_to(root)
     except (OSError, RuntimeError):
