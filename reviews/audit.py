@@ -1,36 +1,35 @@
 """`peergate audit verify`: is this trail whole, and does everything decided in it follow from its evidence?
 
-Four questions, in this order: does the chain hold; does every file still have the digest that was recorded;
-was every job granted by a decision and run once; do the metrics, checks and decisions come out the same when
-they are computed again from the raw rows.
+Four questions, in this order: do entries, signatures and tree hold, and agree with the anchors given; does every file
+still have the digest that was recorded; was every job granted by a decision and run once; do the metrics, checks and
+decisions come out the same when they are computed again from the raw rows.
 
 Read-only and offline. Not covered, and said in the result: a trail cut back or rewritten as a whole by someone
-who can write the file (that takes an anchor kept elsewhere), events that were never recorded, and rows that
-were false when the job wrote them.
+who has its keys (that takes an anchor kept elsewhere), events that were never recorded, and rows that were false
+when the job wrote them.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from reviews.events import launch_damage, order_damage, people_damage
+from reviews.log.anchors import Anchor, check_anchors, check_policy
+from reviews.log.rows import read_trail
+from reviews.log.walk import Walk, walk_trail
 from reviews.rederive import rederive
 from reviews.requests.audit import requests_damage
 from reviews.store import Store
-from reviews.trail import Recorded, chain_damage, read_rows, seal_path
-from specs.digests import digest_bytes, digest_file, digest_path
+from reviews.trail import Recorded, seal_path
+from specs.digests import digest_file, digest_path
 from specs.errors import PeergateError
-from specs.trail import GENESIS, Entry
-
-NOT_PROVEN = (
-    "not checked against any external anchor: a trail cut back or rewritten as a whole would not be noticed",
-    "entries carry no signatures in this version: the chain shows edits, not who wrote",
-)
+from specs.policy import Policy
+from specs.trail import EMPTY_ROOT, GENESIS
 
 
 @dataclass
@@ -45,6 +44,17 @@ class Audit:
     """``reviews``: a trail of requested reviews, which belongs to no session and is never closed."""
     entries: int = 0
     head: str = GENESIS
+    root: str = EMPTY_ROOT
+    origin: str = ""
+    """The name of the log in its checkpoint notes."""
+    policy: str = ""
+    """Digest of the policy in force at the end."""
+    signed: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Which key of which role signed how many entries."""
+    anchored: int | None = None
+    """How many entries the newest anchor covers; None when none was given."""
+    anchors: list[str] = field(default_factory=list[str])
+    not_proven: list[str] = field(default_factory=list[str])
     damage: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
     rederived: int = 0
@@ -54,33 +64,64 @@ class Audit:
 
     @property
     def exit_code(self) -> int:
-        """0 verified and closed, 1 tampered, 2 valid but open, 3 unreadable."""
+        """0 verified and closed, 1 tampered, 2 valid but open or not covered by the anchors given, 3 unreadable."""
         if not self.readable:
             return 3
         if self.damage:
             return 1
-        return 0 if self.closed or self.holds == "reviews" else 2
+        return 2 if self.is_open or self.is_unanchored else 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether entries may still follow; a trail of requested reviews is never closed and not called open."""
+        return not self.closed and self.holds == "session"
+
+    @property
+    def is_unanchored(self) -> bool:
+        """Whether anchors were given and none of them covers the newest entries."""
+        return self.anchored is not None and self.anchored < self.entries
+
+    @property
+    def verdict(self) -> str:
+        """The result in one word."""
+        return {0: "verified", 1: "tampered", 2: "open" if self.is_open else "unanchored", 3: "unreadable"}[
+            self.exit_code
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `audit verify --json`."""
         return {
             "path": str(self.path),
             "holds": self.holds,
-            "verdict": {0: "verified", 1: "tampered", 2: "open", 3: "unreadable"}[self.exit_code],
+            "verdict": self.verdict,
             "closed": self.closed,
             "decision": self.decision,
             "entries": self.entries,
             "head": self.head,
+            "root": self.root,
+            "origin": self.origin,
+            "policy": self.policy,
+            "signed": self.signed,
+            "anchored_entries": self.anchored,
+            "anchors": self.anchors,
             "damage": self.damage,
             "notes": self.notes,
             "rederived_attempts": self.rederived,
             "files": self.files,
-            "not_proven": list(NOT_PROVEN),
+            "not_proven": self.not_proven,
         }
 
 
-def verify_run(run: Path, trail_name: str, store_name: str, say: Callable[[str], None] = lambda _: None) -> Audit:
-    """Verify the session in a run folder."""
+def verify_run(
+    run: Path,
+    trail_name: str,
+    store_name: str,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    policy: Policy | None = None,
+    anchors: Sequence[Anchor] = (),
+) -> Audit:
+    """Verify the session in a run folder, against a policy and heads that were kept elsewhere if there are any."""
     audit = Audit(run)
     path = run / trail_name
     if not path.is_file() or path.stat().st_size == 0:
@@ -88,7 +129,7 @@ def verify_run(run: Path, trail_name: str, store_name: str, say: Callable[[str],
         audit.notes.append(f"{path} is not there: this is no run folder of a session")
         return audit
     try:
-        rows = read_rows(path)
+        trail = read_trail(path)
     except sqlite3.DatabaseError as error:
         if path.read_bytes()[:16] != b"SQLite format 3\x00" and not seal_path(path).exists():
             audit.readable = False
@@ -96,23 +137,13 @@ def verify_run(run: Path, trail_name: str, store_name: str, say: Callable[[str],
         else:
             audit.damage.append(f"trail: the database is damaged: {error}")
         return audit
-    audit.entries = len(rows)
-    audit.damage.extend(chain_damage(rows))
-    audit.head = digest_bytes(rows[-1][2]) if rows and isinstance(rows[-1][2], bytes) else GENESIS
-    entries = list(_readable(rows))
-    audit.damage.extend(_check_seal(path, rows, audit.notes))
-    if not entries or entries[0].entry.kind not in ("open", "workspace"):
-        audit.damage.append("trail: does not begin with an 'open' entry")
-        return audit
-    audit.holds = "reviews" if entries[0].entry.kind == "workspace" else "session"
-    closing = next((one for one in entries if one.entry.kind == "close"), None)
-    audit.closed = closing is not None
-    audit.decision = closing.body["decision"] if closing else None
-    if len({one.entry.session for one in entries}) > 1:
-        audit.damage.append("trail: holds entries of more than one session")
+    walk = walk_trail(trail)
+    read_walk(audit, walk, policy, anchors)
+    audit.damage.extend(_check_seal(path, walk, audit.notes))
     if audit.damage:
         # What follows would only repeat the same damage in other words.
         return audit
+    entries = walk.entries
     store = Store(run / store_name)
     say("comparing files with their recorded digests")
     for problem in _check_files(run, entries, store, audit):
@@ -132,33 +163,48 @@ def verify_run(run: Path, trail_name: str, store_name: str, say: Callable[[str],
     return audit
 
 
-def _readable(rows: list[tuple[Any, Any, Any]]) -> Iterator[Recorded]:
-    for _, _, data in rows:
-        try:
-            yield Recorded(Entry.model_validate_json(data), digest_bytes(data))
-        except ValueError:
-            continue
+def read_walk(audit: Audit, walk: Walk, policy: Policy | None, anchors: Sequence[Anchor]) -> None:
+    """Take over what the walk through the entries found, and what anchors and a policy have against it."""
+    audit.entries, audit.root = walk.tree.size, walk.root
+    audit.head = walk.digests[-1] if walk.digests else GENESIS
+    audit.damage.extend(walk.damage)
+    audit.notes.extend(walk.notes)
+    audit.signed = [{"role": role, "key": key, "entries": count} for (role, key), count in sorted(walk.signed.items())]
+    if walk.policy is not None:
+        audit.origin, audit.policy = walk.policy.origin, walk.policy.content_digest()
+    check_policy(walk, policy, audit)
+    check_anchors(walk, anchors, policy, audit)
+    entries = walk.entries
+    if not entries or entries[0].entry.kind not in ("open", "workspace"):
+        audit.damage.append("trail: does not begin with an 'open' entry")
+        return
+    audit.holds = "reviews" if entries[0].entry.kind == "workspace" else "session"
+    closing = next((one for one in entries if one.entry.kind == "close"), None)
+    audit.closed = closing is not None
+    audit.decision = closing.body.get("decision") if closing else None
+    if len({one.entry.session for one in entries}) > 1:
+        audit.damage.append("trail: holds entries of more than one session")
 
 
-def _check_seal(path: Path, rows: list[tuple[Any, Any, Any]], notes: list[str]) -> Iterator[str]:
+def _check_seal(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
     """Compare the trail file with the digest taken when it was last closed."""
     try:
         seal = json.loads(seal_path(path).read_bytes())
         size, digest, file = int(seal["size"]), str(seal["digest"]), str(seal["file"])
     except FileNotFoundError:
         notes.append("the trail file has no seal: it was never closed cleanly")
-        if any(b'"kind":"close"' in data for _, _, data in rows if isinstance(data, bytes)):
+        if any(one.entry.kind == "close" for one in walk.entries):
             yield "seal: the session is closed but its seal is gone"
         return
     except (OSError, ValueError, KeyError, TypeError):
         yield "seal: unreadable"
         return
-    if size > len(rows):
-        yield f"seal: was taken over {size} entries, the trail has {len(rows)}: entries were cut off"
-    elif size and digest_bytes(rows[size - 1][2]) != digest:
+    if size > walk.tree.size:
+        yield f"seal: was taken over {size} entries, the trail has {walk.tree.size}: entries were cut off"
+    elif size and walk.digests[size - 1] != digest:
         yield f"seal: entry {size - 1} is not the one that was sealed"
-    elif size < len(rows):
-        notes.append(f"{len(rows) - size} entries are newer than the seal: the orchestrator runs, or was killed")
+    elif size < walk.tree.size:
+        notes.append(f"{walk.tree.size - size} entries are newer than the seal: the orchestrator runs, or was killed")
     elif path.with_name(path.name + "-wal").exists():
         notes.append("the trail is open in another process: its file was not compared with the seal")
     elif digest_file(path) != file:

@@ -1,12 +1,11 @@
-"""The trail: an append-only hash chain in SQLite, one entry per hand-over.
+"""The trail: signed entries in a hash tree, kept in SQLite, one entry per hand-over.
 
-The interface is narrow on purpose (append, iterate, find, head): what is below it may become a signed Merkle
-tree without a caller noticing.
+The interface is narrow on purpose (append, iterate, find, head); what is below it lies in ``reviews/log``.
 
-Guarantees: an acknowledged entry survives a kill (WAL, synchronous=FULL); the same key appended twice leaves
-one entry; any edit, deletion or reordering of entries breaks the chain. Does not guarantee: that the newest
-entries were not cut off, or that all of it was not rewritten by someone who can write the file. That takes
-signatures and an anchor elsewhere.
+Guarantees: an acknowledged entry survives a kill (WAL, synchronous=FULL); the same key appended twice leaves one
+entry; an edit, deletion, reordering or replay of entries, and an entry signed by the wrong role, is found. Does not
+guarantee: that the newest entries were not cut off, or that all of it was not written anew, by someone who has the
+keys of the workspace. That takes an anchor kept elsewhere (`peergate audit anchor`).
 """
 
 from __future__ import annotations
@@ -16,37 +15,33 @@ import sqlite3
 import threading
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from pydantic import ValidationError
-
+from reviews.log import merkle
+from reviews.log.envelope import (
+    MAX_ENTRY_BYTES,
+    EnvelopeSignature,
+    Recorded,
+    entry_of,
+    pae,
+    payload_of,
+    recorded,
+    seal,
+    signatures_text,
+)
+from reviews.log.keys import KeyFolder, SigningKey
+from reviews.log.note import LOG_KEY, Checkpoint, NoteKey, sign_text
+from reviews.log.rows import FORMAT, SCHEMA, Stored, format_of, read_entries
+from reviews.log.walk import Walk
 from reviews.store import write_durably
 from specs.digests import canonical_bytes, digest_bytes, digest_file
-from specs.errors import AuditDamage, PeergateError
+from specs.errors import AuditDamage, PeergateError, UserError
+from specs.policy import ROLES, SIGNERS, Policy, PolicyKey, Role
 from specs.trail import GENESIS, Entry, EntryKind, Head
 
-MAX_ENTRY_BYTES = 65_535
-"""Evidence goes into the content store; an entry holds digests."""
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS entry (seq INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, data BLOB NOT NULL) STRICT;
-CREATE TRIGGER IF NOT EXISTS entry_is_final BEFORE UPDATE ON entry BEGIN SELECT RAISE(ABORT, 'entries are final'); END;
-CREATE TRIGGER IF NOT EXISTS entry_stays BEFORE DELETE ON entry BEGIN SELECT RAISE(ABORT, 'entries stay'); END;
-"""
-
-
-class Recorded(NamedTuple):
-    """An entry as it stands in the trail, with its digest."""
-
-    entry: Entry
-    digest: str
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """The entry's body."""
-        return self.entry.body
+__all__ = ["MAX_ENTRY_BYTES", "Recorded", "Trail", "origin_of", "read_entries", "seal_path"]
 
 
 class Trail:
@@ -55,13 +50,28 @@ class Trail:
     def __init__(self, path: Path, session: str) -> None:
         self.path = path
         self.session = session
+        self.keys = KeyFolder.of_trail(path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._walk = Walk(session=session)
         # One connection has one transaction, so threads take turns as processes do.
         self._lock = threading.RLock()
         self._connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=FULL")
-        self._connection.executescript(_SCHEMA)
+        try:
+            with self._writing():
+                form = format_of(self._connection)
+                if form == 1:
+                    raise UserError(
+                        "this trail was begun by an older Peergate, in a format without signatures",
+                        where=str(path),
+                        hint="it can be read and verified; to go on with it, use the version that began it",
+                    )
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                self._connection.execute("PRAGMA synchronous=FULL")
+                if not form:
+                    self._connection.executescript(f"{SCHEMA}PRAGMA user_version={FORMAT};")
+        except BaseException:
+            self._connection.close()
+            raise
 
     def append(self, kind: EntryKind, key: str, body: dict[str, Any]) -> Recorded:
         """Add one entry and return it; if ``key`` is already there, return the entry that is.
@@ -69,17 +79,23 @@ class Trail:
         The first append of a key wins, so a repeated step must use the body that is returned, not its own.
 
         Raises:
-            PeergateError: the key exists with another kind, or the entry is too large; nothing was recorded.
+            PeergateError: the key exists with another kind, the entry is too large, or the disk is full or not
+                writable; nothing was recorded.
+            UserError: the workspace does not have the keys of this trail; nothing was recorded.
             ValueError: the body is not canonical JSON or could not be read back as written; nothing was recorded.
             AuditDamage: the newest entry cannot be read, so nothing may follow it.
-            sqlite3.Error: the disk is full or not writable; nothing was recorded.
         """
+        return self._append(kind, key, body, None)
+
+    def change_policy(self, key: str, body: dict[str, Any], policy: Policy) -> Recorded:
+        """Record that other keys sign from the next entry on; errors as in :meth:`append`."""
+        return self._append("keys", key, body, policy)
+
+    def _append(self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None) -> Recorded:
         with self.alone():
             found = self.find(key)
             if found is None:
-                last = self._connection.execute("SELECT seq, data FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
-                found, data = self._next(_recorded(last[1]) if last else None, kind, key, body)
-                self._connection.execute("INSERT INTO entry VALUES (?, ?, ?)", (found.entry.seq, key, data))
+                found = self._add(kind, key, body, policy)
         if found.entry.kind != kind:
             raise PeergateError(f"trail key '{key}' is already a '{found.entry.kind}' entry, not '{kind}'")
         return found
@@ -94,80 +110,217 @@ class Trail:
             if self._connection.in_transaction:
                 yield
                 return
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
+            with self._writing():
+                self._connection.execute("BEGIN IMMEDIATE")
                 yield
                 self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
 
-    def _next(self, last: Recorded | None, kind: EntryKind, key: str, body: dict[str, Any]) -> tuple[Recorded, bytes]:
-        """Return the entry that follows ``last`` and its bytes, or raise if they could not be kept and read again."""
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """Leave nothing half-written, and say what the disk says."""
+        try:
+            yield
+        except BaseException as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                raise PeergateError(
+                    f"the trail cannot be written: {error}; nothing was recorded",
+                    where=str(self.path),
+                    hint="make room or make it writable, then `peergate resume` goes on",
+                ) from error
+            raise
+
+    def _add(self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None) -> Recorded:
+        """Write the entry and the head that follow what is there."""
+        head = self._connection.execute("SELECT size, frontier FROM head").fetchone()
+        last = self._connection.execute(
+            "SELECT seq, payload, signatures FROM entry ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
+        newest = self._decoded(last) if last else None
+        size = last[0] + 1 if last else 0
+        told, frontier = head or (0, b"")
+        if told != size or len(frontier) != 32 * size.bit_count():
+            raise AuditDamage(f"the trail has {size} entries, its head is of {told}", where=str(self.path))
+        tree = merkle.Frontier(size, _hashes(frontier))
+        in_force = self._policy() if last else None
+        if in_force is None:
+            self.keys.create()
+            policy = in_force = new_policy(self.session, self.keys)
+        signer = self._signer(in_force, kind, size)
+        found, row = self._next(newest, tree, kind, key, body, policy, signer)
+        tree.append(merkle.leaf_hash(row.envelope))
+        note = self._note(in_force, tree)
+        values = (row.seq, row.payload.decode(), row.signatures.decode())
+        self._connection.execute("INSERT INTO entry VALUES (?, ?, ?)", values)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO head VALUES (0, ?, ?, ?)", (tree.size, b"".join(tree.hashes), note)
+        )
+        return found
+
+    def _next(
+        self,
+        newest: Recorded | None,
+        tree: merkle.Frontier,
+        kind: EntryKind,
+        key: str,
+        body: dict[str, Any],
+        policy: Policy | None,
+        signer: SigningKey,
+    ) -> tuple[Recorded, Stored]:
+        """Return the entry that follows and its row, or raise if they could not be kept and read again."""
         try:
             entry = Entry(
-                seq=last.entry.seq + 1 if last else 0,
+                seq=tree.size,
                 kind=kind,
                 session=self.session,
                 key=key,
-                # The chain wants times in order; a clock that was set back must not look like tampering.
-                time_ns=str(max(time.time_ns(), int(last.entry.time_ns) if last else 0)),
-                previous=last.digest if last else GENESIS,
+                # Verifiers want times in order; a clock that was set back must not look like tampering.
+                time_ns=str(max(time.time_ns(), int(newest.entry.time_ns) if newest else 0)),
+                previous=f"sha256:{tree.root().hex()}",
                 body=json.loads(canonical_bytes(body)),
+                policy=policy.model_dump(mode="json") if policy else None,
             )
-            data = entry.canonical()
-            if len(data) > MAX_ENTRY_BYTES:
-                raise PeergateError(
-                    f"a trail entry has {len(data)} bytes, the limit is {MAX_ENTRY_BYTES}",
-                    where=key,
-                    hint="keep evidence in the content store and record its digest",
-                )
+            payload = payload_of(entry)
             # Floats of 2**53 and beyond come back as integers JSON refuses, and readers stop at some depth.
-            if Entry.model_validate_json(data).canonical() != data:
+            if entry_of(payload) != entry:
                 raise ValueError("it reads back as something else")
         except (ValueError, RecursionError) as error:
-            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            raise ValueError(f"trail entry '{key}' is refused, it could not be read back as written: {why}") from error
-        return Recorded(entry, digest_bytes(data)), data
+            raise ValueError(
+                f"trail entry '{key}' is refused, it could not be read back as written: {error}"
+            ) from error
+        row = Stored(tree.size, payload, signatures_text(EnvelopeSignature(signer.id, signer.sign(pae(payload)))))
+        data = row.envelope
+        if len(data) > MAX_ENTRY_BYTES:
+            raise PeergateError(
+                f"a trail entry has {len(data)} bytes, the limit is {MAX_ENTRY_BYTES}",
+                where=key,
+                hint="keep evidence in the content store and record its digest",
+            )
+        return Recorded(entry, digest_bytes(data)), row
+
+    def _signer(self, policy: Policy, kind: str, seq: int) -> SigningKey:
+        """Return the key that may sign this entry."""
+        able = [policy.current(role, seq) for role in policy.roles_of(kind)]
+        wanted = next((one for one in able if one is not None), None)
+        if wanted is None:
+            raise UserError(f"the policy of this trail lets nobody sign a '{kind}' entry", where=str(self.path))
+        return self._own(wanted)
+
+    def _own(self, wanted: PolicyKey) -> SigningKey:
+        own = self.keys.signer(wanted.role)
+        if own.id != wanted.id:
+            raise UserError(
+                f"this workspace signs as '{wanted.role}' with the key {own.id[:16]}, the trail's is {wanted.id[:16]}",
+                where=str(self.keys.path(wanted.role)),
+                hint="a session goes on in the workspace it was begun in, or with that workspace's keys beside it",
+            )
+        return own
+
+    def _note(self, policy: Policy, tree: merkle.Frontier) -> str:
+        """Return the signed head of a tree."""
+        wanted = policy.current("log", tree.size - 1)
+        if wanted is None:
+            raise UserError("the policy of this trail names no key of the log", where=str(self.path))
+        signer = self._own(wanted)
+        head = Checkpoint(policy.origin, tree.size, tree.root())
+        return str(head.signed(sign_text(NoteKey(policy.origin, LOG_KEY, signer.public), signer.sign, head.text)))
+
+    def _policy(self) -> Policy:
+        """Return the policy in force: that of the first entry, or of the newest change."""
+        rows = self._connection.execute(
+            "SELECT payload FROM entry WHERE seq = 0 OR json_extract(payload, '$.predicate.kind') = 'keys' "
+            "ORDER BY seq DESC LIMIT 1"
+        )
+        try:
+            return Policy.model_validate(json.loads(rows.fetchone()[0])["predicate"].get("policy"))
+        except ValueError as error:
+            raise AuditDamage("the trail holds no policy of keys any more", where=str(self.path)) from error
+
+    def _decoded(self, row: tuple[int, str, str]) -> Recorded:
+        try:
+            return recorded(row[1].encode(), row[2].encode())
+        except ValueError as error:
+            raise AuditDamage(f"entry {row[0]} is not a trail entry any more: {error}", where=str(self.path)) from error
 
     def find(self, key: str) -> Recorded | None:
         """Return the entry with this key, if there is one."""
-        row = self._connection.execute("SELECT data FROM entry WHERE key = ?", (key,)).fetchone()
-        return _recorded(row[0]) if row else None
+        row = self._connection.execute(
+            "SELECT seq, payload, signatures FROM entry WHERE json_extract(payload, '$.predicate.key') = ?", (key,)
+        ).fetchone()
+        return self._decoded(row) if row else None
 
     def iterate(self, *kinds: EntryKind) -> Iterator[Recorded]:
         """Yield the entries in order, all or those of some kinds."""
-        for (data,) in self._connection.execute("SELECT data FROM entry ORDER BY seq").fetchall():
-            recorded = _recorded(data)
-            if not kinds or recorded.entry.kind in kinds:
-                yield recorded
+        chosen = f"WHERE json_extract(payload, '$.predicate.kind') IN ({', '.join('?' * len(kinds))})" if kinds else ""
+        query = f"SELECT seq, payload, signatures FROM entry {chosen} ORDER BY seq"
+        for row in self._connection.execute(query, kinds).fetchall():
+            yield self._decoded(row)
 
     def head(self) -> Head:
-        """Return the size and the digest of the last entry."""
-        row = self._connection.execute("SELECT seq, data FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
-        return Head(size=row[0] + 1, digest=digest_bytes(row[1])) if row else Head(size=0, digest=GENESIS)
+        """Return the size, the digest of the last entry and the root of the tree."""
+        size, frontier, _ = self._connection.execute("SELECT size, frontier, note FROM head").fetchone() or (0, b"", "")
+        if not size:
+            return Head(size=0, digest=GENESIS)
+        row = self._connection.execute("SELECT payload, signatures FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
+        root = merkle.Frontier(size, _hashes(frontier)).root()
+        return Head(size=size, digest=digest_bytes(seal(row[0].encode(), row[1].encode())), root=f"sha256:{root.hex()}")
+
+    def checkpoint(self) -> bytes:
+        """Return the signed note of the newest head; empty when there are no entries."""
+        row = self._connection.execute("SELECT note FROM head").fetchone()
+        return row[0].encode() if row else b""
 
     def verify_chain(self) -> None:
-        """Recompute the chain before anything is decided from it.
+        """Check every entry and the head before anything is decided from them.
+
+        Signatures that this object has checked are not checked again as long as the tree over them is the same.
 
         Raises:
-            AuditDamage: a link does not hold; the message names the first.
+            AuditDamage: something does not hold; the message names the first.
         """
-        rows = self._connection.execute("SELECT seq, key, data FROM entry ORDER BY seq").fetchall()
-        for damage in chain_damage(rows, self.session):
-            raise AuditDamage(damage, where=str(self.path), hint="run `peergate audit verify` for the whole list")
+        with self._lock:
+            self._verify()
+
+    def _verify(self) -> None:
+        with self.alone():
+            rows = [
+                Stored(*row)
+                for row in self._connection.execute(
+                    "SELECT seq, CAST(payload AS BLOB), CAST(signatures AS BLOB) FROM entry ORDER BY seq"
+                )
+            ]
+            note = self._connection.execute("SELECT CAST(note AS BLOB) FROM head").fetchone()
+        known = self._walk.tree.size
+        if (
+            known > len(rows)
+            or merkle.root_of(merkle.leaf_hash(row.envelope) for row in rows[:known]) != self._walk.tree.root()
+        ):
+            self._walk, known = Walk(session=self.session), 0
+        walk = self._walk.go(rows[known:])
+        if note is not None or rows:
+            walk.check_head(note[0] if note else b"", "head")
+        if walk.damage:
+            self._walk = Walk(session=self.session)
+            raise AuditDamage(
+                walk.damage[0], where=str(self.path), hint="run `peergate audit verify` for the whole list"
+            )
 
     def close(self) -> None:
         """Close the database and seal the file: record the digest of its bytes beside it.
 
-        The chain covers entries only; the seal lets the audit notice a changed byte in SQLite's own slack too.
+        The tree covers entries only; the seal lets the audit notice a changed byte in SQLite's own slack too.
         """
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        head = self.head()
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            head = self.head()
+        except sqlite3.OperationalError:
+            # The disk is full or read-only. What was acknowledged is in the log beside the file, and stays.
+            self._connection.close()
+            return
         self._connection.close()
-        seal = {"size": head.size, "digest": head.digest, "file": digest_file(self.path)}
-        write_durably(seal_path(self.path), canonical_bytes(seal))
+        mark = {"size": head.size, "digest": head.digest, "file": digest_file(self.path)}
+        write_durably(seal_path(self.path), canonical_bytes(mark))
 
 
 def seal_path(trail: Path) -> Path:
@@ -175,65 +328,20 @@ def seal_path(trail: Path) -> Path:
     return trail.with_suffix(".seal")
 
 
-def _recorded(data: bytes) -> Recorded:
-    try:
-        return Recorded(Entry.model_validate_json(data), digest_bytes(data))
-    except ValidationError as error:
-        raise AuditDamage(f"an entry is not a trail entry any more: {error.errors()[0]['msg']}") from error
+def origin_of(session: str) -> str:
+    """Return the name of a session's log in its checkpoint notes."""
+    return f"peergate/{session}"
 
 
-def chain_damage(rows: list[tuple[Any, Any, Any]], session: str | None = None) -> Iterator[str]:
-    """Yield one sentence for every link of ``(seq, key, data)`` rows that does not hold."""
-    previous = GENESIS
-    clock = 0
-    for position, (seq, key, data) in enumerate(rows):
-        if not isinstance(data, bytes):
-            yield f"entry {position}: is not bytes"
-            continue
-        try:
-            entry = Entry.model_validate_json(data)
-            moment = int(entry.time_ns)
-            if entry.canonical() != data:
-                yield f"entry {position}: bytes are not in canonical form"
-        except ValueError as error:
-            yield f"entry {position}: unreadable ({str(error).splitlines()[0]})"
-            previous = digest_bytes(data)
-            continue
-        if (entry.seq, entry.key) != (seq, key) or entry.seq != position:
-            yield f"entry {position}: says it is entry {entry.seq} '{entry.key}', stored as {seq} '{key}'"
-        if entry.previous != previous:
-            yield f"entry {position}: names {entry.previous} as the entry before it, which is {previous}"
-        if session is not None and entry.session != session:
-            yield f"entry {position}: belongs to session '{entry.session}', not '{session}'"
-        if moment < clock:
-            yield f"entry {position}: is dated before the entry before it"
-        clock = moment
-        previous = digest_bytes(data)
+def new_policy(session: str, keys: KeyFolder) -> Policy:
+    """Return the policy of a new trail: the keys of its workspace, in their roles."""
+
+    def listed(role: Role) -> PolicyKey:
+        signer = keys.signer(role)
+        return PolicyKey(id=signer.id, role=role, public=signer.public.hex())
+
+    return Policy(origin=origin_of(session), keys=tuple(listed(role) for role in ROLES), roles=SIGNERS)
 
 
-def read_rows(path: Path) -> list[tuple[Any, Any, Any]]:
-    """Read ``(seq, key, data)`` of a trail file without writing anything beside it.
-
-    Raises:
-        sqlite3.DatabaseError: the file is not a readable trail.
-    """
-    # A trail at rest has no -wal file and is opened as immutable, so SQLite creates no side files.
-    live = path.with_name(path.name + "-wal").exists()
-    uri = f"{path.resolve().as_uri()}?mode=ro{'' if live else '&immutable=1'}"
-    with closing(sqlite3.connect(uri, uri=True, timeout=30)) as connection:
-        verdict = connection.execute("PRAGMA integrity_check").fetchone()[0]
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(str(verdict).splitlines()[0])
-        return connection.execute("SELECT seq, key, data FROM entry ORDER BY seq").fetchall()
-
-
-def read_entries(path: Path) -> list[Recorded]:
-    """Read every entry of a trail file for display; :func:`chain_damage` says whether to believe them.
-
-    Raises:
-        AuditDamage: the file or an entry cannot be read.
-    """
-    try:
-        return [_recorded(data) for _, _, data in read_rows(path)]
-    except sqlite3.DatabaseError as error:
-        raise AuditDamage(f"cannot be read as a trail: {error}", where=str(path)) from error
+def _hashes(frontier: bytes) -> list[bytes]:
+    return [frontier[start : start + 32] for start in range(0, len(frontier), 32)]

@@ -7,12 +7,12 @@
 ``amendment`` a changed registration · ``retraction`` a judgement taken back, with all that came after it ·
 ``asked`` a review that somebody requested, written before anybody is asked · ``answered`` what came of it ·
 ``workspace`` the first entry of a trail that holds requested reviews and no session ·
-``pause``/``resume`` · ``report`` · ``close``.
+``keys`` a changed policy: a key rotated or revoked · ``pause``/``resume`` · ``report`` · ``close``.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from specs.digests import Contract, Digest
 
@@ -37,32 +37,43 @@ EntryKind = Literal[
     "asked",
     "answered",
     "workspace",
+    "keys",
     "pause",
     "resume",
     "report",
     "close",
 ]
 
+KINDS: frozenset[str] = frozenset(get_args(EntryKind))
 GENESIS = "sha256:" + "0" * 64
+EMPTY_ROOT = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+"""The root of a tree without entries (RFC 6962: the hash of nothing)."""
 
 
 class Entry(Contract):
-    """One link of the chain. ``digest`` covers every other field, ``previous`` is the digest before it."""
+    """What one entry says. Format 1 was a chain of bare entries; since format 2 an entry is signed and in a tree."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 2
     seq: int
-    kind: EntryKind
+    kind: str
+    """One of :data:`EntryKind`; a kind that a newer Peergate wrote is kept and shown, never dropped."""
+    version: int = 1
+    """Of the form of this kind's body."""
     session: str
     key: str
     """Idempotency key: appending the same key twice leaves one entry."""
     time_ns: str
     """Nanoseconds since 1970 as text: beyond 2**53, which canonical JSON refuses as a number."""
     previous: Digest
+    """The root of the tree over all entries before this one (format 1: the digest of the entry before)."""
     body: dict[str, Any]
+    policy: dict[str, Any] | None = None
+    """Whose keys may sign what: in the first entry, and wherever that changes."""
 
 
 class Head(Contract):
-    """The newest link: how many entries and the digest of the last."""
+    """The newest entry: how many there are, the digest of the last, the root of the tree over all."""
 
     size: int
     digest: Digest
+    root: Digest = EMPTY_ROOT

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from reviews.audit import NOT_PROVEN, verify_run
+from reviews.audit import verify_run
 from reviews.store import Store
 from reviews.text import plain
 from reviews.trail import Recorded, read_entries
@@ -46,7 +46,7 @@ def verify(run: Path, as_json: bool) -> None:
         print(f"  DAMAGE {plain(line, 2000)}")
     for line in result.notes:
         print(f"  note: {plain(line, 2000)}")
-    for line in NOT_PROVEN:
+    for line in result.not_proven:
         print(f"  not proven: {line}")
     raise SystemExit(result.exit_code)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reviews.log.envelope import entry_of
+from reviews.log.keys import KeyFolder
 from reviews.store import Store
-from specs.digests import canonical_bytes, digest_bytes, digest_file
+from specs.digests import canonical_bytes, digest_bytes
 from specs.evidence import JobOrder
-from specs.trail import GENESIS
 from tests.e2e.sessions import copy_run, entries, replace_bytes, verify
+from tests.unit.forgery import Rows, chained, keys_of, put, rows_of
 
 pytestmark = pytest.mark.model
 
@@ -110,38 +112,30 @@ def test_an_untouched_copy_verifies(finished: Path, tmp_path: Path) -> None:
     assert verify(copy_run(finished, tmp_path))[0] == 0
 
 
-def _rewrite(run: Path, change: Callable[[str, dict[str, object]], None]) -> None:
-    """Rewrite entries and make every digest agree again: what somebody who knows the format would do."""
+def _rewrite(run: Path, keys: KeyFolder, change: Callable[[str, dict[str, object]], None]) -> None:
+    """Write every entry anew and make every digest and signature agree: what somebody with all keys can do."""
     trail = run / "trail.sqlite"
     data = trail.read_bytes()
     trail.unlink()
     trail.write_bytes(data)
-    connection = sqlite3.connect(trail)
-    connection.execute("DROP TRIGGER entry_is_final")
-    previous = GENESIS
+    rows: Rows = []
     renamed: dict[bytes, bytes] = {}
-    for seq, raw in connection.execute("SELECT seq, data FROM entry ORDER BY seq").fetchall():
-        before = digest_bytes(raw)
+    for row in rows_of(trail):
+        before = digest_bytes(row.envelope)
+        entry = entry_of(row.payload)
+        body = canonical_bytes(entry.body)
         for old, new in renamed.items():
-            raw = raw.replace(old, new)
-        entry = json.loads(raw)
-        change(entry["key"], entry["body"])
-        entry["previous"] = previous
-        if entry["kind"] == "launch":
-            _reorder(run, entry["body"], renamed)
-        changed = canonical_bytes(entry)
-        previous = digest_bytes(changed)
-        renamed[before.encode()] = previous.encode()
-        connection.execute("UPDATE entry SET data = ? WHERE seq = ?", (changed, seq))
-    connection.commit()
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
-    size = len(entries(run))
-    (run / "trail.seal").unlink()
-    (run / "trail.seal").write_bytes(canonical_bytes({"size": size, "digest": previous, "file": digest_file(trail)}))
+            body = body.replace(old, new)
+        lied = json.loads(body)
+        change(entry.key, lied)
+        if entry.kind == "launch":
+            _reorder(run, lied, renamed)
+        rows = chained([entry.model_copy(update={"body": lied})], keys, kept=rows)
+        renamed[before.encode()] = digest_bytes(rows[-1].envelope).encode()
+    put(trail, rows, keys)
 
 
-def _reorder(run: Path, launch: dict[str, str], renamed: dict[bytes, bytes]) -> None:
+def _reorder(run: Path, launch: dict[str, Any], renamed: dict[bytes, bytes]) -> None:
     """Give the order of a launch the grant with its new digests."""
     data = Store(run / "store").get(launch["order"])
     for old, new in renamed.items():
@@ -197,15 +191,15 @@ def test_a_lie_is_found_though_every_digest_agrees(
     finished: Path, tmp_path: Path, lie: Callable[[str, dict[str, object]], None], told: str
 ) -> None:
     run = copy_run(finished, tmp_path)
-    _rewrite(run, lie)
+    _rewrite(run, keys_of(finished / "trail.sqlite"), lie)
     code, answer = verify(run)
     assert code == 1 and any(told in str(line) for line in answer["damage"]), answer  # pyright: ignore[reportGeneralTypeIssues]
 
 
 def test_a_rewrite_without_a_lie_is_what_the_audit_says_it_cannot_see(finished: Path, tmp_path: Path) -> None:
-    """The control, and the limit of a trail without signatures and anchors: a consistent rewrite goes unnoticed."""
+    """The control, and the limit of a trail without an anchor: a consistent rewrite with all keys goes unnoticed."""
     run = copy_run(finished, tmp_path)
-    _rewrite(run, _nothing)
+    _rewrite(run, keys_of(finished / "trail.sqlite"), _nothing)
     code, answer = verify(run)
     assert (code, answer["damage"]) == (0, [])
     assert any("anchor" in str(line) for line in answer["not_proven"])  # pyright: ignore[reportGeneralTypeIssues]

@@ -381,10 +381,8 @@ def test_a_grant_in_a_damaged_trail_is_not_believed(session: OnDisk) -> None:
     order = granted(session)
     with closing(sqlite3.connect(session.trail.path)) as database, database:
         database.execute("DROP TRIGGER entry_is_final")
-        database.execute(
-            "UPDATE entry SET data = CAST(replace(CAST(data AS TEXT), 'approve', 'appr0ve') AS BLOB) WHERE seq = 1"
-        )
-    with pytest.raises(AuditDamage, match=r"names .* as the entry before it"):
+        database.execute("UPDATE entry SET payload = replace(payload, 'approve', 'appr0ve') WHERE seq = 1")
+    with pytest.raises(AuditDamage, match=r"entry 1 .* the signature of 'log' does not hold"):
         check(session, order)
     with pytest.raises(AuditDamage):
         session.mint()

@@ -10,7 +10,9 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.trail import MAX_ENTRY_BYTES, Trail, chain_damage, read_entries, read_rows, seal_path
-from specs.digests import digest_bytes, digest_file
-from specs.errors import AuditDamage, PeergateError
-from specs.trail import GENESIS, Entry
+from reviews.log.envelope import EnvelopeSignature, pae, signatures_text
+from reviews.log.keys import KeyFolder
+from reviews.log.merkle import leaf_hash
+from reviews.log.rows import read_trail
+from reviews.log.walk import Walk, walk_trail
+from reviews.trail import MAX_ENTRY_BYTES, Trail, read_entries, seal_path
+from specs.digests import canonical_bytes, digest_bytes, digest_file
+from specs.errors import AuditDamage, PeergateError, UserError
+from specs.policy import ROLES
+from specs.trail import EMPTY_ROOT, GENESIS, Head
+from tests.unit.forgery import Rows, chained, entries_of, keys_of, put, rows_of, signed
 
-Rows = list[tuple[Any, Any, Any]]
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 ANY_JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | KEYS,
@@ -61,8 +69,12 @@ def count(trail: Trail) -> int:
     return len(list(trail.iterate()))
 
 
-def damage_of(trail: Trail) -> list[str]:
-    return list(chain_damage(read_rows(trail.path), trail.session))
+def damage_at(path: Path) -> list[str]:
+    return walk_trail(read_trail(path)).damage
+
+
+def copied(path: Path, folder: Path) -> Path:
+    return Path(shutil.copy(path, folder / "trail.sqlite"))
 
 
 # ---- appending and reading ----------------------------------------------------------------------------------
@@ -77,10 +89,15 @@ def test_entries_are_found_and_iterated_in_order(trail: Trail) -> None:
     assert [one.entry.key for one in trail.iterate("decision", "open")] == ["open", "decision/a.1"]
     assert trail.find("reserve/a") == second
     assert trail.find("reserve/b") is None
-    assert first.entry.previous == GENESIS
-    assert [second.entry.previous, third.entry.previous] == [first.digest, second.digest]
-    assert (trail.head().size, trail.head().digest) == (3, third.digest)
-    assert first.digest == digest_bytes(first.entry.canonical())
+    envelopes = [row.envelope for row in rows_of(trail.path)]
+    one, two, three = (leaf_hash(envelope) for envelope in envelopes)
+    assert first.entry.previous == EMPTY_ROOT
+    assert second.entry.previous == f"sha256:{one.hex()}"
+    two_entries = sha256(b"\x01" + one + two)
+    assert third.entry.previous == f"sha256:{two_entries.hexdigest()}"
+    root = sha256(b"\x01" + two_entries.digest() + three).hexdigest()
+    assert trail.head() == Head(size=3, digest=third.digest, root=f"sha256:{root}")
+    assert [first.digest, second.digest, third.digest] == [digest_bytes(envelope) for envelope in envelopes]
     assert second.body == {"usd": 1.5}
 
 
@@ -105,13 +122,19 @@ def test_a_key_keeps_its_kind(trail: Trail) -> None:
 
 
 def test_an_entry_of_the_largest_size_fits_and_one_byte_more_does_not(trail: Trail) -> None:
-    small = len(trail.append("packet", "k0", {"text": ""}).entry.canonical())
-    room = MAX_ENTRY_BYTES - small
-    with pytest.raises(PeergateError, match=f"has {MAX_ENTRY_BYTES + 1} bytes"):
-        trail.append("packet", "k1", {"text": "x" * (room + 1)})
-    assert count(trail) == 1
-    assert trail.find("k1") is None
-    assert len(trail.append("packet", "k1", {"text": "x" * room}).entry.canonical()) == MAX_ENTRY_BYTES
+    trail.append("open", "open", {})
+    # Base64 takes four bytes for every three.
+    room = 48_000
+    while True:
+        try:
+            trail.append("packet", f"k{room}", {"text": "x" * room})
+        except PeergateError as error:
+            assert f"the limit is {MAX_ENTRY_BYTES}" in error.message
+            break
+        room += 1
+    assert room > 48_001
+    assert MAX_ENTRY_BYTES - 4 < len(rows_of(trail.path)[-1].envelope) <= MAX_ENTRY_BYTES
+    assert trail.find(f"k{room}") is None
     trail.verify_chain()
 
 
@@ -134,7 +157,8 @@ def nested(depth: int) -> Any:
         pytest.param({"\ud800": 1}, id="lone surrogate as key"),
         pytest.param({1: 1}, id="key is no text"),
         pytest.param({"x": Path("a")}, id="no JSON type"),
-        pytest.param({"x": nested(200)}, id="deeper than readers go"),
+        pytest.param({"x": nested(70)}, id="deeper than the limit"),
+        pytest.param({"x": nested(700)}, id="deeper than readers go"),
         pytest.param({"x": nested(5000)}, id="deeper than the writer goes"),
     ],
 )
@@ -170,7 +194,7 @@ def test_any_json_is_either_kept_as_it_is_or_refused(many: Trail, body: dict[str
         assert many.find(key) == recorded
         assert recorded.body == body
         assert many.head().digest == recorded.digest
-    assert not damage_of(many)
+    many.verify_chain()
 
 
 def test_a_clock_that_is_set_back_does_not_look_like_tampering(trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +208,7 @@ def test_a_clock_that_is_set_back_does_not_look_like_tampering(trail: Trail, mon
 
 @pytest.mark.parametrize(
     ("statement", "told"),
-    [("UPDATE entry SET data = x'00'", "entries are final"), ("DELETE FROM entry WHERE seq = 0", "entries stay")],
+    [("UPDATE entry SET payload = '{}'", "entries are final"), ("DELETE FROM entry WHERE seq = 0", "entries stay")],
 )
 def test_sqlite_refuses_to_change_or_delete_an_entry(trail: Trail, statement: str, told: str) -> None:
     trail.append("open", "open", {})
@@ -197,138 +221,119 @@ def test_sqlite_refuses_to_change_or_delete_an_entry(trail: Trail, statement: st
 # ---- damage -------------------------------------------------------------------------------------------------
 
 
-def entries_of(rows: Rows) -> list[Entry]:
-    return [Entry.model_validate_json(data) for _, _, data in rows]
-
-
-def chained(entries: list[Entry]) -> Rows:
-    """Write entries as a forger would who computes every digest again."""
-    previous = GENESIS
-    rows: Rows = []
-    for entry in entries:
-        whole = entry.model_copy(update={"previous": previous})
-        rows.append((whole.seq, whole.key, whole.canonical()))
-        previous = digest_bytes(rows[-1][2])
-    return rows
-
-
 def replaced(rows: Rows, position: int, **changes: Any) -> Rows:
-    seq, key, data = rows[position]
-    row = {"seq": seq, "key": key, "data": data} | changes
-    return [*rows[:position], (row["seq"], row["key"], row["data"]), *rows[position + 1 :]]
+    return [*rows[:position], rows[position]._replace(**changes), *rows[position + 1 :]]
 
 
-def edited(rows: Rows) -> Rows:
-    return replaced(rows, 2, data=rows[2][2].replace(b'"usd":0.5', b'"usd":0.4'))
+def edited(rows: Rows, keys: KeyFolder) -> Rows:
+    return replaced(rows, 2, payload=rows[2].payload.replace(b'"usd":0.5', b'"usd":0.4'))
 
 
-def edited_and_padded(rows: Rows) -> Rows:
-    return replaced(rows, 5, data=rows[5][2] + b" ")
+def last_edited(rows: Rows, keys: KeyFolder) -> Rows:
+    return replaced(rows, 5, payload=rows[5].payload.replace(b'"usd":0.5', b'"usd":0.4'))
 
 
-def unreadable(rows: Rows) -> Rows:
-    return replaced(rows, 2, data=b"{")
+def padded(rows: Rows, keys: KeyFolder) -> Rows:
+    """Sign another spelling of the same statement."""
+    payload = rows[5].payload.replace(b'"usd":0.5', b'"usd":0.50')
+    signer = keys.signer("log")
+    signature = EnvelopeSignature(signer.id, signer.sign(pae(payload)))
+    return replaced(rows, 5, payload=payload, signatures=signatures_text(signature))
 
 
-def first_deleted(rows: Rows) -> Rows:
+def unreadable(rows: Rows, keys: KeyFolder) -> Rows:
+    return replaced(rows, 2, payload=b"{")
+
+
+def first_deleted(rows: Rows, keys: KeyFolder) -> Rows:
     return rows[1:]
 
 
-def middle_deleted(rows: Rows) -> Rows:
+def middle_deleted(rows: Rows, keys: KeyFolder) -> Rows:
     return rows[:2] + rows[3:]
 
 
-def middle_deleted_and_renumbered(rows: Rows) -> Rows:
-    kept = entries_of(middle_deleted(rows))
-    return [(n, entry.key, entry.model_copy(update={"seq": n}).canonical()) for n, entry in enumerate(kept)]
+def middle_deleted_and_renumbered(rows: Rows, keys: KeyFolder) -> Rows:
+    return [row._replace(seq=n) for n, row in enumerate(middle_deleted(rows, keys))]
 
 
-def swapped(rows: Rows) -> Rows:
-    """Swap two entries but leave each at the number it bears."""
-    two, three = rows[2], rows[3]
-    return [*rows[:2], (2, three[1], three[2]), (3, two[1], two[2]), *rows[4:]]
+def swapped(rows: Rows, keys: KeyFolder) -> Rows:
+    return [*rows[:2], rows[3]._replace(seq=2), rows[2]._replace(seq=3), *rows[4:]]
 
 
-def renumbered(rows: Rows) -> Rows:
-    return [*rows[:3], *((seq + 1, key, data) for seq, key, data in rows[3:])]
+def renumbered(rows: Rows, keys: KeyFolder) -> Rows:
+    return [*rows[:3], *(row._replace(seq=row.seq + 1) for row in rows[3:])]
 
 
-def renumbered_inside_too(rows: Rows) -> Rows:
-    later = [entry.model_copy(update={"seq": entry.seq + 1}) for entry in entries_of(rows)[3:]]
-    return chained([*entries_of(rows)[:3], *later])
+def replayed(rows: Rows, keys: KeyFolder) -> Rows:
+    return [*rows, rows[2]._replace(seq=6)]
 
 
-def replayed(rows: Rows) -> Rows:
-    return [*rows, (6, "spend/again", rows[2][2])]
+def unsigned(rows: Rows, keys: KeyFolder) -> Rows:
+    return replaced(rows, 5, signatures=b"[]")
 
 
-def other_key(rows: Rows) -> Rows:
-    return replaced(rows, 5, key="spend/other")
+def signed_by_another_role(rows: Rows, keys: KeyFolder) -> Rows:
+    return [*rows[:5], signed(entries_of(rows)[5], keys, "builder")]
 
 
-def redated(rows: Rows) -> Rows:
-    entry = entries_of(rows)[2]
-    later = str(int(entry.time_ns) + 1)
-    return replaced(rows, 2, data=entry.model_copy(update={"time_ns": later}).canonical())
-
-
-def dated_before_the_one_before(rows: Rows) -> Rows:
+def dated_before_the_one_before(rows: Rows, keys: KeyFolder) -> Rows:
     entries = entries_of(rows)
-    entries[5] = entries[5].model_copy(update={"time_ns": str(int(entries[4].time_ns) - 1)})
-    return chained(entries)
+    earlier = str(int(entries[4].time_ns) - 1)
+    return chained([entries[5].model_copy(update={"time_ns": earlier})], keys, kept=rows[:5])
 
 
-def date_that_is_no_number(rows: Rows) -> Rows:
+def date_that_is_no_number(rows: Rows, keys: KeyFolder) -> Rows:
+    return chained([entries_of(rows)[5].model_copy(update={"time_ns": "yesterday"})], keys, kept=rows[:5])
+
+
+def of_another_session(rows: Rows, keys: KeyFolder) -> Rows:
+    return chained([entries_of(rows)[5].model_copy(update={"session": "other"})], keys, kept=rows[:5])
+
+
+def without_policy(rows: Rows, keys: KeyFolder) -> Rows:
+    first, *others = entries_of(rows)
+    return chained([first.model_copy(update={"policy": None}), *others], keys)
+
+
+def policy_slipped_in(rows: Rows, keys: KeyFolder) -> Rows:
     entries = entries_of(rows)
-    entries[3] = entries[3].model_copy(update={"time_ns": "yesterday"})
-    return chained(entries)
+    return chained([entries[5].model_copy(update={"policy": entries[0].policy})], keys, kept=rows[:5])
 
 
-def of_another_session(rows: Rows) -> Rows:
-    entries = entries_of(rows)
-    entries[5] = entries[5].model_copy(update={"session": "other"})
-    return chained(entries)
-
-
-DAMAGE: dict[Callable[[Rows], Rows], str] = {
-    edited: r"entry 3: names \S+ as the entry before it, which is",
-    edited_and_padded: r"entry 5: bytes are not in canonical form",
+DAMAGE: dict[Callable[[Rows, KeyFolder], Rows], str] = {
+    edited: r"entry 2 \(spend\): the signature of 'log' does not hold",
+    last_edited: r"entry 5 \(spend\): the signature of 'log' does not hold",
+    padded: r"entry 5: unreadable \(bytes are not in canonical form\)",
     unreadable: r"entry 2: unreadable",
     first_deleted: r"entry 0: says it is entry 1 'spend/1'",
     middle_deleted: r"entry 2: says it is entry 3 'spend/3', stored as 3",
-    middle_deleted_and_renumbered: r"entry 2: names \S+ as the entry before it",
+    middle_deleted_and_renumbered: r"entry 2: says it is entry 3 'spend/3', stored as 2",
     swapped: r"entry 2: says it is entry 3 'spend/3', stored as 2",
     renumbered: r"entry 3: says it is entry 3 'spend/3', stored as 4",
-    renumbered_inside_too: r"entry 3: says it is entry 4 'spend/3', stored as 4",
-    replayed: r"entry 6: says it is entry 2 'spend/2', stored as 6 'spend/again'",
-    other_key: r"entry 5: says it is entry 5 'spend/5', stored as 5 'spend/other'",
-    redated: r"entry 3: names \S+ as the entry before it",
+    replayed: r"entry 6: says it is entry 2 'spend/2', stored as 6",
+    unsigned: r"entry 5: is not signed",
+    signed_by_another_role: r"entry 5 \(spend\): signed by 'builder', may be signed by log",
     dated_before_the_one_before: r"entry 5: is dated before the entry before it",
-    date_that_is_no_number: r"entry 3: unreadable",
+    date_that_is_no_number: r"entry 5: unreadable",
     of_another_session: r"entry 5: belongs to session 'other', not 'small'",
+    without_policy: r"entry 0: holds no policy",
+    policy_slipped_in: r"entry 5: changes the policy, which cannot be: a 'spend' entry changes no keys",
 }
 
 
-def rewrite(path: Path, change: Callable[[Rows], Rows]) -> None:
-    """Change the rows of a trail file the way somebody with a database tool would."""
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("DROP TRIGGER entry_is_final")
-        database.execute("DROP TRIGGER entry_stays")
-        rows = database.execute("SELECT seq, key, data FROM entry ORDER BY seq").fetchall()
-        changed = change(rows)
-        assert changed != rows, "the tampering changed nothing"
-        database.execute("DELETE FROM entry")
-        database.executemany("INSERT INTO entry VALUES (?, ?, ?)", changed)
-
-
+@pytest.mark.parametrize("head", [True, False], ids=["head signed anew", "head left"])
 @pytest.mark.parametrize(("tamper", "told"), DAMAGE.items(), ids=[one.__name__ for one in DAMAGE])
 def test_tampering_with_entries_is_found(
-    written: Path, tmp_path: Path, tamper: Callable[[Rows], Rows], told: str
+    written: Path, tmp_path: Path, tamper: Callable[[Rows, KeyFolder], Rows], told: str, head: bool
 ) -> None:
-    path = Path(shutil.copy(written, tmp_path / "trail.sqlite"))
-    assert not list(chain_damage(read_rows(path), "small"))
-    rewrite(path, tamper)
-    found = list(chain_damage(read_rows(path), "small"))
+    path = copied(written, tmp_path)
+    assert not damage_at(path)
+    rows, keys = rows_of(path), keys_of(written)
+    changed = tamper(rows, keys)
+    assert changed != rows, "the tampering changed nothing"
+    put(path, changed, keys, head=head)
+    found = damage_at(path)
     assert found
     assert re.match(told, found[0]), found
 
@@ -338,37 +343,203 @@ def test_tampering_with_entries_is_found(
     trail.close()
 
 
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("DELETE FROM head", "head: is gone"),
+        ("UPDATE head SET size = 5", "head: is of 5 entries or another tree"),
+        ("UPDATE head SET frontier = zeroblob(64)", "head: is of 6 entries or another tree"),
+        ("UPDATE head SET note = replace(note, '6', '5')", "head: "),
+        ("UPDATE head SET note = ''", "head: not a checkpoint note"),
+    ],
+)
+def test_tampering_with_the_head_is_found(written: Path, tmp_path: Path, statement: str, told: str) -> None:
+    path = copied(written, tmp_path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(statement)
+    assert any(one.startswith(told) for one in damage_at(path)), damage_at(path)
+
+
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_any_changed_byte_of_an_entry_that_is_not_the_last_is_found(written: Path, data: st.DataObject) -> None:
-    rows = read_rows(written)
-    position = data.draw(st.integers(0, len(rows) - 2))
-    place = data.draw(st.integers(0, len(rows[position][2]) - 1))
-    changed = bytearray(rows[position][2])
-    changed[place] ^= data.draw(st.integers(1, 255))
-    assert list(chain_damage(replaced(rows, position, data=bytes(changed)), "small"))
+def test_any_changed_byte_of_an_entry_is_found(written: Path, data: st.DataObject) -> None:
+    """The last entry too: its signature covers it, where in a chain nothing would come after it."""
+    rows = rows_of(written)
+    position = data.draw(st.integers(0, len(rows) - 1))
+    whole = bytearray(rows[position].envelope)
+    whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+    envelopes = [(row.seq, bytes(whole) if n == position else row.envelope) for n, row in enumerate(rows)]
+    assert Walk(session="small").go_through(envelopes).damage
 
 
 @settings(max_examples=100, deadline=None)
 @given(order=st.lists(st.integers(0, 5), max_size=8))
-def test_only_a_beginning_of_the_trail_holds_as_a_chain(written: Path, order: list[int]) -> None:
-    rows = read_rows(written)
-    whole = not list(chain_damage([rows[n] for n in order], "small"))
+def test_only_a_beginning_of_the_trail_holds(written: Path, order: list[int]) -> None:
+    rows = rows_of(written)
+    whole = not Walk(session="small").go([rows[n] for n in order]).damage
     assert whole == (order == list(range(len(order))))
 
 
-def test_a_row_that_is_not_bytes_is_damage() -> None:
-    assert list(chain_damage([(0, "a", "text")])) == ["entry 0: is not bytes"]
-
-
 def test_nothing_is_appended_after_an_entry_that_cannot_be_read(written: Path, tmp_path: Path) -> None:
-    path = Path(shutil.copy(written, tmp_path / "trail.sqlite"))
-    rewrite(path, lambda rows: replaced(rows, 5, data=b"{"))
+    path = copied(written, tmp_path)
+    put(path, replaced(rows_of(path), 5, payload=b"{}"))
     trail = Trail(path, "small")
     with pytest.raises(AuditDamage, match="not a trail entry any more"):
         trail.append("close", "close", {})
     trail.close()
-    assert len(read_rows(path)) == 6
+    assert len(rows_of(path)) == 6
+
+
+def test_nothing_is_appended_to_a_trail_that_was_cut_back(written: Path, tmp_path: Path) -> None:
+    path = copied(written, tmp_path)
+    put(path, rows_of(path)[:4])
+    trail = Trail(path, "small")
+    with pytest.raises(AuditDamage, match="has 4 entries, its head is of 6"):
+        trail.append("close", "close", {})
+    trail.close()
+
+
+def test_what_was_checked_is_checked_again_when_it_changes(written: Path, tmp_path: Path) -> None:
+    path = copied(written, tmp_path)
+    trail = Trail(path, "small")
+    trail.verify_chain()
+    trail.verify_chain()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DROP TRIGGER entry_is_final")
+        database.execute("UPDATE entry SET payload = replace(payload, '0.5', '0.4') WHERE seq = 1")
+    with pytest.raises(AuditDamage, match=r"entry 1 .* the signature of 'log' does not hold"):
+        trail.verify_chain()
+    trail.close()
+
+
+def test_a_kind_of_a_newer_peergate_is_kept_and_reported(written: Path, tmp_path: Path) -> None:
+    path = copied(written, tmp_path)
+    rows, keys = rows_of(path), keys_of(written)
+    newer = entries_of(rows)[5].model_copy(update={"kind": "séance", "key": "s/1", "version": 3})
+    put(path, chained([newer], keys, kept=rows), keys)
+    walk = walk_trail(read_trail(path))
+    assert not walk.damage
+    assert ["kind 'séance', version 3, is newer" in note for note in walk.notes] == [True]
+    assert read_entries(path)[-1].entry.kind == "séance"
+
+
+# ---- keys and roles -----------------------------------------------------------------------------------------
+
+
+def test_every_kind_is_signed_by_its_role(trail: Trail) -> None:
+    for kind, key in (("open", "o"), ("plan", "p"), ("verdict", "v"), ("override", "h"), ("decision", "d")):
+        trail.append(kind, key, {})  # pyright: ignore[reportArgumentType]
+    rows = trail.path
+    walk = walk_trail(read_trail(rows))
+    assert {role: count for (role, _), count in walk.signed.items()} == {
+        "log": 2, "builder": 1, "reviewer": 1, "human": 1
+    }  # fmt: skip
+    assert walk.policy is not None and {key.role for key in walk.policy.keys} == set(ROLES)
+
+
+def test_keys_lie_outside_the_run_folder_and_only_their_owner_reads_them(tmp_path: Path) -> None:
+    trail = Trail(tmp_path / "runs" / "small" / "trail.sqlite", "small")
+    trail.append("open", "open", {})
+    trail.close()
+    folder = tmp_path / "runs" / ".peergate" / "keys"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(f"{role}.pem" for role in ROLES)
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for path in (tmp_path / "runs" / "small").rglob("*"):
+        assert b"PRIVATE" not in path.read_bytes(), path
+
+
+def test_a_key_that_others_can_read_signs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "small" / "trail.sqlite"
+    Trail(path, "small").close()
+    keys = keys_of(path)
+    keys.create()
+    keys.path("log").chmod(0o640)
+    trail = Trail(path, "small")
+    with pytest.raises(UserError, match="mode 640, others can read it"):
+        trail.append("open", "open", {})
+    trail.close()
+    assert not rows_of(path)
+
+
+def test_a_copied_run_is_verified_but_not_continued_elsewhere(written: Path, tmp_path: Path) -> None:
+    run = tmp_path / "elsewhere" / "run"
+    run.mkdir(parents=True)
+    path = copied(written, run)
+    trail = Trail(path, "small")
+    trail.verify_chain()
+    with pytest.raises(UserError, match="the signing key 'log' cannot be read"):
+        trail.append("resume", "resume/1", {})
+    assert not (tmp_path / "elsewhere" / ".peergate").exists(), "no key is made where a trail has its own"
+    Trail(tmp_path / "elsewhere" / "new" / "trail.sqlite", "new").append("open", "open", {})
+    with pytest.raises(UserError, match=r"signs as 'log' with the key [0-9a-f]{16}, the trail's is"):
+        trail.append("resume", "resume/1", {})
+    trail.close()
+    assert len(rows_of(path)) == 6
+
+
+def test_processes_that_begin_at_once_make_one_set_of_keys(tmp_path: Path) -> None:
+    folders = [KeyFolder(tmp_path / "keys") for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(KeyFolder.create, folders))
+    assert len({folder.signer("log").id for folder in folders}) == 1
+    assert len(list((tmp_path / "keys").iterdir())) == len(ROLES)
+
+
+# ---- trails of format 1 --------------------------------------------------------------------------------------
+
+
+def older_trail(path: Path, count: int = 4) -> Path:
+    """Write what Peergate wrote before entries were signed."""
+    previous, rows = GENESIS, []
+    for n in range(count):
+        kind = "open" if n == 0 else "close" if n == count - 1 else "spend"
+        entry = {
+            "schema_version": 1, "seq": n, "kind": kind, "session": "old", "key": f"k{n}", "time_ns": str(n),
+            "previous": previous, "body": {"usd": 0.5},
+        }  # fmt: skip
+        rows.append((n, f"k{n}", canonical_bytes(entry)))
+        previous = digest_bytes(rows[-1][2])
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE entry (seq INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, data BLOB NOT NULL)")
+        database.executemany("INSERT INTO entry VALUES (?, ?, ?)", rows)
+    return path
+
+
+def test_an_older_trail_is_read_and_checked_as_the_chain_it_is(tmp_path: Path) -> None:
+    path = older_trail(tmp_path / "trail.sqlite")
+    walk = walk_trail(read_trail(path))
+    assert (walk.damage, walk.tree.size, walk.session) == ([], 4, "old")
+    assert any("format 1" in note for note in walk.notes)
+    assert [one.entry.key for one in read_entries(path)] == ["k0", "k1", "k2", "k3"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        (
+            "UPDATE entry SET data = CAST(replace(CAST(data AS TEXT), '0.5', '0.4') AS BLOB) WHERE seq = 1",
+            "entry 2: nam",
+        ),
+        ("DELETE FROM entry WHERE seq = 1", "entry 1: says it is entry 2"),
+        ("UPDATE entry SET data = x'7b' WHERE seq = 1", "entry 1: unreadable"),
+        ("UPDATE entry SET data = 'text' WHERE seq = 1", "entry 1: is not bytes"),
+        ("UPDATE entry SET data = data || x'20' WHERE seq = 3", "entry 3: "),
+    ],
+)
+def test_tampering_with_an_older_trail_is_found(tmp_path: Path, statement: str, told: str) -> None:
+    path = older_trail(tmp_path / "trail.sqlite")
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(statement)
+    assert damage_at(path)[0].startswith(told), damage_at(path)
+
+
+def test_an_older_trail_is_not_continued(tmp_path: Path) -> None:
+    path = older_trail(tmp_path / "trail.sqlite")
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="a format without signatures"):
+        Trail(path, "old")
+    assert path.read_bytes() == before
 
 
 # ---- the seal, and reading without writing ------------------------------------------------------------------
@@ -410,7 +581,7 @@ def test_reading_a_trail_at_rest_leaves_nothing_behind(written: Path, tmp_path: 
     (folder / "trail.sqlite").chmod(0o444)
     folder.chmod(0o555)
     before = snapshot(folder)
-    assert [key for _, key, _ in read_rows(folder / "trail.sqlite")] == [f"spend/{n}" for n in range(6)]
+    assert [one.entry.key for one in read_entries(folder / "trail.sqlite")] == [f"spend/{n}" for n in range(6)]
     assert snapshot(folder) == before
     folder.chmod(0o755)
 
@@ -426,7 +597,7 @@ def test_a_trail_somebody_writes_can_be_read(trail: Trail) -> None:
 
 def test_reading_a_trail_that_is_not_there_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.DatabaseError):
-        read_rows(tmp_path / "trail.sqlite")
+        read_trail(tmp_path / "trail.sqlite")
     with pytest.raises(AuditDamage, match="cannot be read as a trail"):
         read_entries(tmp_path / "trail.sqlite")
     assert not list(tmp_path.iterdir())
@@ -503,9 +674,8 @@ def test_acknowledged_entries_survive_a_kill(tmp_path: Path) -> None:
         assert child.returncode == -signal.SIGKILL
         # The last line may be cut in the middle.
         acknowledged |= {line.strip() for line in told if line.endswith("\n")} - {"ready"}
-        rows = read_rows(path)
-        assert not list(chain_damage(rows, "small"))
-        assert acknowledged <= {key for _, key, _ in rows}
+        assert not damage_at(path)
+        assert acknowledged <= {entry.key for entry in entries_of(rows_of(path))}
     assert len(acknowledged) > 30
     trail = Trail(path, "small")
     trail.append("close", "close", {})
@@ -527,8 +697,7 @@ def test_two_processes_keep_one_chain(tmp_path: Path) -> None:
     for child in children:
         child.communicate(timeout=60)
         assert child.returncode == 0
-    rows = read_rows(path)
-    assert not list(chain_damage(rows, "small"))
-    assert sorted(key for _, key, _ in rows) == sorted(
+    assert not damage_at(path)
+    assert sorted(entry.key for entry in entries_of(rows_of(path))) == sorted(
         f"{name}/{n}" for name in ("a", "b", "shared") for n in range(count)
     )

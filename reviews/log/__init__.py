@@ -1,0 +1,1 @@
+"""What is below the trail: a hash tree, signed entries, signed heads, keys and the policy that gives them roles."""

@@ -1,0 +1,213 @@
+"""One entry as bytes: a DSSE envelope of an in-toto Statement v1, in one canonical form.
+
+The statement's predicate is the entry; its subjects are the tree before it and every digest the entry names. The
+envelope is what the tree hashes, and anyone can check its signature with openssl alone: it is over
+``DSSEv1 <length of type> <type> <length of payload> <payload>`` (DSSE protocol 1.0.0).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from specs.digests import canonical_bytes, digest_bytes
+from specs.trail import Entry
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+MAX_ENTRY_BYTES = 65_535
+"""Entry bundles give the length in two bytes. Evidence goes into the content store; an entry holds digests."""
+MAX_DEPTH = 64
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class Recorded(NamedTuple):
+    """An entry as it stands in the trail, with its digest."""
+
+    entry: Entry
+    digest: str
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The entry's body."""
+        return self.entry.body
+
+
+class EnvelopeSignature(NamedTuple):
+    """A signature over an entry: the id of the key and the 64 bytes."""
+
+    key_id: str
+    data: bytes
+
+
+class Opened(NamedTuple):
+    """An envelope taken apart: the signed bytes and the signatures, neither believed yet."""
+
+    payload: bytes
+    signatures: tuple[EnvelopeSignature, ...]
+
+
+def predicate_type(entry: Entry) -> str:
+    """Return the type of the statement that records an entry."""
+    return f"urn:peergate:trail:{entry.kind}:v{entry.version}"
+
+
+def payload_of(entry: Entry) -> bytes:
+    """Return the canonical statement of an entry: the bytes that are signed.
+
+    Raises:
+        ValueError: the entry holds what canonical JSON refuses, or is nested deeper than 64 levels.
+    """
+    return _statement(entry, canonical_bytes)
+
+
+def _statement(entry: Entry, encode: Callable[[Any], bytes]) -> bytes:
+    """Write the statement; members are in the order RFC 8785 sorts them into."""
+    subjects = [{"digest": {"sha256": entry.previous[7:]}, "name": "trail"}]
+    subjects += [{"digest": {"sha256": digest[7:]}, "name": name} for name, digest in _named("body", entry.body, 0)]
+    policy = b',"policy":' + canonical_bytes(entry.policy) if entry.policy is not None else b""
+    return b"".join(
+        (
+            b'{"_type":"https://in-toto.io/Statement/v1","predicate":{"body":',
+            encode(entry.body),
+            b',"key":',
+            _text(entry.key),
+            b',"kind":',
+            _text(entry.kind),
+            policy,
+            b',"prev_root":',
+            _text(entry.previous),
+            b',"schema_version":2,"seq":%d,"session":' % entry.seq,
+            _text(entry.session),
+            b',"time_ns":',
+            _text(entry.time_ns),
+            b'},"predicateType":',
+            _text(predicate_type(entry)),
+            b',"subject":',
+            _dumps(subjects),
+            b"}",
+        )
+    )
+
+
+def _named(name: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
+    """Yield every digest in a body with the path of keys that leads to it, sorted by path."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, str):
+        if _DIGEST.fullmatch(value):
+            yield name, value
+    elif isinstance(value, dict):
+        for key in sorted(value):
+            yield from _named(f"{name}.{key}", value[key], depth + 1)
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _named(f"{name}.{number}", one, depth + 1)
+
+
+def _dumps(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+
+
+_text = _dumps
+
+
+def entry_of(payload: bytes) -> Entry:
+    """Read the entry out of a statement.
+
+    Raises:
+        ValueError: the bytes are not the canonical statement of an entry; the message says what differs.
+    """
+    plain_numbers = True
+
+    def number(text: str) -> Any:
+        nonlocal plain_numbers
+        if len(text) > 15 or not text.lstrip("-").isdigit():
+            plain_numbers = False
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+
+    try:
+        statement = json.loads(payload, parse_float=number, parse_int=number)
+        predicate = statement["predicate"]
+        entry = Entry(
+            schema_version=predicate["schema_version"],
+            seq=predicate["seq"],
+            kind=predicate["kind"],
+            version=int(statement["predicateType"].rpartition(":v")[2]),
+            session=predicate["session"],
+            key=predicate["key"],
+            time_ns=predicate["time_ns"],
+            previous=predicate["prev_root"],
+            body=predicate["body"],
+            policy=predicate.get("policy"),
+        )
+        int(entry.time_ns)
+        # json writes what RFC 8785 writes as long as there are no floats, no large integers and no keys whose order
+        # differs between UTF-16 and code points; rfc8785 is many times slower.
+        quick = plain_numbers and payload.isascii()
+        again = _statement(entry, _dumps if quick else canonical_bytes)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no statement of a trail entry: {type(error).__name__} {str(error)[:100]}") from error
+    if again != payload:
+        raise ValueError("bytes are not in canonical form")
+    return entry
+
+
+def pae(payload: bytes) -> bytes:
+    """Return what a signature is over (DSSE pre-authentication encoding)."""
+    return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
+
+
+def signatures_text(*signatures: EnvelopeSignature) -> bytes:
+    """Return the signatures as they stand in the envelope."""
+    return _dumps([{"keyid": one.key_id, "sig": base64.b64encode(one.data).decode()} for one in signatures])
+
+
+def seal(payload: bytes, signatures: bytes) -> bytes:
+    """Return the envelope of a payload and :func:`signatures_text`."""
+    return b'{"payload":"%s","payloadType":"%s","signatures":%s}' % (
+        base64.b64encode(payload),
+        PAYLOAD_TYPE.encode(),
+        signatures,
+    )
+
+
+def open_envelope(data: bytes) -> Opened:
+    """Take an envelope apart.
+
+    Raises:
+        ValueError: it is no DSSE envelope of a statement in its one canonical form.
+    """
+    if len(data) > MAX_ENTRY_BYTES:
+        raise ValueError(f"{len(data)} bytes, the limit is {MAX_ENTRY_BYTES}")
+    try:
+        envelope = json.loads(data)
+        payload = base64.b64decode(envelope["payload"], validate=True)
+        signatures = tuple(
+            EnvelopeSignature(one["keyid"], base64.b64decode(one["sig"], validate=True))
+            for one in envelope["signatures"]
+        )
+        again = seal(payload, signatures_text(*signatures))
+    except (KeyError, TypeError, AttributeError, binascii.Error, ValueError, RecursionError) as error:
+        raise ValueError(f"no signed envelope: {type(error).__name__} {str(error)[:100]}") from error
+    if again != data:
+        raise ValueError("the envelope is not in canonical form")
+    return Opened(payload, signatures)
+
+
+def recorded(payload: bytes, signatures: bytes) -> Recorded:
+    """Return the entry of a stored payload with the digest of its envelope; signatures are not checked here.
+
+    Raises:
+        ValueError: as :func:`entry_of`.
+    """
+    return Recorded(entry_of(payload), digest_bytes(seal(payload, signatures)))

@@ -1,0 +1,149 @@
+"""The Merkle tree of RFC 6962, section 2.1: roots, proofs that an entry is in, proofs that a tree only grew.
+
+Everything works on leaf hashes; whoever has the entries hashes them with :func:`leaf_hash` first. A verifying
+function answers False and raises nothing, whatever it is given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+EMPTY_ROOT = hashlib.sha256(b"").digest()
+
+
+def leaf_hash(entry: bytes) -> bytes:
+    """Return the hash of an entry (RFC 6962: SHA-256 over 0x00 and the entry)."""
+    return hashlib.sha256(b"\x00" + entry).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """Return the hash of two subtrees (RFC 6962: SHA-256 over 0x01, the left and the right hash)."""
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+class Frontier:
+    """The full subtrees at the right edge of a growing tree: enough to append and to know the root."""
+
+    def __init__(self, size: int = 0, hashes: Sequence[bytes] = ()) -> None:
+        if size < 0 or len(hashes) != size.bit_count() or any(len(one) != 32 for one in hashes):
+            raise ValueError(
+                f"a tree of {size} entries has {max(size, 0).bit_count()} full subtrees, not {len(hashes)}"
+            )
+        self.size = size
+        self.hashes = list(hashes)
+
+    def append(self, leaf: bytes) -> None:
+        """Add a leaf hash."""
+        merges = (~self.size & (self.size + 1)).bit_length() - 1
+        for _ in range(merges):
+            leaf = node_hash(self.hashes.pop(), leaf)
+        self.hashes.append(leaf)
+        self.size += 1
+
+    def root(self) -> bytes:
+        """Return the root of the tree as it is."""
+        if not self.hashes:
+            return EMPTY_ROOT
+        root = self.hashes[-1]
+        for left in reversed(self.hashes[:-1]):
+            root = node_hash(left, root)
+        return root
+
+
+def root_of(leaves: Iterable[bytes]) -> bytes:
+    """Return the root over leaf hashes."""
+    tree = Frontier()
+    for leaf in leaves:
+        tree.append(leaf)
+    return tree.root()
+
+
+def _split(size: int) -> int:
+    """Return the largest power of two below ``size``."""
+    return 1 << (size - 1).bit_length() - 1
+
+
+def prove_inclusion(leaves: Sequence[bytes], index: int) -> list[bytes]:
+    """Return the audit path of RFC 6962, section 2.1.1, from the leaf's sibling to the child of the root.
+
+    Raises:
+        ValueError: there is no such entry.
+    """
+    if not 0 <= index < len(leaves):
+        raise ValueError(f"entry {index} is not in a tree of {len(leaves)} entries")
+    start, end = 0, len(leaves)
+    path: list[bytes] = []
+    while end - start > 1:
+        middle = start + _split(end - start)
+        if index < middle:
+            path.append(root_of(leaves[middle:end]))
+            end = middle
+        else:
+            path.append(root_of(leaves[start:middle]))
+            start = middle
+    return path[::-1]
+
+
+def prove_consistency(leaves: Sequence[bytes], older: int) -> list[bytes]:
+    """Return the proof of RFC 6962, section 2.1.2, that the tree of ``older`` entries is a beginning of this one.
+
+    Raises:
+        ValueError: the older tree is empty or larger than this one.
+    """
+    if not 0 < older <= len(leaves):
+        raise ValueError(f"a tree of {older} entries is no beginning of one of {len(leaves)}")
+    start, end = 0, len(leaves)
+    path: list[bytes] = []
+    while older < end:
+        middle = start + _split(end - start)
+        if older <= middle:
+            path.append(root_of(leaves[middle:end]))
+            end = middle
+        else:
+            path.append(root_of(leaves[start:middle]))
+            start = middle
+    # The older tree itself is known to who asks, so its root is left out.
+    if start:
+        path.append(root_of(leaves[start:end]))
+    return path[::-1]
+
+
+def is_included(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
+    """Say whether ``path`` proves that ``leaf`` is entry ``index`` of the tree (RFC 9162, section 2.1.3.2)."""
+    if not 0 <= index < size:
+        return False
+    inner = (index ^ (size - 1)).bit_length()
+    if len(path) != inner + (index >> inner).bit_count():
+        return False
+    for level, sibling in enumerate(path):
+        right = level >= inner or index >> level & 1
+        leaf = node_hash(sibling, leaf) if right else node_hash(leaf, sibling)
+    return leaf == root
+
+
+def is_consistent(older: int, newer: int, path: Sequence[bytes], older_root: bytes, newer_root: bytes) -> bool:
+    """Say whether ``path`` proves that the older tree is a beginning of the newer one (RFC 9162, section 2.1.4.2).
+
+    Of an empty older tree nothing can be proven, so the answer is False.
+    """
+    if not 0 < older <= newer:
+        return False
+    if older == newer:
+        return not path and older_root == newer_root
+    shift = (older & -older).bit_length() - 1
+    whole = older >> shift == 1  # a power of two: its root is a node of the newer tree and not in the path
+    inner = ((older - 1) ^ (newer - 1)).bit_length() - shift
+    border = (older - 1 >> shift + inner).bit_count()
+    if len(path) != (0 if whole else 1) + inner + border:
+        return False
+    start, rest = (older_root, path) if whole else (path[0], path[1:])
+    index = older - 1 >> shift
+    old = new = start
+    for level, sibling in enumerate(rest):
+        if level >= inner or index >> level & 1:
+            old = node_hash(sibling, old)
+            new = node_hash(sibling, new)
+        else:
+            new = node_hash(new, sibling)
+    return old == older_root and new == newer_root

@@ -1,0 +1,68 @@
+"""The policy of a trail: whose keys may sign what. It stands in the first entry; changes are entries of kind `keys`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import StringConstraints
+
+from specs.digests import Contract
+
+Role = Literal["log", "builder", "reviewer", "human"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+SIGNERS: dict[str, tuple[Role, ...]] = {
+    "*": ("log",),
+    "plan": ("builder",),
+    "verdict": ("reviewer",),
+    "answered": ("reviewer",),
+    "human": ("human",),
+    "override": ("human",),
+    "amendment": ("human",),
+    "retraction": ("human",),
+    "keys": ("human",),
+}
+"""Which role signs which kind of entry, `*` being all others. Heads are always signed by the log."""
+
+
+class PolicyKey(Contract):
+    """A public key, its role and the entries it may sign: from ``since`` up to and without ``until``."""
+
+    id: Hex
+    role: Role
+    public: Hex
+    """The 32 bytes of the ed25519 key."""
+    since: int = 0
+    until: int | None = None
+    revoked: bool = False
+    """It may have been stolen: of what it signed, only what an anchor elsewhere covers from before can be believed."""
+
+
+class Policy(Contract):
+    """Keys and roles of one trail."""
+
+    schema_version: Literal[1] = 1
+    origin: str
+    """The name of the log in its checkpoint notes."""
+    keys: tuple[PolicyKey, ...]
+    roles: dict[str, tuple[Role, ...]]
+    witnesses: tuple[str, ...] = ()
+    """Public keys, in the form ``name+id+key``, of those whose cosignatures on a head are looked for."""
+
+    def roles_of(self, kind: str) -> tuple[Role, ...]:
+        """Return which roles may sign entries of a kind."""
+        return self.roles.get(kind) or self.roles.get("*", ())
+
+    def key(self, id: str, seq: int) -> PolicyKey | None:
+        """Return the key with this id if it may sign entry ``seq``."""
+        return next(
+            (one for one in self.keys if one.id == id and one.since <= seq and (one.until is None or seq < one.until)),
+            None,
+        )
+
+    def current(self, role: Role, seq: int) -> PolicyKey | None:
+        """Return the newest key of a role that may sign entry ``seq``."""
+        able = [one for one in self.keys if one.role == role and self.key(one.id, seq) == one]
+        return able[-1] if able else None
