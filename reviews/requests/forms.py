@@ -160,7 +160,7 @@ def read_question(text: str, options: Sequence[str], who: str) -> QuestionAnswer
     words = count_words(part.recommendation, part.reasoning, *part.risks)
     if words > MAX_WORDS:
         raise ReviewerUnavailable(f"the answer has {words} words, at most {MAX_WORDS} are an answer", where=who)
-    answer = QuestionAnswer(
+    return QuestionAnswer(
         recommendation=part.recommendation,
         reasoning=part.reasoning,
         risks=tuple(part.risks),
@@ -168,7 +168,6 @@ def read_question(text: str, options: Sequence[str], who: str) -> QuestionAnswer
         approval=part.approval,
         words=words,
     )
-    return _storable(answer, who)
 
 
 def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
@@ -187,7 +186,7 @@ def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
         Concern(statement=one.statement, evidence=places)
         for one, places in look_up.findings("statistical concern", part.statistical_concerns)
     ]
-    answer = ReviewAnswer(
+    return ReviewAnswer(
         summary=part.summary,
         issues=tuple(sorted(issues, key=lambda one: _SEVERITIES[one.severity])),
         recommendations=tuple(Recommendation(text=one.text, rationale=one.rationale) for one in part.recommendations),
@@ -197,7 +196,6 @@ def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
         unresolved=tuple(look_up.unresolved),
         dropped_places=look_up.dropped,
     )
-    return _storable(answer, who)
 
 
 def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer:
@@ -224,7 +222,7 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
         if (places := look_up.of("overclaim", one.statement, [one.stated_at]))
     ]
     fixes = [Fix(text=one.text, delta=one.delta, effort=one.effort) for one in part.fixes]
-    answer = AdversarialAnswer(
+    return AdversarialAnswer(
         scorecard=tuple(rows),
         overclaimed=tuple(overclaimed),
         fixes=in_order(fixes),
@@ -233,7 +231,6 @@ def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer
         unresolved=tuple(look_up.unresolved),
         dropped_places=look_up.dropped,
     )
-    return _storable(answer, who)
 
 
 def in_order(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
@@ -295,7 +292,6 @@ class _LookUp:
 
 _FindingT = TypeVar("_FindingT", IssuePart, ConcernPart)
 _PartT = TypeVar("_PartT", bound=Part)
-_AnswerT = TypeVar("_AnswerT", QuestionAnswer, ReviewAnswer, AdversarialAnswer)
 
 
 def _whole(part: _PartT, who: str) -> _PartT:
@@ -326,15 +322,6 @@ def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, BaseModel):
         for field in type(value).model_fields:
             yield from _texts(getattr(value, field), f"{name}.{field}" if name else field)
-
-
-def _storable(answer: _AnswerT, who: str) -> _AnswerT:
-    try:
-        answer.canonical()
-    except ValueError as error:
-        # Lone surrogates and integers of 2**53 and beyond pass a schema and cannot be stored.
-        raise ReviewerUnavailable(f"the answer cannot be stored: {error}", where=who) from error
-    return answer
 
 
 def places_in(answer: Answer) -> Iterator[Place]:
