@@ -52,17 +52,21 @@ def _schedule(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("WARN", "the learning rate is 0: this is a control, nothing can be learnt", 0.0)
     if not any(rates):
         return Found("FAIL", f"the learning rate never left 0, granted was {peak:g}", 0.0)
-    curve = _curve(evidence, len(rates))
-    farthest, shift = min((max(_distances(rates, curve, shift)), shift) for shift in (0, 1))
+    if max(rates) > peak * (1 + 1e-6):
+        return Found("FAIL", f"the learning rate reached {max(rates):g}, granted was {peak:g}", max(rates))
+    curve, most = _curve(evidence, len(rates)), evidence.resolved.spec.thresholds.schedule_deviation * peak
+    # The kind of logging under which the run looks best.
+    distances, shift = min(((_distances(rates, curve, shift), shift) for shift in (0, 1)), key=lambda one: max(one[0]))
+    farthest = max(distances)
     detail = f"the learning rate peaked at {max(rates):.3g} and ended at {rates[-1]:.3g}"
-    if farthest <= evidence.resolved.spec.thresholds.schedule_deviation * peak:
+    if farthest <= most:
         return Found("PASS", f"{detail}, as the granted schedule does", farthest / peak)
-    worst = max(range(len(rates)), key=lambda place: abs(rates[place] - curve[place + shift]))
     shown = tuple(
         {"step": row.step, "learning_rate": row.learning_rate, "granted": float(f"{curve[place + shift]:.6g}")}
         for place, row in enumerate(rows)
-        if abs(row.learning_rate - curve[place + shift]) > evidence.resolved.spec.thresholds.schedule_deviation * peak
+        if distances[place] > most
     )
+    worst = distances.index(farthest)
     told = f"{detail}; at step {rows[worst].step} it was {rates[worst]:.3g}, granted was {curve[worst + shift]:.3g}"
     return Found("FAIL", told, farthest / peak, shown)
 

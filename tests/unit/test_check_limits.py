@@ -266,16 +266,35 @@ def test_a_gain_that_reaches_the_registered_effect_without_any_kind_passes(tmp_p
     assert statuses == ["PASS", "WARN"]
 
 
+def compared(folder: Path, after: str, *, least: float = 0.1, alpha: float = 0.05, groups: str = "") -> dict[str, str]:
+    """Return the statuses of a comparison whose baseline is wrong everywhere."""
+    evidence = evidence_of(folder, "tuned")
+    analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": least, "alpha": alpha})
+    made = two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, after, groups)
+    return {id: one.status for id, one in results_of(made).items()}
+
+
 @pytest.mark.parametrize(
-    ("after", "least"),
-    # Significant but smaller than registered, then large enough but not significant.
-    [(ALL + NONE, 0.6), ("111100" + NONE, 0.3)],
+    ("after", "least", "alpha"),
+    # Significant but smaller than registered; large enough but not significant; p = 2 / 64 is not below alpha.
+    [(ALL + NONE, 0.6, 0.05), ("111100" + NONE, 0.3, 0.05), (ALL + NONE, 0.1, 2 / 64)],
 )
-def test_without_the_registered_result_nothing_hangs_on_a_kind(tmp_path: Path, after: str, least: float) -> None:
-    evidence = evidence_of(tmp_path, "tuned")
-    analysis = evidence.resolved.spec.analysis.model_copy(update={"minimum_effect": least})
-    made = two_kinds(with_spec(evidence, analysis=analysis), NONE + NONE, after)
-    assert results_of(made)["strata.sensitivity"].status == "NOT_APPLICABLE"
+def test_without_the_registered_result_nothing_hangs_on_a_kind(
+    tmp_path: Path, after: str, least: float, alpha: float
+) -> None:
+    assert compared(tmp_path, after, least=least, alpha=alpha)["strata.sensitivity"] == "NOT_APPLICABLE"
+
+
+def test_a_result_just_as_registered_may_hang_on_a_kind(tmp_path: Path) -> None:
+    assert compared(tmp_path, ALL + NONE, least=0.5)["strata.sensitivity"] == "FAIL"
+
+
+def test_only_a_significant_gain_can_rest_on_few_groups(tmp_path: Path) -> None:
+    two, one = "aaaaaabbbbbb", "aaaaaaaaaaaa"
+    assert compared(tmp_path, ALL + NONE, groups=two)["strata.groups"] == "WARN"
+    assert compared(tmp_path, ALL + NONE, groups=two, alpha=2 / 64)["strata.groups"] == "PASS"
+    assert compared(tmp_path, ALL + ALL, groups=two)["strata.groups"] == "PASS"
+    assert compared(tmp_path, ALL + ALL, groups=one)["strata.groups"] == "WARN"
 
 
 def design_status(folder: Path, check: str, prompts: tuple[str, ...] = (), **thresholds: Any) -> str:

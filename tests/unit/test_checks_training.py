@@ -80,6 +80,15 @@ def test_another_schedule_than_the_granted_one_fails(
     )
 
 
+def test_no_rate_may_lie_above_the_granted_one_however_little(tmp_path: Path) -> None:
+    rates = [linear(step, 1) for step in range(10)]
+    statuses: list[str] = []
+    for above in (1 + 1e-7, 1.001):
+        evidence = scheduled(tmp_path, [above * rate for rate in rates])
+        statuses.append(results_of(evidence)["training.schedule"].status)
+    assert statuses == ["PASS", "FAIL"]
+
+
 def test_the_steps_that_left_the_schedule_are_shown(tmp_path: Path) -> None:
     rates = [linear(step, 1) for step in range(10)]
     rates[6:] = [0.0] * 4
