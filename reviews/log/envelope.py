@@ -112,7 +112,7 @@ def _named(name: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def _dumps(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True).encode()
 
 
 _text = _dumps
