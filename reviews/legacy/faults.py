@@ -17,7 +17,7 @@ _CRASH = re.compile(
     r"|^\s+at\s+\S.{0,200}:\d+:\d+\)?\s*$|\bcore dumped\b"
 )
 _FAILURE = re.compile(
-    r"(?i)^\W*(?:(?-i:ERROR|FATAL|CRITICAL)\b|\[?(?:error|exception)\]?\s*[:\-]|\w*(?:Error|Exception|Timeout)\s*:"
+    r"(?i)^\W*(?:(?-i:ERROR|FATAL)\b|\[?(?:error|exception)\]?\s*[:\-]|\w*(?:Error|Exception|Timeout)\s*:"
     r"|(?:[\w/]+:\s)*(?:command not found|no such file|permission denied)|(?:bash|sh|zsh):\s"
     r"|(?:request|connection|stream|process|command|call|api)\s+(?:has\s+|was\s+)?"
     r"(?:timed\s+out|failed|refused|reset|aborted|disconnected|error|terminated|killed)"
@@ -31,7 +31,7 @@ _FAILURE = re.compile(
 _CUT = re.compile(
     r"(?i)(?:\.\.\.|\u2026|\[?(?:truncated|cut\s+off|output\s+truncated)\W*|\[(?:todo|tbd|fill\s+in)[^\]]*\]|\bTODO|\bTBD"
     r"|[,(\[{\u2013\u2014-]|\*\*\w+|<\w*|^\W*\d+[.)]?"
-    r"|\b(?:and|or|the|a|an|of|to|with|because|that|for|but|is|are|in|by|which|we|i|if|should|must|as|from|its))\s*$"
+    r"|(?<![\w/])(?:and|or|the|a|an|of|to|with|because|that|for|but|is|are|in|by|which|we|i|if|should|must|as|from|its))\s*$"
 )
 _PLACEHOLDER = re.compile(r"(?i)^\W*(?:todo|tbd|fill\s+in|placeholder)\W*$|\[(?:todo|tbd)\b[^\]]*\]")
 _SHORT = 4
@@ -46,7 +46,7 @@ def failed_call(own: Sequence[Numbered]) -> Numbered | None:
         if _CRASH.search(line[:_LOOKED_AT]):
             return number, line
     near = own if len(own) <= _SHORT else (own[0], own[-1])
-    return next(((number, line) for number, line in near if _fails(line)), None)
+    return next(((number, line) for number, line in near if heading(line) is None and _fails(line)), None)
 
 
 def cut_off(told: Sequence[Numbered], own: Sequence[Numbered], *, open_fence: bool) -> Numbered | None:

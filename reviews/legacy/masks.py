@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 _WORDS = (
-    r"(?:yes|no|no-?go|go|modify|approved?|approve with conditions|rejected?|revise|iterate|scale|investigate|hold|pass"
-    r"|fail|ready|request changes|changes requested)"
+    r"(?:yes|no|no[\s_-]?go|go|modify|approve[ _]with[ _](?:\w+[ _])?(?:conditions|changes|notes)|approve[ds]?"
+    r"|reject(?:ed|s)?|revise|iterate|scale|investigate"
+    r"|hold|pass(?:ed)?|fail(?:ed)?|ready|not[ _]ready|request[ _]changes|changes[ _]requested"
+    r"|abstain|escalate|defer|stop|proceed|none)"
 )
 _TEMPLATE = re.compile(rf"(?i)(?<!\w)[\[(<]?{_WORDS}(?:\s*(?:/|\||\bor\b)\s*{_WORDS})+(?!\w)[\])>]?")
 _MASKS = (

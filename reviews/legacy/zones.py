@@ -39,6 +39,14 @@ _TRANSCRIPT = re.compile(
     r"^\s*(?:\[[^\]]{1,40}\]\s*)?(?P<who>User instructions:|user|codex|thinking|exec\b.*|tokens used.*)\s*$"
 )
 _FENCE = re.compile(r"^\s{0,3}(?:>\s*)*(?:[-*+]\s+|\d+[.)]\s+)?(?P<fence>`{3,}|~{3,})")
+_LISTED = re.compile(r"^\s*(?:[-*+\u2022]|\d+[.)])\s")
+_INTRODUCES = re.compile(
+    r"(?i)\b(?:says?|said|wr(?:ote|ites)|stat(?:es|ed)|claim(?:s|ed)|reads?|according\s+to|log|output|prints?|printed|shows?"
+    r"|message|quot\w+|format|form|template|example|for\s+instance|answer\s+with|reply\s+with|respond\s+with|end\s+with"
+    r"|transcript|excerpt|commit)\b[^:]{0,80}:[\s*_]*$"
+)
+_OWN = re.compile(r"(?i)^\W*(?:(?:my|our)\b|i\s|we\s)")
+_LOOKED_AT = 200
 _SHORT = 4
 
 
@@ -133,35 +141,44 @@ def _after_speaker(spoken: re.Match[str], zone: Zone, until_blank: bool) -> tupl
 
 
 def _nobody(lines: Sequence[str]) -> tuple[list[bool], bool]:
-    """Mark lines of code fences, block quotes and HTML comments."""
+    """Mark lines of code, block quotes and HTML comments, and what a line such as "The log says:" introduces."""
     hidden: list[bool] = []
-    fence, comment, quoted = "", False, False
+    fence, comment = "", False
+    quoted, indented, listed = False, False, False
+    introduced: Literal["", "before", "inside"] = ""
+    above = ""
     for line in lines:
         hit = _FENCE.match(line)
         if fence:
             hidden.append(True)
-            if (
-                hit
-                and hit["fence"][0] == fence[0]
-                and len(hit["fence"]) >= len(fence)
-                and not line[hit.end() :].strip()
-            ):
+            if hit and hit["fence"].startswith(fence) and not line[hit.end() :].strip():
                 fence = ""
             continue
         if hit:
             fence = hit["fence"]
             hidden.append(True)
             continue
-        if not comment and "<!--" in line:
-            comment = True
+        if comment or "<!--" in line:
             hidden.append(True)
-            comment = "-->" not in line.split("<!--", 1)[1]
+            comment = "-->" not in line.rpartition("<!--")[2]
             continue
-        if comment:
-            hidden.append(True)
-            comment = "-->" not in line
-            continue
+        told = bool(line.strip())
         # A block quote goes on over lazily continued lines, up to a blank one.
-        quoted = line.lstrip().startswith(">") or (quoted and bool(line.strip()) and heading(line) is None)
-        hidden.append(quoted)
+        quoted = line.lstrip().startswith(">") or (quoted and told and heading(line) is None)
+        listed = _LISTED.match(line) is not None or (listed and (not told or line.startswith("  ")))
+        indented = line.startswith("    ") and not listed and (indented or not above.strip())
+        introduced = _introduced(introduced, line, told)
+        hidden.append(quoted or indented or introduced == "inside")
+        if told and introduced == "" and _INTRODUCES.search(line[-_LOOKED_AT:]) and not _OWN.match(line):
+            introduced = "before"
+        above = line
     return hidden, bool(fence)
+
+
+def _introduced(now: Literal["", "before", "inside"], line: str, told: bool) -> Literal["", "before", "inside"]:
+    """Return whether a line is introduced speech, which lasts up to the next blank line or heading."""
+    if now == "" or (told and heading(line) is not None):
+        return ""
+    if now == "before":
+        return "inside" if told else "before"
+    return "inside" if told else ""

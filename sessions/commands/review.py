@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 from reviews.legacy import read_folder
-from sessions.commands.output import print_json, print_table
+from sessions.commands.imported import Counter, print_trail
+from sessions.commands.output import print_json
 
 
 def import_folder(folder: Path, as_json: bool) -> None:
     """Print a record for every review file below a folder."""
-    records = read_folder(folder)
+    trail = read_folder(folder, Counter())
     if as_json:
-        print_json({"records": [record.as_json() for record in records]})
+        print_json(trail.as_json())
         return
-    rows = [(one.source, one.status, one.verdict or "-", one.confidence, one.evidence) for one in records]
-    print_table(("source", "status", "verdict", "confidence", "evidence"), rows)
-    statuses = Counter(one.status for one in records)
-    verdicts = Counter(one.verdict for one in records if one.verdict)
-    told = ", ".join(f"{count} {name}" for name, count in sorted((statuses | verdicts).items())) or "none"
-    print(f"\n{len(records)} records: {told}")
-    print("read-only: no record is in a session's trail, and none can open a gate")
+    print_trail(trail)

@@ -1,0 +1,152 @@
+"""What follows a verdict phrase: nothing, a reason, a condition, or what takes the verdict back. English only.
+
+An approval counts only with a tail that is known to be harmless; everything else makes it conditional or unclear.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from reviews.legacy.turns import HARMLESS
+from reviews.legacy.vocabulary import END, PURPOSE, Head, Mark, Place
+
+_FOREIGN = (
+    r"nicht|kein\w*|nein|niet|geen|pas|ne|jamais|aucun\w*|non|n\u00e3o|sem|senza|ning\u00fan|ei|inte|ikke|nie|nej|nem|nu"
+    r"|yok|de\u011fil|t\u00edmto|neni|aber|sauf|mais|pero|sino|ma|wenn|falls|sobald|bevor|si|apr\u00e8s"
+)
+_NEGATED = re.compile(
+    r"(?i)(?<![\w-])(?:not|never|no|cannot|neither|nor|none|nobody|nothing|hardly|without|instead|rather|anything\s+but"
+    r"|" + _FOREIGN + r")(?!\w)|n't\b|\b(?:do|does|can|wo|would|should|is|are|was|were|could)nt\b"
+    r"|[\u0400-\u04ff\u0370-\u03ff\u0590-\u06ff\u0900-\u0dff\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)
+# In a reason ("GO - the sentinels do not trigger") a negation is about the evidence, unless it is about going on.
+_NEGATED_LAUNCH = re.compile(
+    r"(?i)^\W*(?:just\s+|but\s+|only\s+|though\s+)?(?:not|never|no|nobody|none|without)\b"
+    r"|(?:\b(?:not|never|no|nobody|cannot|without|don't|do\s+not|can't|won't)\b|n't\b)\W+(?:\w+\W+){0,3}?"
+    r"(?:go(?:ing)?|approv\w*|proceed\w*|launch\w*|scal\w+|train(?:ing)?|ready|run(?:ning)?|start\w*|yet|until|before|unless"
+    r"|valid|ship\w*|open\w*|trust\w*|accept\w*|continu\w*|recommend\w*|sure|convinced|agree|safe|sound|hold|enough)\b"
+)
+_CONDITION_ALWAYS = (
+    r"if|unless|until|provided|providing|provisional\w*|subject\s+to|pending|prior\s+to|as\s+long\s+as|so\s+long\s+as"
+    r"|contingent|conditional\w*|condition(?:ed)?\s+(?:on|that)|on\s+(?:the\s+)?condition|assuming|conditions|safeguards?"
+    r"|guarded|guardrails?|caveats?|modulo|barring|limited\s+to|must|ha(?:s|ve)\s+to|needs?\s+to|abort"
+    r"|only\s+(?:if|after|once|when|for|in|with|the)|once\s+(?:we|you|the|all|this|it|that|these|those)"
+    r"|(?:before|after)\s+(?:you|we|\w+ing)|mvp"
+)
+_CONDITION_IN_REASON = re.compile(r"(?i)\b(?:" + _CONDITION_ALWAYS + r")(?!\w)")
+_CONDITION = re.compile(
+    r"(?i)\b(?:"
+    + _CONDITION_ALWAYS
+    + r"|once|when|after|before|only|except\w*|need\w*|required?|first|following|stop|w/"
+    r"|with\s+(?:the\s+following|changes|fixes|notes?|nits|minor|some|small|a\s+few|one|two|\d))(?!\w)"
+)
+_TURN_ALWAYS = (
+    r"but|however|although|though|maybe|perhaps|guess|hopefully|in\s+principle|in\s+theory|for\s+now|sarcas\w*|ironic\w*"
+    r"|who\s+needs|who\s+cares|why\s+not|what\s+could|as\s+if|yeah|scratch|withdr\w+|retract\w*|revok\w*|supersed\w*|wait"
+    r"|kidding|joking|lol|haha|so-called|supposedly|allegedly"
+)
+_TURN_MARKS = r"|__|/s\b|\u2026|\.\.|\?|\u00a4{2,}"
+_TURN_IN_REASON = re.compile(r"(?i)\b(?:" + _TURN_ALWAYS + r")\b" + _TURN_MARKS)
+_TURN = re.compile(
+    r"(?i)\b(?:"
+    + _TURN_ALWAYS
+    + r"|yet|probably|possibly|suppose|likely|hope|wish|sort\s+of|kind\s+of|almost|nearly|sure"
+    r"|said|says?|claim\w*|instead|changed|was|were|should\s+have|would|could|might|or|versus|vs|alternativ\w+|otherwise"
+    r"|sorry)\b" + _TURN_MARKS
+)
+_CONTRAST = re.compile(r"(?i)\b(?:but|however|although|though|yet)\b")
+_VERDICTS = re.compile(
+    r"(?:(?i:\bno[\s_-]?go)|\b(?:MODIFY|ITERATE|REVISE|REJECT(?:ED)?|INVESTIGATE|HOLD|STOP|GO|SCALE))" + END
+)
+_OPTION = re.compile(
+    r"(?i)\b(?:options?|variants?|alternatives?|choices?|candidates?|route|scenario)\b|^\W*(?:(?:with|for|on|to)\s+)?\(?\w\)?(?=\W|$)"
+)
+_PUNCTUATED = re.compile(r"\s*[.,;!|)\]\u2013\u2014\u2192-]|\s*:")
+_REASONED = re.compile(r"(?i)\s*(?:[.;:!(\u2013\u2014\u2192]|-+\s|because\b|since\b|as\b|given\b)")
+_PURPOSED = re.compile(r"(?i)\s+(?:for|to|with|on|into)\s+" + PURPOSE)
+_WITH_FEELING = re.compile(r"(?i)\s+with\s+(?:(?:high|full|great)\s+)?(?:confidence|pleasure)")
+_OBJECT = re.compile(
+    r"(?i)\s+(?:(?:the|this|that|all|it|of|on|our|your|for|as|by|from|now|and|in|at|to|because|since|given|overall)\b"
+    r"|(?:me\b))"
+)
+_BEFORE_COMMA_ONLY = re.compile(
+    r"(?i)\s*,\s*(?:but|however|although|though|only|no|nothing|all|every|each|thanks?|great|nice|good|well|with|if|once|provided|pending|subject|and|proceed"
+    r"|go|scale|ship|merge|please|on|as|so|the|this|it|for|after|we|you|i|because|since|given|see|both|limits|numbers)\b"
+)
+_NOT_THE_RUN = re.compile(
+    r"(?i)\s+(?:the\s+)?(?:null|h0|hypothes[ie]s|samples?|examples?|rows?|completions?|pairs?|outputs?|column|items?)\b"
+)
+
+
+def with_tail(head: Head, rest: str, place: Place) -> Mark | None:
+    """Return what a verdict phrase means with the rest of its sentence; None when it is no statement at all.
+
+    Args:
+        head: the phrase.
+        rest: what follows it in the same sentence, with quoted parts masked.
+        place: where the statement stands.
+    """
+    bare = re.sub(r"^[^\w]*$", "", rest) if "?" not in rest and ".." not in rest and "\u2026" not in rest else rest
+    if head.mark not in ("approve", "conditions"):
+        return _refusal(head.mark, bare, place)
+    if not bare:
+        return head.mark
+    harmless = HARMLESS.sub(lambda hit: " " * len(hit.group()), rest)
+    shape = _shape(harmless, place) if re.search(r"\w", harmless) else "plain"
+    if head.mark == "approve" and shape is None:
+        return "unclear" if place != "alone" else None
+    if head.mark == "approve" and shape != "plain":
+        return "unclear"
+    if _OPTION.search(harmless) or _VERDICTS.search(rest):
+        return "unclear"
+    lgtm = re.match(r"(?i)\W*(?:lgtm|looks)", head.text)
+    if lgtm and re.search(r"(?i)\bif\b", harmless):
+        return "unclear"
+    reason = place != "alone" and _REASONED.match(rest) is not None
+    if (_NEGATED_LAUNCH if reason else _NEGATED).search(harmless):
+        return "unclear"
+    conditional = head.mark == "conditions" or (_CONDITION_IN_REASON if reason else _CONDITION).search(harmless)
+    # "Yes, but only for the pilot" is a condition; "yes, but the split leaks" leaves all open.
+    turned = _CONTRAST.sub(" ", harmless) if conditional else harmless
+    if (_TURN_IN_REASON if reason else _TURN).search(turned):
+        return "unclear"
+    return "conditions" if conditional else "approve"
+
+
+def _shape(rest: str, place: Place) -> Literal["plain", "option", "title"] | None:
+    """Say how a sentence goes on after an approving phrase; None when it goes on in no known way."""
+    if place == "alone" and re.match(r"\s*:", rest):
+        return "title"
+    if re.match(r"\s*,", rest):
+        return "plain" if _BEFORE_COMMA_ONLY.match(rest) else "option"
+    if _PUNCTUATED.match(rest) or _PURPOSED.match(rest) or _WITH_FEELING.match(rest):
+        return "plain"
+    if re.match(r"(?i)\s+(?:to|into|with|on\s+to|down|over|back|through)\b", rest):
+        return "plain" if re.match(r"(?i)\s+with\b", rest) and _CONDITION.match(rest.lstrip()) else "option"
+    if _CONDITION.match(rest.lstrip()) or (place != "alone" and _OBJECT.match(rest)):
+        return "plain"
+    return (
+        "plain"
+        if re.match(r"(?i)\s+(?:from\s+(?:me|us|my)|for|as|because|since|given|now|and|but|though|however)\b", rest)
+        else None
+    )
+
+
+def _refusal(mark: Mark, rest: str, place: Place) -> Mark | None:
+    if "?" in rest or (mark != "conditions" and _NOT_THE_RUN.match(rest)):
+        return None
+    if re.search(r"(?i)^\W*(?:options?|variants?|alternatives?)\b|^\W*\(?[a-d]\)?(?=\W|$)|^\W*nothing\b", rest):
+        return "unclear"
+    if place == "alone":
+        if re.match(r"\s*:", rest) and mark == "denied":
+            # "Not approved: the new threshold" refuses a part.
+            return "unclear"
+        if not re.match(
+            r"\s*(?:$|[.,;:!()\u2013\u2014]|-)|(?i:\s+(?:for|until|because|since|as|yet|on|at|by|to|this|the|it)\b)",
+            rest,
+        ):
+            return None
+        if re.match(r"(?i)\s+(?:the|this|it|to|on|at|by|as)\b", rest) and mark == "revise":
+            return None
+    return mark

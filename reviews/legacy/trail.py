@@ -1,0 +1,150 @@
+"""From a folder to a trail of records: walk it, read each file, and see what shows only between the files.
+
+One file is one record. Links are not followed, hidden folders are passed over and named, and files that are no reviews
+by their suffix are only looked for when a review cites them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from reviews.legacy.files import Read, take
+from reviews.legacy.history import History, history_of
+from reviews.legacy.names import name_of
+from reviews.legacy.pairs import Known, Pair, contradictions_of, pairs_of, requests_of
+from reviews.legacy.records import Record, Trail, one_line
+from reviews.legacy.references import Shelf, listed
+from reviews.legacy.stamps import SLACK, Times, times_of
+from specs.errors import UserError
+
+SUFFIXES = (".md", ".markdown", ".txt", ".text", ".json", ".jsonl", ".log", ".html", ".htm")
+MAX_FILES = 10_000
+_LISTED = 200_000
+_SKIPPED = ("node_modules", "__pycache__", "site-packages")
+
+Progress = Callable[[int, int], None]
+
+
+def read_folder(folder: Path, progress: Progress | None = None) -> Trail:
+    """Return the trail of a folder: a record for every review file below it, in the order of their paths.
+
+    Args:
+        folder: the folder that holds the reviews.
+        progress: called after each file with how many were read, of how many.
+
+    Raises:
+        UserError: there is no such folder, or it holds too many files.
+    """
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "there is no such folder"
+        raise UserError(what, where=one_line(str(folder)), hint="name the folder that holds the reviews")
+    passed: list[str] = []
+    found = dict(_files(folder, passed))
+    if len(found) > MAX_FILES:
+        raise UserError(
+            f"holds {len(found)} review files, at most {MAX_FILES} are read",
+            where=one_line(str(folder)),
+            hint="name one of its folders",
+        )
+    read: dict[str, Read] = {}
+    for name, why in sorted(found.items()):
+        shown = one_line(name)
+        read[name] = take(folder / name, shown) if why is None else Read(_unlisted(shown, why))
+        if progress:
+            progress(len(read), len(found))
+    return _between(folder, read, tuple(passed))
+
+
+def _between(folder: Path, read: dict[str, Read], passed: tuple[str, ...]) -> Trail:
+    """Return the records with what shows only between the files: links, times, pairs, requests."""
+    history = history_of(folder)
+    shelf = Shelf(folder, listed(folder, _LISTED)[0], history.root, history.tracked)
+    records: dict[str, Record] = {}
+    known: list[Known] = []
+    for name, one in read.items():
+        references = tuple(shelf.look_up(cited, name, line) for line, cited in one.cited)
+        mentions = {below for ref in references if (below := shelf.below_folder(ref.found)) in read and below != name}
+        time = times_of(name, history.of(name, one.raw), one.stated, history.oldest)
+        records[name] = one.record._replace(references=references, time=time)
+        digest = one.record.digest
+        verdict = one.record.verdict or _undecided(one.record)
+        known.append(
+            Known(
+                name,
+                name_of(name),
+                verdict,
+                digest,
+                time.commit.id if time.commit else None,
+                frozenset(one for one in mentions if one),
+            )
+        )
+    pairs = pairs_of(known)
+    asked = requests_of(known)
+    for name, request in asked.items():
+        records[name] = _answering(records[name], read[request].record)
+    for name in records:
+        records[name] = _paired(records, name, [one for one in pairs if name in one.sources])
+    against = contradictions_of(known, pairs)
+    for one in against:
+        for name, other in (one.sources, one.sources[::-1]):
+            records[name] = records[name]._replace(contradicts=(*records[name].contradicts, one_line(other)))
+    return Trail(tuple(records.values()), tuple(pairs), tuple(against), passed, _why_unknown(history, records))
+
+
+def _undecided(record: Record) -> str | None:
+    """Return ``undetermined`` for a file that states something which is no verdict."""
+    stated = record.status == "undetermined" and any(one.form != "word" for one in record.said)
+    return "undetermined" if stated else None
+
+
+def _answering(record: Record, request: Record) -> Record:
+    """Return a record with the questions of its request."""
+    asked = dict(request.questions)
+    answers = tuple(one if one.question else one._replace(question=asked.get(one.number)) for one in record.answers)
+    return record._replace(
+        request=request.source, answers=answers, questions=tuple(sorted((asked | dict(record.questions)).items()))
+    )
+
+
+def _paired(records: dict[str, Record], name: str, pairs: list[Pair]) -> Record:
+    """Return a record with its pairs, and with a conflict where the other half has another time."""
+    record = records[name]
+    time = record.time
+    for pair in pairs:
+        other = records[pair.other(name)].time
+        if pair.kind != "duplicate" or time is None or other is None:
+            continue
+        if time.name and other.name and not time.name.whole and time.name.apart(other.name.moment) > SLACK:
+            told = f"its name says {time.name.told()}, but {one_line(pair.other(name))} is the same review"
+            time = Times(*time[:5], conflicts=(*time.conflicts, told))
+    return record._replace(pairs=tuple(pairs), time=time)
+
+
+def _why_unknown(history: History, records: dict[str, Record]) -> str:
+    if history.why or all(one.time and one.time.commit for one in records.values()):
+        return history.why
+    return "some files are not committed"
+
+
+def _unlisted(source: str, why: str) -> Record:
+    return Record(source, "transport_error", None, "none", one_line(why), None, why=why)
+
+
+def _files(folder: Path, passed: list[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield the name below the folder of every review file, and why it cannot be listed if it cannot."""
+    broken: list[OSError] = []
+    for place, folders, names in os.walk(folder, onerror=broken.append, followlinks=False):
+        below = Path(place).relative_to(folder)
+        for name in sorted(folders):
+            if name.startswith(".") or name in _SKIPPED or (Path(place) / name).is_symlink():
+                passed.append(one_line((below / name).as_posix() + "/"))
+                folders.remove(name)
+        folders.sort()
+        for name in names:
+            if name.lower().endswith(SUFFIXES):
+                yield (below / name).as_posix(), None
+    for error in broken:
+        name = Path(os.fsdecode(error.filename or folder)).relative_to(folder).as_posix()
+        yield f"{name}/", f"cannot be listed: {error.strerror or type(error).__name__}"

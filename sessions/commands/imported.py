@@ -1,0 +1,79 @@
+"""How `peergate review import` shows a trail of older reviews: a table, counts, contradictions, broken references."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from reviews.legacy import Record, Trail
+from reviews.legacy.records import counts
+from reviews.text import plain
+from sessions.commands.output import print_table
+
+_QUIET_S = 2.0
+_EVIDENCE = 80
+_LISTED = 40
+"""Lines of one kind; the rest are counted, and all of them are in the JSON."""
+
+
+class Counter:
+    """Tells on stderr how many files were read, once that takes longer than two seconds."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _QUIET_S
+
+    def __call__(self, done: int, of: int) -> None:
+        """Note that another file was read."""
+        if time.monotonic() >= self._next and done < of:
+            self._next = time.monotonic() + _QUIET_S
+            print(f"read {done} of {of} files", file=sys.stderr, flush=True)
+
+
+def print_trail(trail: Trail) -> None:
+    """Print a trail for a person."""
+    rows = [
+        (one.source, one.status, one.verdict or "-", one.confidence, plain(one.evidence, _EVIDENCE))
+        for one in trail.records
+    ]
+    print_table(("source", "status", "verdict", "confidence", "evidence"), rows)
+    told = ", ".join(f"{count} {name}" for name, count in counts(trail.records).items()) or "none"
+    duplicates = sum(one.kind in ("copy", "duplicate") for one in trail.pairs)
+    print(f"\n{len(trail.records)} records: {told}; {duplicates} of them stored twice")
+    _print_list(
+        "contradictions",
+        [
+            f"{one.sources[0]}: {one.verdicts[0]}, {one.sources[1]}: {one.verdicts[1]}"
+            + ("" if one.opposite else " (in degree)")
+            for one in trail.contradictions
+        ]
+        + [f"{one.source}: {one.why}, line {_line(one)}" for one in trail.records if "contradict" in one.why],
+    )
+    _print_list(
+        "broken references",
+        [
+            f"{one.source}:{ref.line}: {ref.cited} ({ref.note})"
+            for one in trail.records
+            for ref in one.references
+            if ref.state != "present"
+        ],
+    )
+    _print_list(
+        "conflicts of time", [f"{one.source}: {why}" for one in trail.records if one.time for why in one.time.conflicts]
+    )
+    if trail.passed_over:
+        print(f"passed over: {', '.join(trail.passed_over[:_LISTED])}")
+    if trail.history:
+        print(f"commits: {trail.history}")
+    print("read-only: no record is in a session's trail, and none can open a gate")
+
+
+def _line(one: Record) -> str:
+    return one.evidence.partition(":")[0]
+
+
+def _print_list(title: str, lines: list[str]) -> None:
+    print(f"{title}: {len(lines) or 'none'}")
+    for line in lines[:_LISTED]:
+        print(f"  {plain(line, 400)}")
+    if len(lines) > _LISTED:
+        print(f"  and {len(lines) - _LISTED} more (--json lists them all)")
