@@ -16,6 +16,7 @@ from reviews.derive import derive_packet
 from reviews.evidence import Evidence
 from reviews.measure import measure
 from reviews.packet import build_packet
+from reviews.panel import Answer, merge
 from reviews.settle import settle
 from reviews.statistics import benjamini_hochberg, cohens_h, exact_mcnemar, wilson
 from reviews.store import Store
@@ -24,7 +25,8 @@ from specs.errors import EvidenceMissing
 from specs.evidence import Item
 from specs.grants import Claim
 from specs.metrics import METRICS
-from specs.verdicts import Finding, Span, Verdict
+from specs.stages import Criterion
+from specs.verdicts import Condition, ConditionResult, Finding, Packet, Span, Verdict
 from tests.unit.evidence_on_disk import (
     TALES,
     N,
@@ -54,6 +56,11 @@ def outcome_of(evidence: Evidence, verdict: Verdict | None = None) -> str:
         metrics = None
     packet = build_packet(evidence, metrics, run_checks(evidence, metrics), checks_digest=DIGEST, claims=())
     return settle(evidence.resolved, packet, verdict or Checklist().review(packet, packet.content_digest()), 1).outcome
+
+
+def packet_of(evidence: Evidence) -> Packet:
+    metrics = measure(evidence)
+    return build_packet(evidence, metrics, run_checks(evidence, metrics), checks_digest=DIGEST, claims=())
 
 
 def status_of(evidence: Evidence, check: str) -> str:
@@ -257,6 +264,37 @@ def test_failure_40_a_crash_is_no_review(tmp_path: Path) -> None:
 
 def test_failure_42_dates_come_from_peergate() -> None:
     assert not [name for name in Verdict.model_fields if "date" in name or "time" in name]
+
+
+def test_failure_46_conditions_are_not_forgotten(tmp_path: Path) -> None:
+    """An approval on a condition opens the next stage; a gate closes when the condition is due and does not hold."""
+    evidence = evidence_of(tmp_path, "base")
+    packet = packet_of(evidence)
+    rare = Condition(text="enough of each kind", stage="train", criterion=Criterion(metric="accepted", at_least=4))
+    verdict = Checklist().review(packet, packet.content_digest()).model_copy(update={"conditions": (rare,)})
+    decision = settle(evidence.resolved, packet, verdict, 1)
+    assert (decision.outcome, decision.conditions) == ("approve", (rare,))
+    due = ConditionResult(id="base.1/1", condition=rare, due=True, value=2.0, met=False)
+    later = packet_of(evidence_of(tmp_path, "sample"))
+    bound = later.model_copy(update={"conditions": (due,)})
+    asked = Checklist().review(bound, bound.content_digest())
+    assert settle(evidence.resolved, bound, asked, 1).outcome == "escalate"
+    assert settle(evidence.resolved, later, Checklist().review(later, later.content_digest()), 1).outcome == "approve"
+
+
+def test_failure_53_reviewers_that_disagree_do_not_open_a_gate(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "base")
+    packet = packet_of(evidence)
+    digest = packet.content_digest()
+    kind = Checklist().review(packet, digest)
+    place = Span(artifact=digest, pointer="/sample_rows/0")
+    found = Finding(id="f", severity="blocking", statement="this row is wrong", evidence=(place,))
+    strict = kind.model_copy(update={"findings": (found,), "approve": False})
+    panel = merge([Answer("one", kind, ""), Answer("two", strict, "")], quorum=1)
+    decision = settle(evidence.resolved, packet, panel, 1)
+    assert decision.outcome == "escalate" and "the reviewers disagree" in " ".join(decision.reasons)
+    both = merge([Answer("one", kind, ""), Answer("two", kind, "")], quorum=2)
+    assert settle(evidence.resolved, packet, both, 1).outcome == "approve"
 
 
 def test_failure_51_a_failed_job_is_not_a_finished_one(tmp_path: Path) -> None:

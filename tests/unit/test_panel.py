@@ -1,0 +1,120 @@
+"""Several verdicts as one: nobody's evidence is outvoted, and silence does not count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reviews.panel import Answer, answered, disagree, merge
+from specs.verdicts import Condition, Decision, RequiredChange, Verdict
+from tests.unit.test_decide import LOOK, MOVE, RANK, decided, finding, verdict
+
+DOWN = Answer("third", None, "ReviewerUnavailable: status 503")
+
+
+def panel(*verdicts: Verdict | None, quorum: int = 2) -> Verdict:
+    names = ("first", "second", "third", "fourth")
+    return merge(
+        [
+            Answer(name, one, "" if one else "ReviewerUnavailable: down")
+            for name, one in zip(names, verdicts, strict=False)
+        ],
+        quorum,
+    )
+
+
+def judged(*verdicts: Verdict | None, quorum: int = 2, **more: Any) -> Decision:
+    return decided(said=panel(*verdicts, quorum=quorum), **more)
+
+
+def test_all_approve() -> None:
+    assert judged(verdict(), verdict()).outcome == "approve"
+
+
+def test_a_finding_with_evidence_is_not_outvoted() -> None:
+    strict = verdict(finding(change=MOVE))
+    assert judged(verdict(), verdict(), strict).outcome == "escalate"
+    # Not even when its own member approves.
+    assert judged(verdict(), verdict(finding(change=MOVE), approve=True)).outcome == "revise"
+
+
+def test_members_that_agree_revise_or_reject_as_one_reviewer_does() -> None:
+    assert judged(verdict(finding(change=MOVE)), verdict(finding("/checks/0", change=MOVE))).outcome == "revise"
+    assert judged(verdict(finding()), verdict(finding("/checks/0"))).outcome == "reject"
+    assert judged(verdict(finding(change=LOOK)), verdict(approve=False)).outcome == "escalate"
+
+
+def test_one_member_alone_does_not_reject_for_all() -> None:
+    decision = judged(verdict(), verdict(finding()))
+    assert decision.outcome == "escalate"
+    assert "the reviewers disagree: first approves, second does not" in decision.reasons
+
+
+def test_a_member_who_points_at_nothing_can_be_outvoted_and_is_named() -> None:
+    decision = judged(verdict(), verdict(), verdict(approve=False))
+    assert decision.outcome == "approve" and "third does not approve" in decision.reasons
+    assert judged(verdict(), verdict(approve=False)).outcome == "escalate"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "quorum", "outcome"),
+    [
+        ((verdict(), verdict(), None), 2, "approve"),
+        ((verdict(), None, None), 2, "escalate"),
+        ((verdict(), None), 1, "approve"),
+        ((None, None), 1, "escalate"),
+    ],
+)
+def test_who_gave_no_verdict_does_not_count(verdicts: tuple[Verdict | None, ...], quorum: int, outcome: str) -> None:
+    decision = judged(*verdicts, quorum=quorum)
+    assert decision.outcome == outcome
+    assert "down" in " ".join(decision.reasons)
+
+
+def test_the_merged_verdict_holds_what_everybody_said() -> None:
+    condition = Condition(text="c", stage="later")
+    first = verdict(finding(severity="minor"), risks=("small",), not_judged=("truth", "style"), conditions=(condition,))
+    second = verdict(finding(severity="note"), risks=("small", "old"), not_judged=("truth",), conditions=(condition,))
+    merged = merge([Answer("a", first, ""), Answer("b", second, ""), DOWN], 2)
+    assert [one.id for one in merged.findings] == ["1-f", "2-f"]
+    assert [one.statement for one in merged.findings] == ["a: it is wrong", "b: it is wrong"]
+    assert (merged.risks, merged.not_judged, merged.conditions) == (("small", "old"), ("truth",), (condition,))
+    assert [(vote.reviewer, vote.approve) for vote in merged.votes] == [("a", True), ("b", True), ("third", None)]
+    assert merged.votes[0].verdict == first.content_digest() and merged.votes[2].error == DOWN.error
+    assert (answered(merged), disagree(merged)) == (2, False)
+
+
+moves: Any = st.none() | st.sampled_from([MOVE, LOOK, RequiredChange(text="t", parameter="rate", value=3.0)])
+some: Any = st.lists(
+    st.builds(finding, st.sampled_from(["/stage", "/checks/0", "/nowhere"]), st.just("blocking"), moves), max_size=2
+)
+members: Any = st.lists(
+    st.none() | st.builds(lambda found, approve: verdict(*found, approve=approve), some, st.booleans()),
+    min_size=2,
+    max_size=4,
+)
+
+
+@given(members, st.integers(1, 3), st.sampled_from([MOVE, LOOK, None]))
+def test_a_finding_more_never_makes_a_panel_milder(
+    said: list[Verdict | None], quorum: int, change: RequiredChange | None
+) -> None:
+    before = judged(*said, quorum=quorum)
+    for index, one in enumerate(said):
+        # Who objects without a word leaves it to a person; a word that explains the objection is no trouble more.
+        if one is None or (not one.approve and not one.findings):
+            continue
+        worse = one.model_copy(update={"findings": (*one.findings, finding("/stage", change=change))})
+        after = judged(*said[:index], worse, *said[index + 1 :], quorum=quorum)
+        assert RANK.index(after.outcome) >= RANK.index(before.outcome)
+        assert after.outcome not in ("approve", "null")
+
+
+@given(members, st.integers(1, 3))
+def test_a_panel_approves_only_with_its_quorum(said: list[Verdict | None], quorum: int) -> None:
+    if judged(*said, quorum=quorum).outcome == "approve":
+        assert sum(one is not None and one.approve for one in said) >= quorum
+        assert not any(one.findings for one in said if one is not None)
