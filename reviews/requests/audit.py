@@ -24,7 +24,7 @@ from specs.requests import ANSWERS, REQUESTS, AnsweredEntry, AskedEntry, Questio
 def requests_damage(entries: Sequence[Recorded], store: Store, notes: list[str]) -> Iterator[str]:
     """Yield one sentence for everything about requested reviews that does not hold."""
     if entries[0].entry.kind == "workspace":
-        others = {one.entry.kind for one in entries[1:]} - {"asked", "answered", "spend"}
+        others = {one.entry.kind for one in entries[1:]} - {"asked", "answered", "spend", "keys"}
         if others:
             yield f"trail: holds requested reviews and no session, and yet entries of kind {', '.join(sorted(others))}"
     for recorded in entries:

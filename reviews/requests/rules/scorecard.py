@@ -6,18 +6,17 @@ and what was left unsaid is not judged, and the answer says so.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from reviews.claims import agrees, look_up
+from reviews.claims import agrees
 from reviews.requests.forms import in_order
 from reviews.requests.rules.found import place
 from reviews.requests.rules.numbers import Held, Stated, held_in, stated_in
-from reviews.requests.run_files import REPORT, REPORT_JSON, RunEvidence
-from specs.grants import Claim
-from specs.metrics import METRICS, MetricSet
+from reviews.requests.rules.session_report import rows_of_checks, rows_of_metrics
+from reviews.requests.run_files import REPORT_JSON, RunEvidence
+from specs.metrics import METRICS
 from specs.requests import AdversarialAnswer, ClaimStatus, Fix, Overclaim, Place, ReadFile, Reading, ScoreRow
 from specs.stages import Criterion
 
@@ -36,11 +35,6 @@ _TOO_MUCH = re.compile(
     re.IGNORECASE,
 )
 _ARMS = {"baseline": "baseline", "before": "baseline", "treatment": "treatment", "after": "treatment"}
-
-_CHECK_ROW = re.compile(
-    r"\| (?P<id>[a-z_]+\.[\w.-]+)(?: \(advice\))? \| (?P<status>PASS|WARN|FAIL|NOT_APPLICABLE|BLOCKED|ERROR) \| "
-    r"(?P<found>.*) \|$"
-)
 
 NOT_JUDGED = (
     "every sentence without a number beside a name that the evidence knows",
@@ -64,7 +58,7 @@ def score(reading: Reading, runs: Sequence[RunEvidence]) -> AdversarialAnswer:
     rows: list[ScoreRow] = []
     for file in claims:
         if file.name.endswith(REPORT_JSON) and runs:
-            rows += _of_machine_report(file, evidence, runs)
+            rows += rows_of_metrics(file, evidence, runs)
         else:
             rows += _of_text(file, names, values, evidence, runs)
     overclaimed = [one for file in claims for one in _overclaims(file)]
@@ -112,7 +106,7 @@ def _of_text(
             # A report writes "### pilot (generate)": the stage comes first, its kind may be another stage's name.
             heading = _stage_in(line.split("(")[0], stages, arms)
         around[number] = heading
-    rows, of_checks = _of_checks(file, evidence, runs)
+    rows, of_checks = rows_of_checks(file, evidence, runs)
     for stated in stated_in(file, names):
         line = file.lines[stated.line - 1]
         if stated.line in of_checks:
@@ -121,46 +115,6 @@ def _of_text(
         stage = _stage_in(line[: line.find(stated.text)], stages, arms) or around[stated.line]
         rows.append(_row(_as_fraction(stated), _candidates(stated, stage, values), evidence, runs))
     return rows + _significance(file, values, runs)
-
-
-def _of_checks(
-    file: ReadFile, evidence: list[ReadFile], runs: Sequence[RunEvidence]
-) -> tuple[list[ScoreRow], set[int]]:
-    """Hold the rows of checks in a session's report against the recorded checks; their numbers are of parts of rows."""
-    run = next((one for one in runs if file.name == f"{one.name}/{REPORT}"), None)
-    recorded = next((one for one in evidence if run is not None and one.name == f"{run.name}/checks.json"), None)
-    if recorded is None:
-        return [], set()
-    told = {_check_key(json.loads(line.rstrip(","))): at for at, line in enumerate(recorded.lines, 1) if "{" in line}
-    rows: list[ScoreRow] = []
-    found: dict[int, int] = {}
-    for number, line in enumerate(file.lines, 1):
-        match = _CHECK_ROW.match(line)
-        if match is None:
-            continue
-        said = {"check": match["id"], "status": match["status"], "found": match["found"].replace("\\|", "|")}
-        found[number] = told.get(_check_key(said), 0)
-        if not found[number]:
-            claim, why = f"check {match['id']} is {match['status']}", "no recorded check says this"
-            at = place(file, number)
-            rows.append(ScoreRow(claim=claim, stated_at=at, status="contradicted", evidence=(), explanation=why))
-    agreeing = [(number, at) for number, at in found.items() if at]
-    if agreeing:
-        number, at = agreeing[0]
-        rows.append(
-            ScoreRow(
-                claim=f"{len(agreeing)} results of checks",
-                stated_at=place(file, number),
-                status="supported",
-                evidence=(place(recorded, at),),
-                explanation="each is word for word what was recorded",
-            )
-        )
-    return rows, set(found)
-
-
-def _check_key(check: dict[str, str]) -> tuple[str, str, str]:
-    return check["check"], check["status"], " ".join(check["found"].split())
 
 
 def _row(stated: Stated, candidates: list[_Value], evidence: list[ReadFile], runs: Sequence[RunEvidence]) -> ScoreRow:
@@ -235,66 +189,6 @@ def _registered(stated: Stated, evidence: list[ReadFile], runs: Sequence[RunEvid
                 line = next((at for at, text in enumerate(file.lines, 1) if wanted in text), 1)
                 return place(file, line)
     return None
-
-
-def _of_machine_report(file: ReadFile, evidence: list[ReadFile], runs: Sequence[RunEvidence]) -> list[ScoreRow]:
-    """Compare every metric in a session's report for machines with the recorded metric set."""
-    run = next((one for one in runs if file.name == f"{one.name}/{REPORT_JSON}"), None)
-    if run is None:
-        return []
-    try:
-        claims, numbers = _claims_of(json.loads(file.text)), 0
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        told = f"the report for machines does not have its form: {type(error).__name__}"
-        return [
-            ScoreRow(claim="report.json", stated_at=place(file, 1), status="unsupported", evidence=(), explanation=told)
-        ]
-    measured: dict[str, MetricSet] = {f"{stage}.{attempt}": one for (stage, attempt), one in run.measured.items()}
-    rows: list[ScoreRow] = []
-    for one in look_up(claims, measured):
-        if one.status == "supported":
-            numbers += 1
-            continue
-        at = _line_with(file, one.claim.value)
-        held = "nothing was measured" if one.measured is None else f"measured was {one.measured!r}"
-        rows.append(
-            ScoreRow(
-                claim=f"{one.claim.metric} of {one.claim.stage} is {one.claim.value!r}",
-                stated_at=place(file, at),
-                status=one.status,
-                evidence=_metric_place(evidence, run, one.claim),
-                explanation=held,
-            )
-        )
-    if numbers:
-        where = tuple(place(one, 4) for one in evidence if f"{run.name}/metrics/" in one.name)[:MAX_EVIDENCE]
-        told = "each is the value in the metric set of its stage and attempt"
-        claim = f"{numbers} metrics in the report for machines"
-        rows.append(
-            ScoreRow(claim=claim, stated_at=place(file, 2), status="supported", evidence=where, explanation=told)
-        )
-    return rows
-
-
-def _claims_of(report: dict[str, Any]) -> list[Claim]:
-    return [
-        Claim(stage=f"{stage['stage']}.{attempt['attempt']}", metric=name, value=metric["value"])
-        for stage in report["stages"]
-        for attempt in stage["attempts"]
-        for name, metric in attempt["metrics"].items()
-    ]
-
-
-def _metric_place(evidence: list[ReadFile], run: RunEvidence, claim: Claim) -> tuple[Place, ...]:
-    file = next((one for one in evidence if one.name == f"{run.name}/metrics/{claim.stage}.json"), None)
-    if file is None:
-        return ()
-    found = next((at for at, line in enumerate(file.lines, 1) if f'"{claim.metric}":' in line), None)
-    return (place(file, found),) if found else ()
-
-
-def _line_with(file: ReadFile, value: float) -> int:
-    return next((at for at, line in enumerate(file.lines, 1) if json.dumps(value) in line), 1)
 
 
 def _significance(file: ReadFile, values: list[_Value], runs: Sequence[RunEvidence]) -> list[ScoreRow]:

@@ -1,0 +1,96 @@
+"""A closed session in a run folder, made without running anything: spec, metrics, checks, a decision and a report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from reviews.store import Store
+from reviews.trail import Trail
+from specs.digests import digest_bytes
+from specs.metrics import METRICS, Metric, MetricSet
+from specs.verdicts import CheckResult
+from tests.unit.spec_files import loads, write_spec
+
+MEASURED = {
+    ("base", 1): {"accuracy": 0.05, "truncation_rate": 0.0917},
+    ("tuned", 1): {"accuracy": 0.5333333, "accuracy_gain": 0.4833333, "mcnemar_p": 1.058e-16, "gained": 59, "lost": 1},
+}
+REPORT = """# small: accepted: held-out accuracy 0.050 -> 0.533, gain +0.483, 59 gained, 1 lost, McNemar p = 1.1e-16
+
+(registered: p < 0.05 and gain >= 0.1)
+
+### base (evaluate)
+
+| metric | value |
+|---|---|
+| accuracy | 0.05 |
+| truncation_rate | 0.0917 |
+
+| check | status | what was found |
+|---|---|---|
+| parity.items | PASS | of 104 whole pairs 52 gained, 1 lost, p = 1.2e-14 |
+
+### tuned (evaluate)
+
+| accuracy | 0.5333 |
+| accuracy_gain | 0.4833 |
+"""
+
+
+def metric_set(stage: str, attempt: int, values: dict[str, float]) -> MetricSet:
+    metrics = {
+        id: Metric(
+            id=id,
+            value=value,
+            n=120,
+            unit=METRICS[id].unit,
+            population=METRICS[id].population,
+            definition=METRICS[id].definition,
+        )
+        for id, value in values.items()
+    }
+    return MetricSet(stage=stage, attempt=attempt, rows={}, code=digest_bytes(b"code"), metrics=metrics)
+
+
+def small_run(folder: Path, *, closed: bool = True, with_report: bool = True) -> Path:
+    """Write the run folder ``small`` and return it."""
+    run = folder / "small"
+    run.mkdir(parents=True)
+    resolved = loads(write_spec(run))
+    (run / "spec.resolved.json").write_bytes(resolved.canonical())
+    store = Store(run / "store")
+    data = {name: store.put(resolved.path(f"{name}.jsonl").read_bytes()) for name in ("heldout", "prompts")}
+    source = store.put((run / "spec.yaml").read_bytes())
+    trail = Trail(run / "trail.sqlite", "small")
+    opened = {
+        "spec": store.put_value(resolved),
+        "registration": resolved.registration(),
+        "source": source,
+        "data": data,
+    }
+    trail.append("open", "open", opened)
+    sets = {key: metric_set(*key, values) for key, values in MEASURED.items()}
+    for (stage, attempt), one in sets.items():
+        body = {"stage": stage, "attempt": attempt, "metrics": store.put_value(one), "why": "", "code": one.code}
+        trail.append("metrics", f"metrics/{stage}.{attempt}", body)
+    found = "of 104 whole pairs 52 gained, 1 lost, p = 1.2e-14"
+    check = CheckResult(id="parity.items", title="t", status="PASS", blocking=True, detail=found)
+    digest = store.put_value([check.model_dump(mode="json")])
+    trail.append("checks", "checks/base.1", {"stage": "base", "attempt": 1, "checks": digest, "summary": {}})
+    if with_report:
+        (run / "report").mkdir()
+        (run / "report" / "report.md").write_text(REPORT, encoding="utf-8")
+        stages = [
+            {
+                "stage": stage,
+                "attempts": [{"attempt": attempt, "metrics": json.loads(one.model_dump_json())["metrics"]}],
+            }
+            for (stage, attempt), one in sets.items()
+        ]
+        report = {"schema_version": 1, "stages": stages}
+        (run / "report" / "report.json").write_text(json.dumps(report, indent=2), encoding="utf-8")
+    if closed:
+        trail.append("close", "close", {"decision": "approve"})
+    trail.close()
+    return run
