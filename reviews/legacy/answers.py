@@ -10,8 +10,9 @@ from reviews.legacy.layout import Page
 from reviews.legacy.sections import Section
 
 _ANSWERS = re.compile(
-    r"(?i)\b(?:answers?|responses?|repl(?:y|ies))\b|^\W*(?:review\s+|specific\s+|your\s+|numbered\s+)?questions?(?:\s+answered)?\W*$|^\W*q\s*&\s*a\W*$"
+    r"(?i)\b(?:answers?|responses?|repl(?:y|ies))\b|\bquestions\W*$|\bquestions?\s+answered\W*$|^\W*q\s*&\s*a\W*$"
 )
+_YES_NO = re.compile(r"(?i)^\W*(?:yes|no)\b")
 _QUESTIONS = re.compile(r"(?i)\bquestions?\b")
 _ASKED = re.compile(r"^\W*(?P<question>[^?]{3,400}\?)[*_\"'\u201d)]*\s*(?:[-\u2013\u2014:>\u2192]+\s*)?(?P<answer>.*)$")
 _TITLED = re.compile(r"(?i)^\W*(?:q(?:uestion)?|a(?:nswer)?)?\s*#?(?P<number>\d{1,2})[.:)]?\s*(?P<rest>.*)$")
@@ -48,7 +49,11 @@ def answers_in(page: Page, sections: Sequence[Section], asked: Mapping[int, str]
     """
     found: dict[int, Answer] = {}
     for section in sections:
-        answering = _ANSWERS.search(section.title) is not None
+        numbered = [item for item in section.items if item.number is not None]
+        plainly = len(numbered) > 1 and sum(_YES_NO.match(item.text) is not None for item in numbered) * 2 > len(
+            numbered
+        )
+        answering = plainly or _ANSWERS.search(section.title) is not None
         titled = _TITLED.match(section.title) if section.level < 8 else None
         if (
             titled

@@ -32,7 +32,7 @@ _MODAL = re.compile(
 )
 _NO_MODAL = re.compile(
     r"(?i)\b(?:not|no\s+longer|never|nothing|no\s+\w+)\b.{0,24}\b(?:must|has\s+to|have\s+to|needs?|required?|mandatory)\b"
-    r"|\b(?:doesn't|don't|didn't|won't|isn't|aren't)\b.{0,24}\b(?:need|have|required?)\b|\bmust\s+have\s+been\b"
+    r"|\b(?:doesn't|don't|didn't|won't|isn't|aren't)\b.{0,24}\b(?:need|have|required?)\b|\bmust\s+(?:have\s+been|stay|remain)\b|\bgate\s+must\b"
     r"|\b(?:would|could|might|had|all\s+(?:the\s+)?required|as\s+required|the\s+required|what\s+is\s+required|if\s+(?:needed|required))\b"
 )
 _BINDING = re.compile(
@@ -51,7 +51,7 @@ _SHOULD = re.compile(
     r"|document|pin)\b|\bshould\b"
 )
 _DUE = re.compile(
-    r"(?i)\b(?:before|prior\s+to|until|no\s+later\s+than)\s+(?P<due>[^.,;:()]{3,60})|\b(?P<stage>(?:stage|phase|gate)\s+\d\w?)\b"
+    r"(?i)\b(?:before|prior\s+to|until|no\s+later\s+than)\s+(?P<due>[^\s.,;:()]+(?:\s+[^\s.,;:()]+){0,5})|\b(?P<stage>(?:stage|phase|gate)\s+\d\w?)\b"
 )
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+")
 _LOOKED_AT = 1500
@@ -91,7 +91,7 @@ def conditions_in(page: Page, sections: Sequence[Section]) -> list[LegacyConditi
 def _told(line: int, text: str, *, binding: bool) -> LegacyCondition:
     due = _DUE.search(text)
     term = (due["due"] or due["stage"]).strip() if due else None
-    return LegacyCondition(line, text.strip(" *_"), term, binding)
+    return LegacyCondition(line, re.sub(r"\*\*|__", "", text).strip(" *_"), term, binding)
 
 
 def _is_met(text: str) -> bool:

@@ -23,7 +23,7 @@ from reviews.legacy.records import Record, one_line
 from reviews.legacy.sections import sections_of
 from reviews.legacy.stamps import stated_dates
 from reviews.legacy.structured import Fault, words_of_json
-from reviews.legacy.text import Reading, read_page
+from reviews.legacy.text import Reading, leaning, read_page
 
 MAX_BYTES = 1_048_576
 """A review of more than a mebibyte is not read; its record says so and holds its digest."""
@@ -124,6 +124,9 @@ def _read_page(page: Page, record: Record, raw: bytes) -> Read:
     findings = findings_in(page, sections)
     conditions = conditions_in(page, sections)
     reading = read_page(page, conditions, grave(findings))
+    if reading.status == "transport_error":
+        # The message of a failed call has no findings.
+        sections, findings, conditions = [], [], []
     asked = questions_in(page, sections)
     cited: list[tuple[int, Citation]] = []
     for number, line in zip(page.numbers, page.lines, strict=True):
@@ -135,6 +138,7 @@ def _read_page(page: Page, record: Record, raw: bytes) -> Read:
         evidence=_evidence(reading),
         raw=one_line(reading.text, 4000),
         why=reading.why,
+        leaning=leaning(reading),
         shape=_shape(page, record.shape, reading),
         said=reading.said,
         findings=tuple(findings[:_MOST_POINTS]),

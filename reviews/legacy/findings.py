@@ -53,6 +53,10 @@ _UNSTATED = re.compile(
     r"(?i)^\W*(?:key\s+|main\s+|open\s+|remaining\s+|statistical\s+|methodolog\w+\s+|specific\s+|other\s+)?"
     r"(?:findings?|concerns?|risks?|issues?(?:\s+found)?|problems?|weaknesses|red\s+flags|observations)\W*$"
 )
+_DECIDING = re.compile(
+    r"(?i)^\W*(?:\d+[.)]\s*)?(?:final\s+|overall\s+)?(?:summary|overall|verdict|decision|approval|status|assessment|recommendation)\W*$"
+)
+_UNFILLED = re.compile(r"(?i)^\W*(?:todo|tbd|fill\s+in|placeholder)\W*$")
 _SETTLED = re.compile(
     r"(?i)^\W*(?:\[[xX]\]|~~|\u2705|\u2714)|^\W*(?:resolved|fixed|closed|addressed|done)\b|\b(?:now\s+(?:resolved|fixed)|is\s+(?:now\s+)?fixed|has\s+been\s+(?:fixed|resolved))\b"
 )
@@ -83,8 +87,10 @@ def findings_in(page: Page, sections: Sequence[Section]) -> list[LegacyFinding]:
         if named and section.level < 8:
             under.append((section.level, named))
         for item in section.items:
+            if _DECIDING.match(section.title) and not item.bulleted:
+                continue
             severity = _of_item(item.text) or (kind if item.bulleted or section.level == 8 or named else None)
-            if severity is not None and not says_none(_bare(item.text)):
+            if severity is not None and not says_none(_bare(item.text)) and not _UNFILLED.match(item.text):
                 found.append(_finding(page, severity, item))
     return sorted(found, key=lambda one: one.line)
 
@@ -126,4 +132,4 @@ def _bare(text: str) -> str:
     """Return a point without the mark of its severity."""
     for _, pattern in _TAG:
         text = pattern.sub("", text, count=1)
-    return text.strip(" *_")
+    return re.sub(r"\*\*|__", "", text).strip(" *_")

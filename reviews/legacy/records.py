@@ -35,6 +35,7 @@ class Record(NamedTuple):
     evidence: str
     digest: str | None
     why: str = ""
+    leaning: str | None = None
     shape: str = ""
     raw: str = ""
     bytes: int | None = None
@@ -62,6 +63,7 @@ class Record(NamedTuple):
             "digest": self.digest,
             "bytes": self.bytes,
             "why": self.why,
+            "leaning": self.leaning,
             "shape": self.shape,
             "raw": self.raw,
             "imported": True,

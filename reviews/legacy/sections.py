@@ -20,6 +20,10 @@ _NONE = re.compile(
     r"|problems?|changes?|actions?)|no)(?:\s+(?:that\s+matter|found|identified|needed|required|remain(?:ing)?|outstanding|at\s+this\s+time"
     r"|to\s+report|beyond.*|of\s+note|known|seen))?[\W_]*$"
 )
+# A line of a sign and a word or two ("🚨 CRITICAL") is a heading without its marks.
+_SIGNED = re.compile(
+    r"^\s*[\U0001f6a8\u26a0\U0001f4a1\U0001f534\U0001f7e0\U0001f7e1\U0001f7e2\u2757]+\s*\w+(?:[\s-]\w+){0,2}\s*:?$"
+)
 _MOST = 2000
 
 
@@ -103,6 +107,8 @@ def _begins(line: str) -> tuple[str, int, str] | None:
             if colon and rest.strip()
             else (head.title.strip("*_: "), head.level, "")
         )
+    if _SIGNED.match(line):
+        return line.strip(), 7, ""
     hit = _LABELLED.match(line)
     if hit and not re.match(r"\s*(?:[-*+\u2022]|\d+[.)])\s", line):
         return hit["title"].strip(), 8, hit["rest"].strip(" *")

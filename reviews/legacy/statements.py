@@ -50,8 +50,7 @@ _FORMS = (
 _APPROVES = [re.compile(r"(?i)" + form + END) for form in _FORMS]
 _FOR_NOW = re.compile(
     r"(?i)"
-    + _THING
-    + r"\s+(?:is|are|looks)\s+"
+    + r"(?:it|this|the\s+(?:[\w-]+\s+){0,3}[\w-]+)\s+(?:is|are|looks)\s+"
     + _ADVERB
     + r"(?:acceptable|good\s+enough|fine|ok(?:ay)?)\s+for\s+(?:an?\s+|the\s+)?mvp"
     + END
@@ -82,11 +81,10 @@ def approval_in(masked: str) -> tuple[Mark, int] | None:
         return (mark, said.start("value")) if mark else None
     opening = _OPENING.match(masked, begin)
     for start in {begin, opening.end() if opening else begin}:
-        if hit := _FOR_NOW.match(masked, start):
-            return "conditions", start
-        for form in _APPROVES:
+        for form in (_FOR_NOW, *_APPROVES):
             if hit := form.match(masked, start):
-                mark = with_tail(Head("approve", 0), _rest(masked[hit.end() :]), "alone")
+                head = Head("conditions" if form is _FOR_NOW else "approve", 0)
+                mark = with_tail(head, _rest(masked[hit.end() :]), "alone")
                 if mark in ("approve", "conditions"):
                     return mark, start
                 return ("unclear", start) if mark == "unclear" else None

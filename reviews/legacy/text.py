@@ -8,6 +8,7 @@ opens a gate.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -24,6 +25,11 @@ LegacyVerdict = Literal["approve", "approve_with_conditions", "revise", "reject"
 Confidence = Literal["high", "medium", "low", "none"]
 
 MOST_MARKS = 400
+_LOOKED_AT = 1500
+_WORK = re.compile(
+    r"(?i)(?:^|[.;:,\u2013\u2014-]\s*|\band\s+|please\s+|then\s+)(?:fix|repair|re-?run|re-?generate|re-?compute|re-?submit|re-?build|clean"
+    r"|come\s+back|ask\s+again|submit|iterate|add|remove|repeat|correct|address|split|redo)\b|\b(?:for\s+now|not\s+yet)\b|\byet\W*$"
+)
 _CONFIDENCE: dict[Form, Confidence] = {
     "strong": "high",
     "weak": "medium",
@@ -73,6 +79,9 @@ def read_page(page: Page, conditions: Sequence[LegacyCondition], grave: int | No
     if len(seen) > MOST_MARKS:
         return Reading("undetermined", why="too many verdict words")
     reading = _settled(seen)._replace(said=seen)
+    if reading.verdict == "reject" and reading.confidence == "low" and _asks_for_work(seen, own, conditions):
+        # "Not yet, and here is what to repair" may be a demand for changes as well as a rejection.
+        reading = _undetermined(seen, reading.line, "not approved, and asks for changes")
     if reading.verdict in ("approve", "approve_with_conditions"):
         reading = _held_against(reading, page, conditions, grave)
     elif reading.verdict and (later := added_after(page, reading.line or 0)):
@@ -80,6 +89,18 @@ def read_page(page: Page, conditions: Sequence[LegacyCondition], grave: int | No
     if reading.line is None or reading.text:
         return reading
     return reading._replace(text=page.as_given[page.numbers.index(reading.line)].strip())
+
+
+def leaning(reading: Reading) -> str | None:
+    """Return ``not approved`` for a review without a verdict that refuses and approves nothing."""
+    marks = {one.mark for one in reading.said if not one.scope}
+    refuses = reading.status == "undetermined" and bool(marks & {"denied", "reject", "revise"})
+    return "not approved" if refuses and not marks & {"approve", "conditions"} else None
+
+
+def _asks_for_work(seen: Sequence[Seen], own: Sequence[tuple[int, str]], conditions: Sequence[LegacyCondition]) -> bool:
+    denied = all(one.mark != "reject" for one in seen)
+    return denied and (bool(conditions) or any(_WORK.search(line[:_LOOKED_AT]) for _, line in own))
 
 
 def _held_against(reading: Reading, page: Page, conditions: Sequence[LegacyCondition], grave: int | None) -> Reading:

@@ -127,8 +127,9 @@ def refusals_in(masked: str, full: str) -> list[Found]:
             take(hit, "unclear" if means and choice and mark != "denied" else means)
     for hit in _DENIABLE.finditer(masked):
         means = turned(full, *hit.span(), "approve")
-        if means == "denied" and not _is_about_it(full, hit):
-            means = "unclear"
+        if means in ("denied", "unclear") and not _is_about_it(full, hit):
+            # Rows and samples are accepted or not all the time.
+            means = None if hit.group().lower().startswith("accept") else "unclear"
         take(hit, means if means in ("denied", "unclear") else None)
     return sorted(found, key=lambda one: one.start)
 
