@@ -13,9 +13,8 @@ from typing import Any
 from reviews.checks.check import Check, Found, listed
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
-from reviews.leakage import CONTAINED, jaccard, shingles_of, words_of
 from reviews.measure import accepted_rows
-from reviews.residue import DELIMITERS, REFUSALS, Kept, frequent_edges, marks_in
+from reviews.residue import DELIMITERS, REFUSALS, Kept, frequent_edges, marks_in, repeats
 from specs.metrics import MetricSet
 from specs.verdicts import Status
 from training.tasks import worked_example
@@ -85,19 +84,10 @@ def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
         sources = {"prompt": one.item.prompt}
         if with_example:
             sources["worked example"] = worked_example(task, one.item)[1]
-        copied = [what for what, text in sources.items() if _repeats(one.text, text, thresholds.prompt_similarity)]
+        copied = [what for what, text in sources.items() if repeats(one.text, text, thresholds.prompt_similarity)]
         if copied:
             shown.append({"item": one.item.id, "repeats": ", ".join(copied), "completion": one.text})
     return _judged(tuple(shown), len(kept), thresholds.prompt_copies, "repeat their prompt or the worked example")
-
-
-def _repeats(text: str, source: str, similarity: float) -> bool:
-    """Say whether a text is nearly the source, or holds all of it."""
-    words, wanted = words_of(text), words_of(source)
-    if jaccard(shingles_of(words), shingles_of(wanted)) >= similarity:
-        return True
-    size = len(wanted)
-    return size >= CONTAINED and any(words[at : at + size] == wanted for at in range(len(words) - size + 1))
 
 
 CHECKS = (

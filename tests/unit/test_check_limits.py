@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reviews.checks import design_checks
+from reviews.checks.strata import sizes_of
 from reviews.evidence import Evidence
 from tests.unit.evidence_on_disk import (
     TALES,
@@ -305,6 +306,40 @@ def design_status(folder: Path, check: str, prompts: tuple[str, ...] = (), **thr
     ] or list(prompt_items())
     found = design_checks(resolved.model_copy(update={"spec": spec}), heldout_items(), {"prompts": tuple(items)})
     return next(one.status for one in found if one.id == check)
+
+
+def test_a_loss_that_rests_on_few_groups_is_a_warning_too(tmp_path: Path) -> None:
+    lost = two_kinds(evidence_of(tmp_path, "tuned"), ALL + NONE, NONE + NONE, "aaaaaabbbbbb")
+    assert results_of(lost)["strata.groups"].status == "WARN"
+
+
+def test_what_the_checks_of_generated_data_show(tmp_path: Path) -> None:
+    healthy = results_of(evidence_of(tmp_path, "sample"))
+    ids = ["residue.delimiters", "residue.edges", "residue.copies", "residue.refusals", "variety.near"]
+    assert [healthy[id].figure for id in ids] == [0.0] * 5
+    edges = results_of(evidence_of(tmp_path, "sample", half("here is one: ")))["residue.edges"]
+    row = {"where": "head", "text": "here is one", "completions": 5, "of": 10, "kind": "all"}
+    assert edges.shown == (row,) and edges.figure == 0.5
+    assert "head 'here is one' in 0.50 of all" in edges.detail
+    runaway = results_of(evidence_of(tmp_path, "sample", first(1, samples(), completion_tokens=300)))["variety.lengths"]
+    assert [(row["item"], row["tokens"]) for row in runaway.shown] == [("p0", 300)]
+    near = told("one small house by the wide sea", "one small house by the wide sea!", *TALES[2:])
+    (row,) = results_of(evidence_of(tmp_path, "sample", near))["variety.near"].shown
+    assert (row["item"], row["completion"][-1], row["repeats"][-1], row["similarity"]) == ("p1", "!", "a", 1.0)
+    copied = results_of(evidence_of(tmp_path, "sample", near))["variety.copies"]
+    assert copied.figure == 2.0 and [row["item"] for row in copied.shown] == ["p0", "p1"]
+
+
+def test_where_nothing_was_accepted_nothing_is_shown(tmp_path: Path) -> None:
+    results = results_of(evidence_of(tmp_path, "sample", told("Nothing Is Kept Of This.")))
+    ids = ["residue.delimiters", "residue.copies", "residue.refusals", "residue.edges"]
+    assert [(results[id].status, results[id].figure) for id in ids] == [("PASS", 0.0)] * 4
+    assert {results[id].status for id in ("variety.copies", "variety.near", "variety.lengths")} == {"NOT_APPLICABLE"}
+
+
+def test_a_split_without_items_is_no_sound_design() -> None:
+    found = sizes_of((), 8)
+    assert (found.status, found.figure, found.repairable) == ("FAIL", 0.0, False) and "no items" in found.detail
 
 
 def test_a_kind_with_as_many_items_as_registered_is_enough(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from reviews.residue import DELIMITERS, REFUSALS, Kept, frequent_edges, marks_in
+from reviews.residue import DELIMITERS, REFUSALS, Kept, frequent_edges, marks_in, repeats
 from specs.evidence import Item
 from training.tasks import worked_example
 from training.tasks.build import TRAIN_TOPICS, build_items
@@ -122,6 +122,37 @@ def test_the_formats_of_the_task_are_no_residue() -> None:
         for item in build_items("t", TRAIN_TOPICS)
     ]
     assert [one.text for one in every if marks_in(one, (*DELIMITERS, *REFUSALS))] == []
+
+
+EIGHT = "name two birds that live by the sea"
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "found"),
+    [
+        (EIGHT.upper(), EIGHT, True),
+        (f"{EIGHT} and here they are: gulls, and terns of many and different kinds", EIGHT, True),
+        (f"here are the gulls and terns of many and different kinds, so {EIGHT}", EIGHT, True),
+        (f"gulls and terns of many kinds, {EIGHT}, that was easily done by us", EIGHT, True),
+        (f"here they are, the gulls, the terns, the skuas, the auks: {EIGHT[:-4]}", EIGHT, False),
+        (f"two {EIGHT[5:]} and many more things that were not asked for at all", EIGHT, False),
+        ("the gulls and the terns", EIGHT, False),
+        # Seven words: found only when there is not much more.
+        (
+            "name two birds that live by seas, and many more words that follow",
+            "name two birds that live by seas",
+            False,
+        ),
+        ("name two birds that live by seas now", "name two birds that live by seas", True),
+    ],
+)
+def test_a_text_that_repeats_its_source_is_seen(text: str, source: str, found: bool) -> None:
+    assert repeats(text, source, 0.8) is found
+
+
+def test_a_text_at_the_similarity_repeats_its_source() -> None:
+    # Of 6 and 5 shingles of three words 5 are shared.
+    assert repeats(f"{EIGHT[:-4]} now", EIGHT[:-4], 5 / 6) and not repeats(f"{EIGHT[:-4]} now", EIGHT[:-4], 0.84)
 
 
 def sentences(count: int, text: str = "{n} bees went out to find {n} flowers in field {n}") -> list[Kept]:
