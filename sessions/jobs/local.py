@@ -27,6 +27,9 @@ _SET = {
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONHASHSEED": "0",
     "PYTHONUNBUFFERED": "1",
+    # Waiting threads sleep. By default they spin, and two jobs on the same cores then slow each other down many times
+    # (bench/contention.py).
+    "OMP_WAIT_POLICY": "PASSIVE",
 }
 
 
