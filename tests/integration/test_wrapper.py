@@ -366,6 +366,7 @@ def test_the_environment_of_a_job_is_the_named_variables(monkeypatch: pytest.Mon
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
     }
 
 
