@@ -53,11 +53,11 @@ def metric_set(stage: str, attempt: int, values: dict[str, float]) -> MetricSet:
     return MetricSet(stage=stage, attempt=attempt, rows={}, code=digest_bytes(b"code"), metrics=metrics)
 
 
-def small_run(folder: Path, *, closed: bool = True, with_report: bool = True) -> Path:
-    """Write the run folder ``small`` and return it."""
+def small_run(folder: Path, *changes: tuple[str, str], closed: bool = True, with_report: bool = True) -> Path:
+    """Write the run folder ``small`` and return it; ``changes`` are those of the spec."""
     run = folder / "small"
     run.mkdir(parents=True)
-    resolved = loads(write_spec(run))
+    resolved = loads(write_spec(run, *changes))
     (run / "spec.resolved.json").write_bytes(resolved.canonical())
     store = Store(run / "store")
     data = {name: store.put(resolved.path(f"{name}.jsonl").read_bytes()) for name in ("heldout", "prompts")}
