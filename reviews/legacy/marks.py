@@ -29,6 +29,10 @@ _TRIGGER = re.compile(
 _DECISIVE = re.compile(
     r"(?i)(?:approv|reject|no[\s_/-]?go|lgtm|not\s+approv|veto|changes\s+req|request|condition)|(?-i:GO\b|MODIFY|ITERATE|REVISE|SCALE|READY)"
 )
+_REVERSES = re.compile(
+    r"(?i)\W*(?:(?:no|not|nope|never|wrong|false|well)\s*(?:[.,!;:]|$)|wait\b|actually\b|but\b|however\b|unfortunately\b|sadly\b|alas\b"
+    r"|hold\s+on\b|or\s+not\b|then\s+again\b|just\s+kidding\b|not\s+really\b|nah\b)"
+)
 _NEAR = 24
 """A word of refusal this near to its label belongs to it: "Decision: we cannot approve"."""
 _SEE_OTHER = re.compile(r"(?i)^\W*(?:see|as|cf\.?|below|above|\u00a4|n/?a\b|not\s+applicable)|^[\W_\u00a4]*$")
@@ -66,19 +70,22 @@ def _read(block: Block, page: Page) -> Iterator[Seen]:
     part = _part(mask(block.value), block.value) if block.value and not block.label else None
     if part:
         yield seen(part, 0, "alone", full[:300], block.part)
-    begin = 0
+    begin, approved = 0, False
     for end in [*(hit.end() for hit in _SENTENCE.finditer(full)), len(full)]:
         if part and begin == 0:
             begin = end
             continue
         said, bare = full[begin:end], masked[begin:end]
         label = block.label if begin == 0 else ""
+        if approved and _REVERSES.match(HARMLESS.sub(lambda hit: " " * len(hit.group()), said)):
+            yield seen("unclear", begin, "word", said)
         if not label and _TRIGGER.search(said) is None:
             begin = end
             continue
         # The sign before a label is a sign of its value.
         statement = _statement(bare, said, label, block, page.lines[block.lines[0][0]] if label else said)
         if statement:
+            approved = statement[0] in ("approve", "conditions")
             yield seen(statement[0], begin + statement[2], statement[1], said)
         if statement is None or statement[1] == "word" or statement[0] in ("approve", "conditions"):
             for found in refusals_in(bare, said):

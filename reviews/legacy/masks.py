@@ -11,6 +11,9 @@ _WORDS = (
     r"|abstain|escalate|defer|stop|proceed|none)"
 )
 _TEMPLATE = re.compile(rf"(?i)(?<!\w)[\[(<]?{_WORDS}(?:\s*(?:/|\||\bor\b)\s*{_WORDS})+(?!\w)[\])>]?")
+_PATH = re.compile(
+    r"(?<![\w.-])[\w.-]*[/\\][\w./\\-]*\.\w{1,5}\b|(?<![\w-])[\w-]+\.(?:md|txt|jsonl?|py|log|ya?ml|sh)\b"
+)
 _MASKS = (
     re.compile(r'"[^"]{0,600}"'),
     re.compile("\u201c[^\u201d]*(?:\u201d|$)"),
@@ -21,13 +24,14 @@ _MASKS = (
     re.compile(r"~~[^~]{1,200}~~"),
     re.compile(r"<[^<>]{1,200}>|\{[^{}]{1,200}\}"),
     re.compile(r"\[ \].*$"),
-    re.compile(r"(?<![\w.-])[\w.-]*[/\\][\w./\\-]*\.\w{1,5}\b|(?<![\w-])[\w-]+\.(?:md|txt|jsonl?|py|log|ya?ml|sh)\b"),
+    _PATH,
     _TEMPLATE,
 )
 
 
 def mask(text: str) -> str:
-    """Return the text with such parts replaced by a mark, at the same length."""
+    """Return the text with such parts replaced by a mark, at the same length; file names have a mark of their own."""
     for pattern in _MASKS:
-        text = pattern.sub(lambda hit: "\u00a4" * len(hit.group()), text)
+        mark = "\u00b7" if pattern is _PATH else "\u00a4"
+        text = pattern.sub(lambda hit, mark=mark: mark * len(hit.group()), text)
     return text

@@ -14,8 +14,12 @@ _KINDS = (
     r"run|gate|pilot|plan|stage|phase|changes?|design|approach|dataset|data|experiment|proposal|implementation|code|diff|pr|patch"
     r"|fix|fixes|work|evaluation|spec|session|request|step|scaling|launch|training|pipeline|protocol|setup|loader|review|system"
 )
+_BETWEEN = (
+    r"(?!(?:the|an?|of|that|this|not|no|says?|said|reads?|claims?|opposite|reverse|other|previous|earlier|old|last"
+    r"|next|is|was)\s)"
+)
 _THING = (
-    rf"(?:(?:the|this|that|your|our)\s+(?:[\w.-]+\s+){{0,3}}?(?:{_KINDS})(?:\s+\w?\d+\w?)?|(?:stage|phase|gate|step)\s+\w?\d*\w?"
+    rf"(?:(?:the|this|that|your|our)\s+(?:{_BETWEEN}[\w.-]+\s+){{0,3}}?(?:{_KINDS})(?:\s+\w?\d+\w?)?|(?:stage|phase|gate|step)\s+\w?\d*\w?"
     r"|everything|all\s+of\s+(?:this|it)|this|it)"
 )
 _OBJECT = (

@@ -8,24 +8,26 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from reviews.legacy.turns import HARMLESS
+from reviews.legacy.turns import HARMLESS, NOT_MEANT_AFTER
 from reviews.legacy.vocabulary import END, PURPOSE, Head, Mark, Place
 
 _FOREIGN = (
     r"nicht|kein\w*|nein|niet|geen|pas|ne|jamais|aucun\w*|non|n\u00e3o|sem|senza|ning\u00fan|ei|inte|ikke|nie|nej|nem|nu"
     r"|yok|de\u011fil|t\u00edmto|neni|aber|sauf|mais|pero|sino|ma|wenn|falls|sobald|bevor|si|apr\u00e8s"
 )
+_SCRIPTS = "[\u0400-\u04ff\u0370-\u03ff\u0590-\u06ff\u0900-\u0dff\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _NEGATED = re.compile(
     r"(?i)(?<![\w-])(?:not|never|no|cannot|neither|nor|none|nobody|nothing|hardly|without|instead|rather|anything\s+but"
-    r"|" + _FOREIGN + r")(?!\w)|n't\b|\b(?:do|does|can|wo|would|should|is|are|was|were|could)nt\b"
-    r"|[\u0400-\u04ff\u0370-\u03ff\u0590-\u06ff\u0900-\u0dff\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+    r"|" + _FOREIGN + r")(?![\w-])|n't\b|\b(?:do|does|can|wo|would|should|is|are|was|were|could)nt\b"
+    r"|" + _SCRIPTS
 )
 # In a reason ("GO - the sentinels do not trigger") a negation is about the evidence, unless it is about going on.
 _NEGATED_LAUNCH = re.compile(
     r"(?i)^\W*(?:just\s+|but\s+|only\s+|though\s+)?(?:not|never|no|nobody|none|without)\b"
     r"|(?:\b(?:not|never|no|nobody|cannot|without|don't|do\s+not|can't|won't)\b|n't\b)\W+(?:\w+\W+){0,3}?"
     r"(?:go(?:ing)?|approv\w*|proceed\w*|launch\w*|scal\w+|train(?:ing)?|ready|run(?:ning)?|start\w*|yet|until|before|unless"
-    r"|valid|ship\w*|open\w*|trust\w*|accept\w*|continu\w*|recommend\w*|sure|convinced|agree|safe|sound|hold|enough)\b"
+    r"|valid|ship\w*|open\w*|trust\w*|accept\w*|continu\w*|recommend\w*|sure|convinced|agree|safe|sound|hold|enough|now)\b"
+    r"|(?<![\w-])(?:" + _FOREIGN + r")(?![\w-])|" + _SCRIPTS
 )
 _CONDITION_ALWAYS = (
     r"if|unless|until|provided|providing|provisional\w*|subject\s+to|pending|prior\s+to|as\s+long\s+as|so\s+long\s+as"
@@ -44,9 +46,9 @@ _CONDITION = re.compile(
 _TURN_ALWAYS = (
     r"but|however|although|though|maybe|perhaps|guess|hopefully|in\s+principle|in\s+theory|for\s+now|sarcas\w*|ironic\w*"
     r"|who\s+needs|who\s+cares|why\s+not|what\s+could|as\s+if|yeah|scratch|withdr\w+|retract\w*|revok\w*|supersed\w*|wait"
-    r"|kidding|joking|lol|haha|so-called|supposedly|allegedly"
+    r"|kidding|joking|jokes?|lol|haha|dreams?|pigs|my\s+foot|freezes|struck|crossed|deleted|template|so-called|supposedly|allegedly"
 )
-_TURN_MARKS = r"|__|/s\b|\u2026|\.\.|\?|\u00a4{2,}"
+_TURN_MARKS = r"|\bpending\W*$|__|/s\b|\u2026|\.\.|\?|\u00a4{2,}"
 _TURN_IN_REASON = re.compile(r"(?i)\b(?:" + _TURN_ALWAYS + r")\b" + _TURN_MARKS)
 _TURN = re.compile(
     r"(?i)\b(?:"
@@ -74,6 +76,9 @@ _BEFORE_COMMA_ONLY = re.compile(
     r"(?i)\s*,\s*(?:but|however|although|though|only|no|nothing|all|every|each|thanks?|great|nice|good|well|with|if|once|provided|pending|subject|and|proceed"
     r"|go|scale|ship|merge|please|on|as|so|the|this|it|for|after|we|you|i|because|since|given|see|both|limits|numbers)\b"
 )
+_LISTED = re.compile(
+    r"(?i)\s+(?:to|in|on|for|as|with|listed|below|above|described|see|outlined|noted|attached|that|which)\b"
+)
 _NOT_THE_RUN = re.compile(
     r"(?i)\s+(?:the\s+)?(?:null|h0|hypothes[ie]s|samples?|examples?|rows?|completions?|pairs?|outputs?|column|items?)\b"
 )
@@ -94,9 +99,11 @@ def with_tail(head: Head, rest: str, place: Place) -> Mark | None:
         return head.mark
     harmless = HARMLESS.sub(lambda hit: " " * len(hit.group()), rest)
     shape = _shape(harmless, place) if re.search(r"\w", harmless) else "plain"
-    if head.mark == "approve" and shape is None:
+    if head.mark == "conditions" and shape != "plain" and _LISTED.match(harmless):
+        shape = "plain"
+    if shape is None:
         return "unclear" if place != "alone" else None
-    if head.mark == "approve" and shape != "plain":
+    if shape != "plain":
         return "unclear"
     if _OPTION.search(harmless) or _VERDICTS.search(rest):
         return "unclear"
@@ -120,7 +127,10 @@ def _shape(rest: str, place: Place) -> Literal["plain", "option", "title"] | Non
         return "title"
     if re.match(r"\s*,", rest):
         return "plain" if _BEFORE_COMMA_ONLY.match(rest) else "option"
-    if _PUNCTUATED.match(rest) or _PURPOSED.match(rest) or _WITH_FEELING.match(rest):
+    if purpose := _PURPOSED.match(rest) or _WITH_FEELING.match(rest):
+        after = rest[purpose.end() :]
+        return _shape(after, place) if re.search(r"\w", after) else "plain"
+    if _PUNCTUATED.match(rest):
         return "plain"
     if re.match(r"(?i)\s+(?:to|into|with|on\s+to|down|over|back|through)\b", rest):
         return "plain" if re.match(r"(?i)\s+with\b", rest) and _CONDITION.match(rest.lstrip()) else "option"
@@ -137,6 +147,8 @@ def _refusal(mark: Mark, rest: str, place: Place) -> Mark | None:
     if "?" in rest or (mark != "conditions" and _NOT_THE_RUN.match(rest)):
         return None
     if re.search(r"(?i)^\W*(?:options?|variants?|alternatives?)\b|^\W*\(?[a-d]\)?(?=\W|$)|^\W*nothing\b", rest):
+        return "unclear"
+    if NOT_MEANT_AFTER.match(rest):
         return "unclear"
     if place == "alone":
         if re.match(r"\s*:", rest) and mark == "denied":

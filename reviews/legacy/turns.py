@@ -30,13 +30,17 @@ _HYPOTHETICAL = re.compile(
     r"(?i)\b(?:would|could|might|if|once|when|until|till|unless|before|after|whether|without|flip(?:s|ped|ping)?"
     r"|towards?|path\s+to|criteria|conditions?\s+for|request(?:s|ed|ing)?|ask(?:s|ed|ing)?|seek(?:s|ing)?|awaiting"
     r"|pending|expect(?:s|ed|ing)?|hope|want(?:s|ed)?|in\s+order|needed|required|earn|reach|get\s+to|please\s+decide"
-    r"|suppose|assum\w+|must\s+be\s+fixed|so\s+that|almost|nearly|imagine|argue|threshold\s+for|treat(?:ed)?)\b"
+    r"|suppose|assum\w+|must\s+be\s+fixed|so\s+that|almost|nearly|imagine|argue|threshold\s+for|treat(?:ed)?|otherwise"
+    r"|gets?|doubt\w*|criteri\w+|had\s+(?:the|it|this|we|there)|fear(?:s|ed)?)\b"
+)
+_UNREAL = re.compile(
+    r"(?i)\b(?:doubt\w*|otherwise|had\s+(?:the|it|this|we|there)|gets?|criteri\w+|fear\w*|unless|suppose|assum\w+|imagine)\b"
 )
 _REPORTED = re.compile(
     r"(?i)\b(?:claim(?:s|ed|ing)?|says?|said|state[sd]|report(?:s|ed)|mark(?:s|ed)|announc(?:es|ed)|previous(?:ly)?"
     r"|earlier|prior|last\s+(?:review|round|time)|formerly|already|was|were|had\s+been|builder|agent|author"
     r"|you\s+(?:approv|said|told|wrote|ask|mark|claim)\w*|reviewer|codex|gemini|they|he|she|got|according"
-    r"|received|obtained|now\s+that|we\s+(?:have|had)|example|e\.g|i\.e|template|placeholder"
+    r"|received|obtained|now\s+that|we\s+(?:have|had)|expected|example|e\.g|i\.e|template|placeholder"
     r"|options\s+are|choose|one\s+of|either|labell?ed|self-?\w*)\b"
 )
 _AFTER_DENIED = re.compile(
@@ -44,6 +48,11 @@ _AFTER_DENIED = re.compile(
     r"(?:not\b|never\b|withheld|denied|refused|revoked|rescinded|withdrawn|premature|impossible|unwarranted|no\b(?!\s+\w+)|false)"
 )
 _BUT_NOT = re.compile(r"(?i)\b(?:but|however|though|although|yet|except)\b.*(?:\b(?:not|never|no|cannot)\b|n't\b)")
+NOT_MEANT_AFTER = re.compile(
+    r"(?i)^\W*(?:this\s+run\s+|\w+\s+)?(?:was|were|would|could|might|isn't|is\s+not|is\s+(?:wrong|premature|too|unjustified|unwarranted)|said|says|claims?"
+    r"|according|seems|had\s+been)\b|^[^.;:]{0,40},\s*(?:said|says|claims?|wrote|thinks|according)\b"
+)
+"""A refusal with this behind it is told of, not given."""
 _CLAUSE_END = re.compile(r"[,;:()\u2013\u2014]|\s-\s|\b(?:but|and|so|hence|therefore|thus)\b", re.IGNORECASE)
 _CONDITIONAL_NEGATION = re.compile(r"(?i)\b(?:if|whether|unless|in\s+case)\b")
 
@@ -66,15 +75,23 @@ def turned(full: str, start: int, end: int, mark: Mark) -> Mark | None:
     if negator := _NEGATOR.search(clause):
         if _CONDITIONAL_NEGATION.search(before[: len(before) - len(clause)] + clause[: negator.start()]):
             return None
-        if _NEGATOR.search(clause, negator.end()) or re.search(r"(?i)\b(?:neither|nor)\b", clause):
+        if (
+            _NEGATOR.search(clause, negator.end())
+            or (positive and _AFTER_DENIED.match(after))
+            or re.search(r"(?i)\b(?:neither|nor)\b", clause)
+        ):
+            return "unclear"
+        if positive and (NOT_MEANT_AFTER.match(after) or _UNREAL.search(before)):
             return "unclear"
         return "denied" if positive else "unclear" if mark != "denied" else None
     if _NEGATOR.search(before):
-        return "unclear" if positive else mark
+        return "unclear" if positive else None if _HYPOTHETICAL.search(before) else mark
     if positive and _AFTER_DENIED.match(after):
         return "denied"
     if _HYPOTHETICAL.search(before):
         return None
+    if not positive and NOT_MEANT_AFTER.match(after):
+        return "unclear"
     if positive and (_BUT_NOT.search(after) or re.match(r"(?i)\s*,?\s*(?:\w+\s+)?not\b", after)):
         return "unclear"
     return mark

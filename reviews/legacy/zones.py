@@ -46,6 +46,8 @@ _INTRODUCES = re.compile(
     r"|transcript|excerpt|commit)\b[^:]{0,80}:[\s*_]*$"
 )
 _OWN = re.compile(r"(?i)^\W*(?:(?:my|our)\b|i\s|we\s)")
+_DENIES = re.compile(r"(?i)(?:\b(?:not|never|cannot|refuse\w*|wrong|neither)\b|n't\b)[^:]{0,80}:[\s*_]*$")
+_BOLD = 7
 _LOOKED_AT = 200
 _SHORT = 4
 
@@ -106,7 +108,7 @@ def heading(line: str) -> Heading | None:
         if text.startswith(rule) and text.endswith(rule) and text.strip("=- "):
             return Heading(1, text.strip("=- "))
     bold = _BOLD_HEADING.match(line)
-    return Heading(7, bold["title"]) if bold else None
+    return Heading(_BOLD, bold["title"]) if bold else None
 
 
 def _after_heading(head: Heading, zone: Zone, level: int) -> tuple[Zone, int]:
@@ -169,15 +171,23 @@ def _nobody(lines: Sequence[str]) -> tuple[list[bool], bool]:
         indented = line.startswith("    ") and not listed and (indented or not above.strip())
         introduced = _introduced(introduced, line, told)
         hidden.append(quoted or indented or introduced == "inside")
-        if told and introduced == "" and _INTRODUCES.search(line[-_LOOKED_AT:]) and not _OWN.match(line):
+        if told and introduced == "" and _opens(line[-_LOOKED_AT:]):
             introduced = "before"
         above = line
     return hidden, bool(fence)
 
 
+def _opens(line: str) -> bool:
+    """Say whether a line introduces what is not the reviewer's: "The log says:", "I will not write:"."""
+    if _DENIES.search(line):
+        return True
+    return _INTRODUCES.search(line) is not None and _OWN.match(line) is None
+
+
 def _introduced(now: Literal["", "before", "inside"], line: str, told: bool) -> Literal["", "before", "inside"]:
     """Return whether a line is introduced speech, which lasts up to the next blank line or heading."""
-    if now == "" or (told and heading(line) is not None):
+    head = heading(line) if told else None
+    if now == "" or (head is not None and head.level < _BOLD):
         return ""
     if now == "before":
         return "inside" if told else "before"
