@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS := runs
 
-.PHONY: help setup demo test check lint types imports format clean
+.PHONY: help setup demo test test-llama check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,12 @@ demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 
 
 test: setup  ## run all tests
 	$(BIN)/python -m pytest
+
+# An install that failed must not look like tests that were skipped: the module is imported first.
+test-llama: setup  ## install llama-cpp-python (compiles for minutes) and run the tests on its server
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[llama]'
+	$(BIN)/python -c 'import llama_cpp.server.app'
+	$(BIN)/python -m pytest -m llama
 
 check: lint types imports test  ## everything that has to be green before a commit
 

@@ -24,6 +24,7 @@ POWERED = ("  minimum_effect: 0.1\n", "  minimum_effect: 0.8\n")
 def api() -> Iterator[Api]:
     with loopback_api() as running:
         yield running
+        assert running.complaints() == []
 
 
 def peergate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
