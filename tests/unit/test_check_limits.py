@@ -58,7 +58,11 @@ def half(prefix: str) -> Rows:
 
 
 def spiked() -> Rows:
-    return [row | {"grad_norm": 90.0 if row["step"] == 3 else 1.0} for row in steps()]
+    return [row | {"grad_norm": 180.0 if row["step"] == 3 else 2.0} for row in steps()]
+
+
+def halved() -> Rows:
+    return [row | {"loss": 2.0 if row["step"] <= 5 else 1.0} for row in steps()]
 
 
 def shifted() -> Rows:
@@ -211,7 +215,7 @@ CASES: list[tuple[str, str, Callable[[Path], Evidence], float, float, str, str]]
         "PASS",
         "FAIL",
     ),
-    ("training.loss", "loss_drop", lambda path: evidence_of(path, "train"), 0.8 / 1.85 - 1e-9, 0.44, "PASS", "WARN"),
+    ("training.loss", "loss_drop", lambda path: evidence_of(path, "train", halved()), 0.5, 0.51, "PASS", "WARN"),
     ("training.starvation", "passes", lambda path: evidence_of(path, "train"), 2, 1, "PASS", "WARN"),
     # 100 parameters, 500 tokens in 2 passes.
     ("training.starvation", "parameters_per_token", lambda path: evidence_of(path, "train"), 0.4, 0.39, "PASS", "WARN"),
@@ -317,12 +321,15 @@ def test_what_the_checks_of_generated_data_show(tmp_path: Path) -> None:
     healthy = results_of(evidence_of(tmp_path, "sample"))
     ids = ["residue.delimiters", "residue.edges", "residue.copies", "residue.refusals", "variety.near"]
     assert [healthy[id].figure for id in ids] == [0.0] * 5
+    assert (healthy["variety.copies"].figure, healthy["variety.copies"].shown) == (1.0, ())
+    assert healthy["variety.lengths"].figure == 1.0
     edges = results_of(evidence_of(tmp_path, "sample", half("here is one: ")))["residue.edges"]
     row = {"where": "head", "text": "here is one", "completions": 5, "of": 10, "kind": "all"}
     assert edges.shown == (row,) and edges.figure == 0.5
     assert "head 'here is one' in 0.50 of all" in edges.detail
     runaway = results_of(evidence_of(tmp_path, "sample", first(1, samples(), completion_tokens=300)))["variety.lengths"]
-    assert [(row["item"], row["tokens"]) for row in runaway.shown] == [("p0", 300)]
+    assert [(row["item"], row["tokens"]) for row in runaway.shown] == [("p0", 300)] and runaway.figure == 30.0
+    assert runaway.detail == "10 to 300 model tokens, median 10, 95th percentile 300: a tail of runaways"
     near = told("one small house by the wide sea", "one small house by the wide sea!", *TALES[2:])
     (row,) = results_of(evidence_of(tmp_path, "sample", near))["variety.near"].shown
     assert (row["item"], row["completion"][-1], row["repeats"][-1], row["similarity"]) == ("p1", "!", "a", 1.0)

@@ -122,8 +122,17 @@ def test_a_loss_or_gradient_that_is_no_number_is_no_evidence(tmp_path: Path, nam
 
 
 def test_one_step_shows_no_course_of_the_loss(tmp_path: Path) -> None:
-    evidence = evidence_of(tmp_path, "train", steps()[:1])
-    assert results_of(evidence)["training.loss"].status == "NOT_APPLICABLE"
+    rising = [row | {"loss": row["step"]} for row in steps()]
+    found = [results_of(evidence_of(tmp_path, "train", rising[:count]))["training.loss"] for count in (1, 2)]
+    assert [one.status for one in found] == ["NOT_APPLICABLE", "WARN"]
+    assert found[1].detail.endswith(": it rose") and found[1].figure == -1.0
+
+
+@pytest.mark.parametrize(("planned", "logged"), [(10, 7), (None, 10)])
+def test_the_schedule_is_that_of_the_planned_steps(tmp_path: Path, planned: int | None, logged: int) -> None:
+    evidence = with_manifest(evidence_of(tmp_path, "train", steps()[:logged]), effective={"planned_steps": planned})
+    results = results_of(evidence)
+    assert (results["training.schedule"].status, results["training.steps"].status) == ("PASS", "FAIL")
 
 
 @pytest.mark.parametrize(
