@@ -99,7 +99,8 @@ def evidence_digest(packet: Packet) -> str:
         {
             "parameters": packet.granted_parameters,
             "metrics": packet.metrics,
-            "checks": [[one.id, one.status, one.figure] for one in packet.checks],
+            # Without figures: some count attempts or seconds.
+            "checks": [[one.id, one.status] for one in packet.checks],
             "criteria": [one.model_dump(mode="json") for one in packet.criteria],
             "rows": [packet.sample_rows, packet.flagged_rows],
             "claims": [one.model_dump(mode="json") for one in packet.claims],
