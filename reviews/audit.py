@@ -146,8 +146,25 @@ def verify_run(
     entries = walk.entries
     store = Store(run / store_name)
     say("comparing files with their recorded digests")
-    for problem in _check_files(run, entries, store, audit):
-        audit.damage.append(problem)
+    check_evidence(audit, entries, store, run)
+    if not audit.damage:
+        say("computing metrics, checks and decisions again from the raw rows")
+        audit.rederived = rederive(run, entries, store, audit.damage, audit.notes)
+    return audit
+
+
+def check_evidence(audit: Audit, entries: list[Recorded], store: Store, run: Path | None) -> None:
+    """Compare the evidence with its digests, and the entries with what may follow what.
+
+    Args:
+        audit: takes the findings.
+        entries: the whole trail.
+        store: the content store that came with it.
+        run: the run folder, whose files outside the store are compared too; None for an export, which has none.
+    """
+    audit.damage.extend(_check_store(entries, store, audit))
+    if run is not None:
+        audit.damage.extend(_check_files(run, entries, audit))
     try:
         audit.damage.extend(order_damage(entries))
         audit.damage.extend(launch_damage(entries, store))
@@ -157,10 +174,6 @@ def verify_run(
         audit.damage.append(
             f"entries do not have the form of their kind: {type(error).__name__}: {str(error).splitlines()[0]}"
         )
-    if not audit.damage:
-        say("computing metrics, checks and decisions again from the raw rows")
-        audit.rederived = rederive(run, entries, store, audit.damage, audit.notes)
-    return audit
 
 
 def read_walk(audit: Audit, walk: Walk, policy: Policy | None, anchors: Sequence[Anchor]) -> None:
@@ -211,17 +224,22 @@ def _check_seal(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
         yield "seal: bytes of the trail file were changed outside of its entries"
 
 
-def _check_files(run: Path, entries: list[Recorded], store: Store, audit: Audit) -> Iterator[str]:
-    """Compare every file the trail names, and every file of the store, with its digest."""
+def _check_store(entries: list[Recorded], store: Store, audit: Audit) -> Iterator[str]:
+    """Compare every file of the store with its name, and find what the trail names in it."""
     for path in sorted(store.root.glob("*/*")):
         audit.files += 1
         name = f"sha256:{path.parent.name}{path.name}"
         if digest_file(path) != name:
-            yield f"store: {path.relative_to(run)} has other bytes than its name says"
+            yield f"store: {path.relative_to(store.root.parent)} has other bytes than its name says"
     for recorded in entries:
         for what, digest in _named_in_store(recorded):
             if not store.path(digest).is_file():
                 yield f"entry {recorded.entry.seq} ({recorded.entry.kind}): {what} {digest} is missing from the store"
+
+
+def _check_files(run: Path, entries: list[Recorded], audit: Audit) -> Iterator[str]:
+    """Compare every file outside the store that the trail names with its digest."""
+    for recorded in entries:
         for relative, digest in _named_files(recorded):
             audit.files += 1
             outside = Path(relative).is_absolute()

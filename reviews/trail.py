@@ -143,7 +143,7 @@ class Trail:
         if told != size or len(frontier) != 32 * size.bit_count():
             raise AuditDamage(f"the trail has {size} entries, its head is of {told}", where=str(self.path))
         tree = merkle.Frontier(size, _hashes(frontier))
-        in_force = self._policy() if last else None
+        in_force = self.policy()
         if in_force is None:
             self.keys.create()
             policy = in_force = new_policy(self.session, self.keys)
@@ -226,14 +226,21 @@ class Trail:
         head = Checkpoint(policy.origin, tree.size, tree.root())
         return str(head.signed(sign_text(NoteKey(policy.origin, LOG_KEY, signer.public), signer.sign, head.text)))
 
-    def _policy(self) -> Policy:
-        """Return the policy in force: that of the first entry, or of the newest change."""
+    def policy(self) -> Policy | None:
+        """Return the policy in force: that of the first entry, or of the newest change; None before the first entry.
+
+        Raises:
+            AuditDamage: there are entries and no policy.
+        """
         rows = self._connection.execute(
             "SELECT payload FROM entry WHERE seq = 0 OR json_extract(payload, '$.predicate.kind') = 'keys' "
             "ORDER BY seq DESC LIMIT 1"
         )
+        newest = rows.fetchone()
+        if newest is None:
+            return None
         try:
-            return Policy.model_validate(json.loads(rows.fetchone()[0])["predicate"].get("policy"))
+            return Policy.model_validate(json.loads(newest[0])["predicate"].get("policy"))
         except ValueError as error:
             raise AuditDamage("the trail holds no policy of keys any more", where=str(self.path)) from error
 

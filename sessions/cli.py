@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from sessions.cli_audit import audit_app
 from sessions.cli_review import add_commands
 from specs.errors import ExitCode, PeergateError
 
@@ -18,10 +19,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     epilog="Exit codes: 0 done, 1 fault, 2 usage or spec, 3 rejected by a gate, 4 blocked, 5 damage found, 6 budget, "
-    "130 paused. `audit verify` has its own: 0 verified and closed, 1 tampered, 2 valid but open, 3 unreadable.",
+    "130 paused. `audit verify` has its own: 0 verified and closed, 1 tampered, 2 valid but open "
+    "or newer than the anchors given, 3 unreadable.",
 )
 spec_app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
-audit_app = typer.Typer(help="Read and verify the trail of a session.", no_args_is_help=True)
 check_app = typer.Typer(help="See what is asked of every stage, and ask again.", no_args_is_help=True)
 review_app = typer.Typer(help="Ask for a review, give one, or read older ones.", no_args_is_help=True)
 add_commands(review_app)
@@ -179,42 +180,6 @@ def spec_show(
     from sessions.commands import spec as command
 
     command.show(spec, json)
-
-
-@audit_app.command("verify")
-def audit_verify(run: RunPath, json: Json = False) -> None:
-    """Verify a session's trail and evidence: chain, digests, grants, and every number and decision derived again.
-
-    Read-only and offline. Exit codes: 0 verified and closed, 1 tampered, 2 valid but open, 3 unreadable.
-    """
-    from sessions.commands import audit
-
-    audit.verify(run, json)
-
-
-@audit_app.command("list")
-def audit_list(
-    run: RunPath,
-    kind: Annotated[str | None, typer.Option("--kind", help="Only entries of this kind.")] = None,
-    stage: Annotated[str | None, typer.Option("--stage", help="Only entries of this stage.")] = None,
-    json: Json = False,
-) -> None:
-    """List the entries of a trail."""
-    from sessions.commands import audit
-
-    audit.list_entries(run, kind, stage, json)
-
-
-@audit_app.command("show")
-def audit_show(
-    run: RunPath,
-    entry: Annotated[str, typer.Argument(help="Entry number or key, or a sha256 digest of the content store.")],
-    json: Json = False,
-) -> None:
-    """Show one entry with everything it points to."""
-    from sessions.commands import audit
-
-    audit.show_entry(run, entry, json)
 
 
 @check_app.command("list")

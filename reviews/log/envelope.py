@@ -162,6 +162,11 @@ def entry_of(payload: bytes) -> Entry:
     return entry
 
 
+def as_json(text: str) -> str:
+    """Return how a text stands inside a string of an entry."""
+    return _text(text).decode()[1:-1]
+
+
 def pae(payload: bytes) -> bytes:
     """Return what a signature is over (DSSE pre-authentication encoding)."""
     return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)

@@ -64,48 +64,70 @@ def _split(size: int) -> int:
     return 1 << (size - 1).bit_length() - 1
 
 
-def prove_inclusion(leaves: Sequence[bytes], index: int) -> list[bytes]:
+class Tree:
+    """A whole tree, hashed once: for many proofs of the same entries."""
+
+    def __init__(self, leaves: Sequence[bytes]) -> None:
+        self.levels: list[Sequence[bytes]] = [leaves]
+        while len(self.levels[-1]) > 1:
+            below = self.levels[-1]
+            self.levels.append([node_hash(below[n], below[n + 1]) for n in range(0, len(below) - 1, 2)])
+
+    def __len__(self) -> int:
+        return len(self.levels[0])
+
+    def root(self, start: int, end: int) -> bytes:
+        """Return the root over the entries from ``start`` up to and without ``end``, at least one."""
+        size = end - start
+        if size & (size - 1) == 0 and start % size == 0:
+            level = size.bit_length() - 1
+            return self.levels[level][start >> level]
+        middle = start + _split(size)
+        return node_hash(self.root(start, middle), self.root(middle, end))
+
+
+def prove_inclusion(tree: Tree, index: int) -> list[bytes]:
     """Return the audit path of RFC 6962, section 2.1.1, from the leaf's sibling to the child of the root.
 
     Raises:
         ValueError: there is no such entry.
     """
-    if not 0 <= index < len(leaves):
-        raise ValueError(f"entry {index} is not in a tree of {len(leaves)} entries")
-    start, end = 0, len(leaves)
+    if not 0 <= index < len(tree):
+        raise ValueError(f"entry {index} is not in a tree of {len(tree)} entries")
+    start, end = 0, len(tree)
     path: list[bytes] = []
     while end - start > 1:
         middle = start + _split(end - start)
         if index < middle:
-            path.append(root_of(leaves[middle:end]))
+            path.append(tree.root(middle, end))
             end = middle
         else:
-            path.append(root_of(leaves[start:middle]))
+            path.append(tree.root(start, middle))
             start = middle
     return path[::-1]
 
 
-def prove_consistency(leaves: Sequence[bytes], older: int) -> list[bytes]:
+def prove_consistency(tree: Tree, older: int) -> list[bytes]:
     """Return the proof of RFC 6962, section 2.1.2, that the tree of ``older`` entries is a beginning of this one.
 
     Raises:
         ValueError: the older tree is empty or larger than this one.
     """
-    if not 0 < older <= len(leaves):
-        raise ValueError(f"a tree of {older} entries is no beginning of one of {len(leaves)}")
-    start, end = 0, len(leaves)
+    if not 0 < older <= len(tree):
+        raise ValueError(f"a tree of {older} entries is no beginning of one of {len(tree)}")
+    start, end = 0, len(tree)
     path: list[bytes] = []
     while older < end:
         middle = start + _split(end - start)
         if older <= middle:
-            path.append(root_of(leaves[middle:end]))
+            path.append(tree.root(middle, end))
             end = middle
         else:
-            path.append(root_of(leaves[start:middle]))
+            path.append(tree.root(start, middle))
             start = middle
     # The older tree itself is known to who asks, so its root is left out.
     if start:
-        path.append(root_of(leaves[start:end]))
+        path.append(tree.root(start, end))
     return path[::-1]
 
 

@@ -1,19 +1,26 @@
-"""`peergate audit verify | list | show`."""
+"""`peergate audit verify | list | search | show`."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from reviews.audit import verify_run
+from reviews.audit import Audit, verify_run
+from reviews.export import is_export, verify_export
+from reviews.log.anchors import read_anchor, read_policy
+from reviews.log.query import Wanted, select
+from reviews.obligations import obligations
 from reviews.store import Store
 from reviews.text import plain
 from reviews.trail import Recorded, read_entries
 from sessions.commands.output import print_json, print_table
 from sessions.overview import run_folder, trail_name
+from sessions.trail_page import page_damage
 from sessions.wiring import STORE
 from specs.errors import UserError
 
@@ -27,47 +34,108 @@ _POINTING = {"asked": ("request", "read"), "answered": ("answer", "request", "re
 """What an entry points to and is shown with it, by its kind."""
 
 
-def verify(run: Path, as_json: bool) -> None:
+class Filters(NamedTuple):
+    """Which entries a person wants to see."""
+
+    kinds: list[str] | None = None
+    stage: str | None = None
+    attempt: int | None = None
+    decision: str | None = None
+    reviewer: str | None = None
+    overrides: bool = False
+    open_conditions: bool = False
+    min_usd: float | None = None
+    limit: int = 1000
+
+
+_BY_PEOPLE = ("human", "override", "amendment", "retraction")
+
+
+def verify(place: Path, policy: Path | None, anchors: Sequence[Path], as_json: bool) -> None:
     """Verify and end with the audit's own exit code."""
-    run = run_folder(run)
-    result = verify_run(run, trail_name(run), STORE, lambda text: print(f"{text} ...", file=sys.stderr))
+    place = place if is_export(place) else run_folder(place)
+    try:
+        trusted = read_policy(policy) if policy else None
+        heads = [read_anchor(one) for one in anchors]
+    except UserError as error:
+        # What to compare with cannot be read: that is no answer about the trail, least of all a good one.
+        result = Audit(place, readable=False, notes=[str(error).splitlines()[0]])
+    else:
+        if is_export(place):
+            result = verify_export(place, policy=trusted, anchors=heads)
+            if not result.damage:
+                result.damage.extend(page_damage(place, result.notes))
+        else:
+            result = verify_run(place, trail_name(place), STORE, _say, policy=trusted, anchors=heads)
     if as_json:
         print_json(result.as_json())
-        raise SystemExit(result.exit_code)
-    data = result.as_json()
-    print(f"{run}: {data['verdict'].upper()}")
+    else:
+        _tell(place, result)
+    raise SystemExit(result.exit_code)
+
+
+def _say(text: str) -> None:
+    print(f"{text} ...", file=sys.stderr)
+
+
+def _tell(place: Path, result: Audit) -> None:
+    print(f"{place}: {result.verdict.upper()}")
     print(f"  {result.entries} entries, head {result.head}")
+    print(f"  root {result.root}")
+    if result.policy:
+        print(f"  log '{plain(result.origin, 200)}', policy {result.policy}")
+    for one in result.signed:
+        print(f"  {one['role']:<8} key {one['key'][:16]} signed {one['entries']} entries")
     print(f"  {result.files} files compared, {result.rederived} decisions derived again from the raw rows")
     if result.holds == "reviews":
         print("  requested reviews: such a trail is never closed")
     else:
-        print(f"  session: {'closed, ' + str(result.decision) if result.closed else 'open'}")
+        print(f"  session: {'closed, ' + plain(str(result.decision), 100) if result.closed else 'open'}")
+    for line in result.anchors:
+        print(f"  anchor {plain(line, 2000)}")
+    if result.is_unanchored:
+        print(f"  the newest anchor covers {result.anchored} of {result.entries} entries")
     for line in result.damage:
         print(f"  DAMAGE {plain(line, 2000)}")
     for line in result.notes:
         print(f"  note: {plain(line, 2000)}")
     for line in result.not_proven:
-        print(f"  not proven: {line}")
-    raise SystemExit(result.exit_code)
+        print(f"  not proven: {plain(line, 2000)}")
 
 
-def list_entries(run: Path, kind: str | None, stage: str | None, as_json: bool) -> None:
+def list_entries(run: Path, filters: Filters, text: str | None, as_json: bool) -> None:
     """List entries, filtered."""
     run = run_folder(run)
-    entries = read_entries(run / trail_name(run))
-    kinds = {one.entry.kind for one in entries}
-    if kind is not None and kind not in kinds:
-        raise UserError(f"no entry of kind '{kind}'", hint=f"kinds in this trail: {', '.join(sorted(kinds))}")
-    chosen = [
-        one
-        for one in entries
-        if (kind is None or one.entry.kind == kind) and (stage is None or one.body.get("stage") == stage)
-    ]
+    path = run / trail_name(run)
+    wanted = Wanted(
+        kinds=_BY_PEOPLE if filters.overrides else tuple(filters.kinds or ()),
+        stage=filters.stage,
+        attempt=filters.attempt,
+        outcome=filters.decision,
+        reviewer=filters.reviewer,
+        min_usd=filters.min_usd,
+        text=text,
+        seqs=_with_open_conditions(path) if filters.open_conditions else None,
+    )
+    found = select(path, wanted, filters.limit or None)
+    if filters.kinds and not found.total:
+        kinds = sorted({one.entry.kind for one in select(path, Wanted()).entries})
+        missing = [kind for kind in filters.kinds if kind not in kinds]
+        if missing:
+            raise UserError(f"no entry of kind '{missing[0]}'", hint=f"kinds in this trail: {', '.join(kinds)}")
     if as_json:
-        print_json({"entries": [_as_json(one) for one in chosen]})
+        print_json({"count": found.total, "entries": [as_data(one) for one in found.entries]})
         return
-    rows = [(str(one.entry.seq), _time(one), one.entry.kind, _gist(one)) for one in chosen]
+    rows = [(str(one.entry.seq), when(one), plain(one.entry.kind, 20), _gist(one)) for one in found.entries]
     print_table(("entry", "time", "kind", "what"), rows)
+    if found.total > len(rows):
+        print(f"{found.total - len(rows)} earlier entries are left out; --limit 0 shows all", file=sys.stderr)
+
+
+def _with_open_conditions(path: Path) -> tuple[int, ...]:
+    """Return the numbers of the decisions that carry a condition which is still open."""
+    found = obligations(read_entries(path), time.time_ns())
+    return tuple(sorted({one.made for one in found if one.state == "open"}))
 
 
 def show_entry(run: Path, wanted: str, as_json: bool) -> None:
@@ -78,12 +146,8 @@ def show_entry(run: Path, wanted: str, as_json: bool) -> None:
         sys.stdout.write("\n")
         return
     entries = read_entries(run / trail_name(run))
-    found = next((one for one in entries if wanted in (str(one.entry.seq), one.entry.key)), None)
-    if found is None:
-        raise UserError(
-            f"no entry '{wanted}'", hint="`peergate audit list` shows numbers; keys look like decision/sft.1"
-        )
-    data = _as_json(found)
+    found = entry_named(entries, wanted)
+    data = as_data(found)
     # What an entry points to is what a person wants to see next.
     store = Store(run / STORE)
     data["points_to"] = {
@@ -91,10 +155,45 @@ def show_entry(run: Path, wanted: str, as_json: bool) -> None:
         for name, value in found.body.items()
         if name in _POINTING.get(found.entry.kind, _POINTS) and _is_stored(store, value)
     }
+    data["way"] = way_of(found, entries)
     if as_json:
         print_json(data)
     else:
         print(plain(json.dumps(data, indent=2, ensure_ascii=False), 1_000_000))
+
+
+def entry_named(entries: Sequence[Recorded], wanted: str) -> Recorded:
+    """Return the entry with a number or key.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = next((one for one in entries if wanted in (str(one.entry.seq), one.entry.key)), None)
+    if found is None:
+        raise UserError(
+            f"no entry '{wanted}'", hint="`peergate audit list` shows numbers; keys look like decision/sft.1"
+        )
+    return found
+
+
+_WAY = ("plan", "grant", "launch", "exit", "metrics", "checks", "packet", "verdict", "decision")
+
+
+def way_of(found: Recorded, entries: Sequence[Recorded]) -> list[dict[str, Any]]:
+    """Return the way an attempt took, from plan and grant over raw rows to the decision, with every digest on it."""
+    stage, attempt = found.body.get("stage"), found.body.get("attempt")
+    if attempt is None:
+        return []
+    at = f"{stage or 'design'}.{attempt}"
+    way: list[dict[str, Any]] = []
+    for one in entries:
+        kind, key = one.entry.kind, one.entry.key
+        # Grants and jobs are named SESSION.STAGE.ATTEMPT, everything else STAGE.ATTEMPT.
+        if kind in _WAY and (key.partition("/")[2] == at or key.endswith(f".{at}")):
+            names = {name: value for name, value in one.body.items() if str(value).startswith("sha256:")}
+            names |= {name: made["digest"] for name, made in one.body.get("outputs", {}).items()}
+            way.append({"entry": one.entry.seq, "kind": kind, "key": key, "digest": one.digest, "names": names})
+    return way
 
 
 def _value(data: bytes) -> Any:
@@ -109,11 +208,13 @@ def _is_stored(store: Store, value: Any) -> bool:
     return isinstance(value, str) and value.startswith("sha256:") and store.path(value).is_file()
 
 
-def _as_json(recorded: Recorded) -> dict[str, Any]:
+def as_data(recorded: Recorded) -> dict[str, Any]:
+    """Return an entry as `--json` gives it."""
     return recorded.entry.model_dump(mode="json") | {"digest": recorded.digest}
 
 
-def _time(recorded: Recorded) -> str:
+def when(recorded: Recorded) -> str:
+    """Return the time of an entry."""
     return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from reviews.log.merkle import (
     EMPTY_ROOT,
     Frontier,
+    Tree,
     is_consistent,
     is_included,
     leaf_hash,
@@ -104,11 +105,11 @@ def test_roots_and_proofs_are_those_of_the_standard(size: int) -> None:
     entries, leaves = entries_of(size), leaves_of(size)
     assert root_of(leaves) == mth(entries)
     for index in range(size):
-        found = prove_inclusion(leaves, index)
+        found = prove_inclusion(Tree(leaves), index)
         assert found == path(index, entries)
         assert is_included(leaves[index], index, size, found, mth(entries))
     for older in range(1, size + 1):
-        found = prove_consistency(leaves, older)
+        found = prove_consistency(Tree(leaves), older)
         assert found == proof(older, entries)
         assert is_consistent(older, size, found, mth(entries[:older]), mth(entries))
 
@@ -117,10 +118,10 @@ def test_what_cannot_be_proven_is_refused() -> None:
     leaves = leaves_of(5)
     for index in (-1, 5):
         with pytest.raises(ValueError, match="is not in a tree of 5 entries"):
-            prove_inclusion(leaves, index)
+            prove_inclusion(Tree(leaves), index)
     for older in (-1, 0, 6):
         with pytest.raises(ValueError, match="is no beginning of one of 5"):
-            prove_consistency(leaves, older)
+            prove_consistency(Tree(leaves), older)
 
 
 # ---- what must not pass ------------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ def test_a_proof_proves_nothing_else(size: int) -> None:
     leaves = leaves_of(size)
     root = root_of(leaves)
     for index in range(size):
-        found = prove_inclusion(leaves, index)
+        found = prove_inclusion(Tree(leaves), index)
         others = [n for n in range(-1, size + 2) if n != index]
         assert not any(is_included(leaves[index], n, size, found, root) for n in others)
         assert not any(is_included(leaf, index, size, found, root) for n, leaf in enumerate(leaves) if n != index)
@@ -154,7 +155,7 @@ def test_a_consistency_proof_proves_nothing_else(newer: int) -> None:
     leaves = leaves_of(newer)
     roots = [root_of(leaves[:n]) for n in range(newer + 1)]
     for older in range(1, newer + 1):
-        found = prove_consistency(leaves, older)
+        found = prove_consistency(Tree(leaves), older)
         assert not any(is_consistent(older, newer, one, roots[older], roots[newer]) for one in wrong(found))
         assert not any(
             is_consistent(n, newer, found, roots[n], roots[newer]) for n in range(1, newer + 1) if n != older

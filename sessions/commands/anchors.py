@@ -1,0 +1,126 @@
+"""`peergate audit anchor | cosign | rotate`: what a trail cannot prove by itself."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+import time
+from pathlib import Path
+
+from reviews.export import is_export
+from reviews.log.anchors import Anchor, check_anchors, read_anchor
+from reviews.log.keys import FOLDER, KeyFolder, create_key, load_key
+from reviews.log.note import COSIGNER_KEY, Checkpoint, NoteKey, cosign_text, parse_note
+from reviews.log.places import keep_by_command, keep_in_folder, keep_in_git
+from reviews.log.rotate import rotate
+from reviews.log.rows import format_of, read_trail, reading
+from reviews.log.tiles import CHECKPOINT, read_bundles
+from reviews.log.walk import Walk, walk_trail
+from reviews.requests import record
+from reviews.store import write_durably
+from reviews.trail import read_entries
+from sessions.overview import run_folder, trail_name
+from sessions.wiring import TRAIL
+from specs.errors import AuditDamage, PeergateError, UserError
+from specs.policy import Role
+
+
+def signed_head(place: Path) -> tuple[Walk, Checkpoint, bytes]:
+    """Walk through the trail of a run folder or an export and return its newest signed head.
+
+    Raises:
+        AuditDamage: something does not hold.
+        UserError: there is no signed trail.
+    """
+    place = place if is_export(place) else run_folder(place)
+    if is_export(place):
+        note = (place / CHECKPOINT).read_bytes()
+        walk = Walk().go_through(enumerate(read_bundles(place, parse_note(note, CHECKPOINT).size)))
+        walk.check_head(note, CHECKPOINT)
+    else:
+        path = place / trail_name(place)
+        if not path.is_file():
+            raise UserError("there is no trail", where=str(place), hint="name a run folder or an export")
+        trail = read_trail(path)
+        walk, note = walk_trail(trail), trail.head[2] if trail.head else b""
+    if walk.damage:
+        raise AuditDamage(
+            walk.damage[0], where=str(place), hint="nothing was signed or kept; `peergate audit verify` tells the whole"
+        )
+    if walk.policy is None:
+        raise UserError("this trail has no signed head: it is empty, or of format 1", where=str(place))
+    return walk, parse_note(note), note
+
+
+def anchor(place: Path, folder: Path | None, git: str | None, command: str | None) -> None:
+    """Keep the newest signed head in every place that was named."""
+    if folder is None and git is None and command is None:
+        raise UserError("no place was named", hint="--folder DIR, --git REMOTE or --command CMD")
+    walk, head, note = signed_head(place)
+    if folder is not None:
+        path, older = keep_in_folder(folder, walk, note)
+        print(f"{path}: {head.size} entries, agrees with {older} heads that were kept before")
+    if git is not None:
+        commit, older = keep_in_git(git, walk, note)
+        print(f"{git} {commit}: {head.size} entries, agrees with {older} heads that were kept before")
+    if command is not None:
+        keep_by_command(command, walk, note)
+        print(f"{command}: {head.size} entries")
+
+
+class _Findings:
+    """What heads that the witness has seen have against the trail."""
+
+    def __init__(self) -> None:
+        self.damage: list[str] = []
+        self.notes: list[str] = []
+        self.anchors: list[str] = []
+        self.not_proven: list[str] = []
+        self.anchored: int | None = None
+
+
+def cosign(place: Path, name: str, key: Path, out: Path | None, seen: list[Path]) -> None:
+    """Check a trail, compare it with heads seen before, and sign its newest head as a witness."""
+    walk, head, _ = signed_head(place)
+    findings = _Findings()
+    check_anchors(walk, [read_anchor(one) for one in seen], None, findings)
+    if findings.damage:
+        raise AuditDamage(findings.damage[0], where=str(place), hint="nothing was signed")
+    if not key.exists():
+        create_key(key)
+        print(f"made a new key: {key}", file=sys.stderr)
+    signer = load_key(key)
+    if " " in name or "+" in name or not name:
+        raise UserError(f"'{name}' cannot be the name of a witness", hint="no spaces and no plus sign")
+    if out is not None and out.exists():
+        there: Anchor = read_anchor(out)
+        if there.head.text == head.text:
+            head = there.head
+    public = NoteKey(name, COSIGNER_KEY, signer.public)
+    signed = head.signed(cosign_text(public, signer.sign, head.text, int(time.time())))
+    if out is None:
+        sys.stdout.write(str(signed))
+    else:
+        write_durably(out, str(signed).encode())
+    print(f"witness key: {public}", file=sys.stderr)
+
+
+def rotate_key(role: Role, runs: Path, by: str | None, reason: str, revoke: bool) -> None:
+    """Give a role of a workspace a new key; every open trail of the workspace records it."""
+    if not reason.strip():
+        raise UserError("no reason was given", hint="--reason WHY")
+    keys = KeyFolder(runs.resolve() / FOLDER)
+    trails: list[tuple[Path, str]] = []
+    for path in sorted([*runs.glob(f"*/{TRAIL}"), *runs.glob(f"*/{record.TRAIL}")]):
+        with reading(path) as connection:
+            if format_of(connection) != 2:
+                continue
+        entries = read_entries(path)
+        if entries and not any(one.entry.kind == "close" for one in entries):
+            trails.append((path, entries[0].entry.session))
+    try:
+        new = rotate(keys, trails, role, by=by or getpass.getuser(), reason=reason, revoke=revoke)
+    except PeergateError as error:
+        error.hint = error.hint or "repeat the command: it goes on where it stopped"
+        raise
+    print(f"{role}: new key {new}, recorded in {len(trails)} open trails under {runs}")
