@@ -18,7 +18,7 @@ _BEFORE = (
     r"(?:(?:final|overall|gate|my|our|review(?:er)?(?:'s)?|autonomous|scaling|launch|stage\s*\w{1,2}|phase\s*\w{1,2}|pilot|sft|dpo|the)\s+){0,3}"
 )
 _STRONG = (
-    r"decision|verdict|approvals?|approved|approve|go\s*/\s*no-?go(?:\s*/\s*\w+)?|sign-?off|ruling|determination|disposition"
+    r"decision|verdict|approvals?|approved|approve|go\s*/\s*no-?go(?:\s*/\s*\w+)?(?:\s+(?:recommendation|decision|call|verdict))?|sign-?off|(?:approval|decision|verdict|sign-?off)\s+status|ready\s+(?:for|to)\s+(?:the\s+)?(?:\w+\s+)?\w+|ruling|determination|disposition"
     r"|review\s+(?:result|status)|gate\s+(?:result|status)|vote"
 )
 _WEAK = (
@@ -36,6 +36,10 @@ _LABEL = re.compile(
 )
 _LABEL_ALONE = re.compile(
     _BEFORE + rf"(?:(?P<strong>{_STRONG})|(?P<weak>{_WEAK})){_ABOUT}(?:\s*[:=]?\s+(?P<value>\S.{{0,40}}))?[^\w?]*$"
+)
+# "**Verdict** APPROVED": the emphasis stands for the colon.
+_BOLD_LABEL = re.compile(
+    rf"(?i)^\s*(?:[-*+]\s+)?\*\*(?P<label>(?:final\s+|overall\s+)?(?:{_STRONG}|{_WEAK}))\*\*\s+(?=[^\s:=|-])"
 )
 _CHECKED = re.compile(
     r"^\s*(?:[-*+]\s+)?(?:\[[xX\u2713\u2714]\]|\u2611|\u2705(?=\s*(?:approve|reject|go|no-go)\s*$))\s*(?P<value>.+)$",
@@ -132,7 +136,7 @@ def tidy(line: str) -> str:
 
 
 def _shape(line: str, above: str) -> _Shape:
-    bare = tidy(line)
+    bare = tidy(_BOLD_LABEL.sub(r"\g<label>: ", line))
     head = heading(line)
     spoken = SPEAKER.match(bare)
     if spoken and spoken["review"]:

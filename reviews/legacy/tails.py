@@ -45,7 +45,7 @@ _CONDITION = re.compile(
 )
 _TURN_ALWAYS = (
     r"but|however|although|though|maybe|perhaps|guess|hopefully|in\s+principle|in\s+theory|for\s+now|sarcas\w*|ironic\w*"
-    r"|who\s+needs|who\s+cares|why\s+not|what\s+could|as\s+if|yeah|scratch|withdr\w+|retract\w*|revok\w*|supersed\w*|wait"
+    r"|if\s+you\s+(?:ask|like|believe|want|must|insist|trust)|who\s+needs|who\s+cares|why\s+not|what\s+could|as\s+if|yeah|scratch|withdr\w+|retract\w*|revok\w*|supersed\w*|wait"
     r"|kidding|joking|jokes?|lol|haha|dreams?|pigs|my\s+foot|freezes|struck|crossed|deleted|template|so-called|supposedly|allegedly"
 )
 _TURN_MARKS = r"|\bpending\W*$|__|/s\b|\u2026|\.\.|\?|\u00a4{2,}"
@@ -62,9 +62,9 @@ _VERDICTS = re.compile(
     r"(?:(?i:\bno[\s_-]?go)|\b(?:MODIFY|ITERATE|REVISE|REJECT(?:ED)?|INVESTIGATE|HOLD|STOP|GO|SCALE))" + END
 )
 _OPTION = re.compile(
-    r"(?i)\b(?:options?|variants?|alternatives?|choices?|candidates?|route|scenario)\b|^\W*(?:(?:with|for|on|to)\s+)?\(?\w\)?(?=\W|$)"
+    r"(?i)\b(?:options?|variants?|alternatives?|choices?|candidates?|route|scenario)\b|^\s*(?:(?:with|for|on|to)\s+)?\(?[a-h1-9]\)?(?=[\s.,;:)]|$)"
 )
-_PUNCTUATED = re.compile(r"\s*[.,;!|)\]\u2013\u2014\u2192-]|\s*:")
+_PUNCTUATED = re.compile(r"\s*[.,;!|()\]\u2013\u2014\u2192-]|\s*:")
 _REASONED = re.compile(r"(?i)\s*(?:[.;:!(\u2013\u2014\u2192]|-+\s|because\b|since\b|as\b|given\b)")
 _PURPOSED = re.compile(r"(?i)\s+(?:for|to|with|on|into)\s+" + PURPOSE)
 _WITH_FEELING = re.compile(r"(?i)\s+with\s+(?:(?:high|full|great)\s+)?(?:confidence|pleasure)")
@@ -73,9 +73,10 @@ _OBJECT = re.compile(
     r"|(?:me\b))"
 )
 _BEFORE_COMMA_ONLY = re.compile(
-    r"(?i)\s*,\s*(?:but|however|although|though|only|no|nothing|all|every|each|thanks?|great|nice|good|well|with|if|once|provided|pending|subject|and|proceed"
+    r"(?i)\s*,\s*(?:but|however|although|though|only|no|nothing|all|every|each|thanks?|great|nice|good|well|with|if|once|provided|pending|subject|conditional\w*|contingent|assuming|unless|until|before|and|proceed"
     r"|go|scale|ship|merge|please|on|as|so|the|this|it|for|after|we|you|i|because|since|given|see|both|limits|numbers)\b"
 )
+_LOOSE = re.compile(r"(?i)\s+(?:when|as(?!\s+(?:planned|proposed|is\b|it\s+stands)))\b")
 _LISTED = re.compile(
     r"(?i)\s+(?:to|in|on|for|as|with|listed|below|above|described|see|outlined|noted|attached|that|which)\b"
 )
@@ -107,6 +108,8 @@ def with_tail(head: Head, rest: str, place: Place) -> Mark | None:
         return "unclear"
     if _OPTION.search(harmless) or _VERDICTS.search(rest):
         return "unclear"
+    if place == "alone" and re.match(r"(?i)(?:ready|proceed|go\s+ahead)", head.text) and _LOOSE.match(harmless):
+        return None
     lgtm = re.match(r"(?i)\W*(?:lgtm|looks)", head.text)
     if lgtm and re.search(r"(?i)\bif\b", harmless):
         return "unclear"

@@ -18,6 +18,7 @@ from reviews.legacy.doubts import added_after, doubt_in
 from reviews.legacy.faults import cut_off, failed_call
 from reviews.legacy.layout import Page
 from reviews.legacy.marks import Form, Seen, marks_of
+from reviews.legacy.masks import mask
 from reviews.legacy.vocabulary import Mark
 
 Status = Literal["verdict", "undetermined", "transport_error", "incomplete"]
@@ -26,6 +27,7 @@ Confidence = Literal["high", "medium", "low", "none"]
 
 MOST_MARKS = 400
 _LOOKED_AT = 1500
+_NO_GO = re.compile(r"(?i)no[\s_-]?go(?!o)|(?<!\w)not[\s_-]*(?:approved|a\s+go\b)")
 _WORK = re.compile(
     r"(?i)(?:^|[.;:,\u2013\u2014-]\s*|\band\s+|please\s+|then\s+)(?:fix|repair|re-?run|re-?generate|re-?compute|re-?submit|re-?build|clean"
     r"|come\s+back|ask\s+again|submit|iterate|add|remove|repeat|correct|address|split|redo)\b|\b(?:for\s+now|not\s+yet)\b|\byet\W*$"
@@ -107,6 +109,9 @@ def _held_against(reading: Reading, page: Page, conditions: Sequence[LegacyCondi
     """Return an approval with what the rest of the file does to it."""
     if doubt := doubt_in(page):
         return _undetermined(reading.said, doubt[0], doubt[1])
+    for one in reading.said:
+        if one.mark in ("approve", "conditions") and _NO_GO.search(mask(page.lines[page.numbers.index(one.line)])):
+            return _undetermined(reading.said, one.line, "both ends in one line")
     if grave is not None:
         return _undetermined(reading.said, grave, "an approval beside a critical finding")
     if any(one.binding for one in conditions):

@@ -17,12 +17,21 @@ Place = Literal["strong", "weak", "alone"]
 """Where a statement stands: after a label that announces a verdict, after one that may, or without any."""
 
 END = r"(?![\w-])"
+_KIND = (
+    r"(?:production|scal(?:e|ing)(?:\s+up)?|merg(?:e|ing)|launch(?:ing)?|train(?:ing)?|shipping|ship|deploy(?:ment)?|release"
+    r"|runs?|stages?|phases?|steps?|gates?|pilot|sft|dpo|fine-?tuning|generation|evaluation|eval|plan(?:ned)?|proposed"
+    r"|experiment|implementation|implement|execution|go|proceed|start|campaign|session|shards?|it|this)"
+)
 PURPOSE = (
     r"(?:(?:the|a|an|our|this|all|its|to|full|next|real|main|complete|planned|proposed|remaining|first|second|small|large"
     r"|current|as|on|run|into)\s+){0,3}"
-    r"(?:production|scal(?:e|ing)(?:\s+up)?|merg(?:e|ing)|launch(?:ing)?|train(?:ing)?|shipping|ship|deploy(?:ment)?|release"
-    r"|runs?|stages?|phases?|steps?|gates?|pilot|sft|dpo|fine-?tuning|generation|evaluation|eval|plan(?:ned)?|proposed"
-    r"|experiment|implementation|implement|execution|go|proceed|start|campaign|session|shards?|it|this)" + END
+    + _KIND
+    + END
+    + r"(?:\s+(?:"
+    + _KIND
+    + END
+    + r"|#?\d+\w?\b)){0,2}(?:\s+(?:to|of|with|at|on)\s+~?\d[\w.,]*"
+    + r"(?:\s+(?:items|examples|rows|samples|pairs|prompts|shards|steps))?)?"
 )
 """What a gate may open for: "ready for production", "proceed to the next stage"; "proceed to fix it" is none."""
 
@@ -79,9 +88,10 @@ _APPROVES = (
 _CONDITIONS = (
     r"approv(?:e|ed|al)\s*[,(:\u2013\u2014-]*\s*(?:but\s+)?with\s+(?:[\w-]+\s+){0,3}?"
     r"(?:conditions?|notes?|changes|safeguards?|comments?|caveats?|reservations?|nits|fixes|suggestions|modifications"
-    r"|concerns|edits|guardrails)",
-    r"(?:go|yes)\s*(?:\(\s*guarded\s*\)|[,(:\u2013\u2014-]*\s*with\s+(?:[\w-]+\s+){0,2}?"
-    r"(?:conditions?|safeguards?|caveats?|guardrails|changes|notes?))",
+    r"|concerns|edits|guardrails|recommendations?|recommended|follow-?ups?|improvements?|considerations|observations|remarks|caution|care"
+    r"|requirements?|obligations?)",
+    r"(?:go|yes|proceed|ready|scale)\s*(?:\(\s*guarded\s*\)|[,(:\u2013\u2014-]*\s*with\s+(?:[\w-]+\s+){0,2}?"
+    r"(?:conditions?|safeguards?|caveats?|guardrails|changes|notes?|caution|care|reservations?|recommendations?))",
     r"(?:acceptable|accepted?|good\s+enough|ok(?:ay)?|fine)\s+for\s+(?:an?\s+|the\s+)?(?:mvp|minimum\s+viable\s+\w+)",
     r"accept(?:ed|able)?\s+with\s+(?:[\w-]+\s+){0,2}?(?:conditions?|changes|revisions?|safeguards?|notes?|caveats?)",
     r"issues\s+found\s*[,(:;\u2013\u2014-]+\s*(?:but\s+)?(?:approv(?:e|ed|al)|accept(?:ed|able)?)",
@@ -143,10 +153,11 @@ def _compile(parts: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(r"(?i)" + _any(*parts) + END)
 
 
+_NAMED = re.compile(r"(?i)(?:approval|acceptance|yes)" + END)
 _HEDGED = re.compile(r"(?i)" + _HEDGE + r"\s+(?:an?\s+)?")
 _LABELLED: list[tuple[Mark, re.Pattern[str]]] = [(mark, _compile(parts)) for mark, parts in _BY_MARK]
 _YES_NO: tuple[tuple[Mark, re.Pattern[str]], ...] = (
-    ("approve", re.compile(r"(?i)(?:" + _YES + r"|accept(?:able)?" + END + ")")),
+    ("approve", re.compile(r"(?i)(?:" + _YES + r"|approval|accept(?:able)?" + END + ")")),
     ("denied", re.compile(r"(?i)" + _NO)),
 )
 # Without a label a common word has to be shouted, or to be the whole sentence: "Modify the plot" is advice.
@@ -179,6 +190,8 @@ def head_of(value: str, place: Place) -> Head | None:
         begin = into.end()
     hedge = _HEDGED.match(value, begin)
     start = hedge.end() if hedge else begin
+    if hedge and (named := _NAMED.match(value, start)):
+        return Head("conditions", named.end(), named.group())
     choices = [*(_YES_NO if place == "strong" else ()), *_LABELLED]
     for mark, pattern in choices:
         found = pattern.match(value, start)
