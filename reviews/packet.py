@@ -97,6 +97,7 @@ def evidence_digest(packet: Packet) -> str:
     """Return a digest of what a packet shows, without what differs between two runs of the same: log and history."""
     return digest_value(
         {
+            "registration": packet.registration,
             "parameters": packet.granted_parameters,
             "metrics": packet.metrics,
             # Without figures: some count attempts or seconds.
