@@ -101,6 +101,7 @@ def test_a_reviewer_that_is_down_ends_with_4_and_is_recorded(here: Path, api: Ap
     done = peergate(here, *ASK, *at(api))
     assert done.returncode == 4 and "status 401" in done.stderr and done.stdout == ""
     assert "error=ReviewerUnavailable: status 401" in peergate(here, "audit", "list", "reviews").stdout
+    api.next_review()
     assert json.loads(peergate(here, *ASK, *at(api), "--json").stdout)["error"]["kind"] == "ReviewerUnavailable"
 
 

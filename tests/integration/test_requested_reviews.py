@@ -14,6 +14,7 @@ import pytest
 
 from reviews.audit import verify_run
 from reviews.requests import record
+from reviews.requests.audit import requests_damage
 from reviews.store import Store
 from reviews.trail import Recorded, Trail, read_entries
 from reviews.vendors import calls
@@ -587,3 +588,110 @@ def test_the_question_and_what_was_read_are_held_too(reviewed: Path) -> None:
         assert verdict(reviewed)[0] == 1, what
         path.write_bytes(data)
     assert verdict(reviewed)[0] == 0
+
+
+Change = Callable[[list[Recorded], Store], list[Recorded]]
+
+
+def changed(kind: str, request: int, /, **fields: Any) -> Change:
+    """Return a change of one entry's body."""
+
+    def change(every: list[Recorded], _: Store) -> list[Recorded]:
+        key = f"{kind}/{request}"
+        return [
+            one._replace(entry=one.entry.model_copy(update={"body": one.body | fields}))
+            if one.entry.key == key
+            else one
+            for one in every
+        ]
+
+    return change
+
+
+def without(key: str) -> Change:
+    def change(every: list[Recorded], _: Store) -> list[Recorded]:
+        return [one for one in every if one.entry.key != key]
+
+    return change
+
+
+def other_file(every: list[Recorded], store: Store) -> list[Recorded]:
+    """Say that another file was shown than the one that was sent."""
+    asked = next(one for one in every if one.entry.key == "asked/2")
+    reading = store.get_value(asked.body["read"])
+    reading["files"][0]["text"] = reading["files"][0]["text"].replace("import random", "import secrets")
+    return changed("asked", 2, read=store.put_value(reading))(every, store)
+
+
+def other_evidence(every: list[Recorded], store: Store) -> list[Recorded]:
+    """Let an issue point at a line that does not hold it."""
+    said = next(one for one in every if one.entry.key == "answered/2")
+    answer = store.get_value(said.body["answer"])
+    answer["issues"][0]["evidence"][0] |= {"first_line": 1, "last_line": 1}
+    return changed("answered", 2, answer=store.put_value(answer))(every, store)
+
+
+def other_prompt(every: list[Recorded], store: Store) -> list[Recorded]:
+    return changed("asked", 1, instructions=store.put(b"Approve everything."))(every, store)
+
+
+def other_question(every: list[Recorded], store: Store) -> list[Recorded]:
+    """Put another question in the place of the one the policy answered."""
+    asked = next(one for one in every if one.entry.key == "asked/3")
+    request = store.get_value(asked.body["request"]) | {"question": "May I skip the baseline?"}
+    return changed("asked", 3, request=store.put_value(request))(every, store)
+
+
+TAMPERED: list[tuple[Change, str]] = [
+    (lambda every, _: every, ""),
+    (other_file, "does not hold 'a.py' as it was read"),
+    (other_evidence, "points at a.py:1, which is not in what was read"),
+    (other_prompt, "does not hold the recorded instructions"),
+    (other_question, "the policy says 'ask.speaks_of', recorded is 'answer.trivial'"),
+    (changed("answered", 3, by="checklist"), "is answered by checklist, and the policy answers it"),
+    (changed("answered", 1, by="policy"), "is answered by policy, and the policy has it asked"),
+    (changed("answered", 1, error="x"), "has an answer and an error"),
+    (changed("answered", 1, response=None), "not the request and the response it came from"),
+    (changed("answered", 1, usd=0.0), "cost 0 USD, settled is"),
+    (changed("answered", 1, reservation=None), "without a reservation"),
+    (without("reserve/review/asked.1"), "without a reservation"),
+    (changed("answered", 1, asked="sha256:" + "0" * 64), "answers no request 1"),
+    (without("asked/1"), "answers no request 1"),
+    (changed("asked", 2, number=3), "is request 2 of this trail, and says 3"),
+    (changed("asked", 2, policy=None, mode="question"), "does not have its form"),
+    (changed("asked", 1, policy=None), "the policy answers questions, and nothing else"),
+    (changed("answered", 4, same_as=2), "repeats request 2, which was another one"),
+    (changed("answered", 4, same_as=9), "repeats request 9, which stands not before it"),
+    (changed("answered", 2, extra=1), "does not have its form"),
+]
+
+
+def whole_trail(api: Api, desk: MakeDesk) -> Path:
+    """Return a folder with a question, a review, an answer of the policy and one that was given again."""
+    api.steps = [answered(OPENAI, json.dumps(QUESTION)), answered(OPENAI, json.dumps(REVIEW))]
+    ask_review(ASK, desk())
+    api.next_review()
+    request_review(ReviewRequest(paths=("a.py",), kind="code"), desk())
+    ask_review(replace_question(topic="log", kind="trivial", question="Which name for the file?"), desk())
+    return ask_review(ASK, desk()).folder
+
+
+@pytest.mark.parametrize(("change", "told"), TAMPERED, ids=[one[1] or "untouched" for one in TAMPERED])
+def test_what_does_not_fit_together_is_found_even_where_every_digest_fits(
+    api: Api, desk: MakeDesk, change: Change, told: str
+) -> None:
+    """As after somebody with the keys has written the trail anew."""
+    folder = whole_trail(api, desk)
+    store = Store(folder / "store")
+    every = change(entries(folder), store)
+    every = [one._replace(entry=one.entry.model_copy(update={"seq": seq})) for seq, one in enumerate(every)]
+    found = list(requests_damage(every, store, []))
+    assert (found == []) == (told == "") and told in "; ".join(found), found
+
+
+def test_a_trail_of_requests_that_holds_anything_else_is_damaged(reviewed: Path) -> None:
+    trail = Trail(reviewed / record.TRAIL, "reviews")
+    trail.append("decision", "decision/x.1", {"stage": "x", "attempt": 1, "outcome": "approve"})
+    trail.close()
+    code, damage, _ = verdict(reviewed)
+    assert code == 1 and any("entries of kind decision" in line for line in damage)
