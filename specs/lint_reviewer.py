@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specs.places import LintProblem, Loc
+from specs.price_list import is_listed, unlisted
 from specs.session import Effort, Efforts, Reviewer, SessionSpec
 
 DESIGN_STAKES = "medium"
@@ -76,12 +77,24 @@ def _lint_one(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
         elif reviewer.usd_per_million_tokens is None:
             message = "the price of an endpoint of your own is not known"
             hint = "add usd_per_million_tokens: {input: ..., output: ...}, 0 if it costs nothing"
-            yield LintProblem(loc, message, hint, (vendor,))
+            yield LintProblem(loc, message, hint, (vendor, (*place, "usd_per_million_tokens")))
     elif reviewer.api != "responses":
         message = f"'{reviewer.api}' is for an endpoint of your own; vendor '{reviewer.vendor}' has one API"
         hint = "remove the line, or name the endpoint under base_url"
         yield LintProblem((*place, "api"), message, hint, (vendor,))
+    if reviewer.base_url is None and reviewer.usd_per_million_tokens is None and reviewer.model:
+        yield from _lint_price(place, reviewer.vendor, reviewer.model)
     yield from _lint_times(place, reviewer)
+
+
+def _lint_price(place: Loc, vendor: str, model: str) -> Iterator[LintProblem]:
+    """A price is known of the model before it is asked anything. Without the price list, the start refuses."""
+    try:
+        if not is_listed(vendor, model):
+            uses: tuple[Loc, ...] = tuple((*place, key) for key in ("vendor", "base_url", "usd_per_million_tokens"))
+            yield LintProblem((*place, "model"), *unlisted(vendor, model), uses)
+    except ImportError:
+        return
 
 
 def _lint_times(at: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Protocol
 
 from reviews.vendors.wire import Usage
 from specs.errors import UserError
+from specs.price_list import is_listed, list_price_usd, unlisted
 from specs.session import TokenPrice
 
 
@@ -30,7 +30,7 @@ class StatedPrice:
 
 
 class ListedPrice:
-    """The vendor's list price, from the offline data of ``genai-prices``."""
+    """The vendor's list price."""
 
     def __init__(self, vendor: str, model: str) -> None:
         """Look the model up.
@@ -39,30 +39,17 @@ class ListedPrice:
             UserError: no price is known of it, or ``genai-prices`` is not installed.
         """
         try:
-            self._prices = importlib.import_module("genai_prices")
+            if not is_listed(vendor, model):
+                message, hint = unlisted(vendor, model)
+                raise UserError(message, where="reviewer.model", hint=hint)
         except ImportError as error:
             raise missing_package("genai-prices") from error
         self.vendor = vendor
         self.model = model
-        try:
-            known = self.usd(Usage(1000, 1000))
-        except LookupError:
-            known = 0.0
-        if known <= 0:
-            raise UserError(
-                f"no price is known of model '{model}' of {vendor}",
-                where="reviewer.model",
-                hint="check the name, or state reviewer.usd_per_million_tokens: {input: ..., output: ...}",
-            )
 
     def usd(self, usage: Usage) -> float:
         """Return what these tokens cost."""
-        counted = self._prices.Usage(
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cache_read_tokens=usage.cached_tokens or None,
-        )
-        return float(self._prices.calc_price(counted, self.model, provider_id=self.vendor).total_price)
+        return list_price_usd(self.vendor, self.model, *usage)
 
 
 def longest_answer(price: Price, input_tokens: int, cap_usd: float, at_most: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from reviews.vendors.modelled import model_reviewer
 from specs.digests import canonical_bytes
+from specs.errors import UserError
 from specs.lint_reviewer import LATENCY_S
 from specs.loading import read_resolved
 from specs.session import Efforts, TokenPrice
@@ -25,7 +27,10 @@ from tests.unit.spec_files import loads, told, write_spec
 
 CHECKLIST = "reviewer: {vendor: checklist}"
 BUDGET = ("review: 0.05", "review: 0.3")
-LOCAL = "vendor: openai, model: m, base_url: 'http://h/v1', usd_per_million_tokens: {input: 0, output: 0}"
+OPEN = "vendor: openai, model: gpt-5-mini"
+CLAUDE = "vendor: anthropic, model: claude-opus-5"
+FREE = "vendor: openai, model: m, base_url: 'http://h/v1'"
+LOCAL = f"{FREE}, usd_per_million_tokens: {{input: 0, output: 0}}"
 
 
 def asked_for(body: dict[str, Any]) -> list[str]:
@@ -100,11 +105,11 @@ def loaded(folder: Path, reviewer: str) -> ReviewerSpec:
 
 
 def test_a_spec_that_states_nothing_registers_the_reasoning_of_its_tiers(tmp_path: Path) -> None:
-    effort = loaded(tmp_path, "vendor: anthropic, model: claude-opus-5").effort
+    effort = loaded(tmp_path, CLAUDE).effort
     assert (effort.low.reasoning, effort.medium.reasoning, effort.high.reasoning) == ("low", "medium", "high")
     (tmp_path / "stated").mkdir()
     stated = "effort: {high: {timeout_s: 900, max_cost_usd: 1, reasoning: not_sent}}"
-    effort = loaded(tmp_path / "stated", f"vendor: openai, model: gpt-5-mini, {stated}").effort
+    effort = loaded(tmp_path / "stated", f"{OPEN}, {stated}").effort
     assert (effort.low.reasoning, effort.high.reasoning) == ("low", "not_sent")
     (tmp_path / "own").mkdir()
     assert loaded(tmp_path / "own", LOCAL).effort.high.reasoning is None
@@ -116,9 +121,9 @@ def test_reviews_have_more_time_than_they_take() -> None:
 
 
 SHORT = [
-    ("vendor: openai, model: m", "high", "timeout_s: 599", "is 599; a review with high reasoning takes up to 600 s"),
-    ("vendor: openai, model: m", "low", "timeout_s: 119", "takes up to 120"),
-    ("vendor: anthropic, model: m", "low", "timeout_s: 299, reasoning: medium", "medium reasoning takes up to 300"),
+    (OPEN, "high", "timeout_s: 599", "is 599; a review with high reasoning takes up to 600 s"),
+    (OPEN, "low", "timeout_s: 119", "takes up to 120"),
+    (CLAUDE, "low", "timeout_s: 299, reasoning: medium", "medium reasoning takes up to 300"),
     (LOCAL, "low", "timeout_s: 60, reasoning: low", "low reasoning takes up to 120"),
 ]
 
@@ -135,9 +140,9 @@ def test_less_time_than_a_review_takes_is_a_problem_at_its_place(
 @pytest.mark.parametrize(
     ("reviewer", "given"),
     [
-        ("vendor: openai, model: m", "high: {timeout_s: 600, max_cost_usd: 1}"),
-        ("vendor: openai, model: m", "high: {timeout_s: 120, max_cost_usd: 1, reasoning: low}"),
-        ("vendor: openai, model: m", "high: {timeout_s: 5, max_cost_usd: 1, reasoning: not_sent}"),
+        (OPEN, "high: {timeout_s: 600, max_cost_usd: 1}"),
+        (OPEN, "high: {timeout_s: 120, max_cost_usd: 1, reasoning: low}"),
+        (OPEN, "high: {timeout_s: 5, max_cost_usd: 1, reasoning: not_sent}"),
         (LOCAL, "high: {timeout_s: 5, max_cost_usd: 1}"),
     ],
 )
@@ -148,9 +153,16 @@ def test_as_much_time_as_it_takes_is_none(tmp_path: Path, reviewer: str, given: 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("vendor: openai, model: m, api: chat", "'chat' is for an endpoint of your own"),
-        ("vendor: anthropic, model: m, api: chat_json_object", "vendor 'anthropic' has one API"),
+        (f"{OPEN}, api: chat", "'chat' is for an endpoint of your own"),
+        (f"{CLAUDE}, api: chat_json_object", "vendor 'anthropic' has one API"),
         ("vendor: checklist, api: chat", "reviewer.api: 'checklist' asks no model"),
+        ("vendor: openai, model: gpt-99-of-nobody", "reviewer.model: no price is known of model 'gpt-99-of-nobody' of"),
+        ("vendor: openai, model: gpt5-mini", "did you mean 'gpt-5-mini'? otherwise state usd_per_million_tokens"),
+        ("vendor: anthropic, model: gpt-5-mini", "no price is known of model 'gpt-5-mini' of anthropic"),
+        (f"{OPEN}, api_key: sk-1", "unknown key 'api_key' (a spec is kept and shown: keys come from the environment"),
+        (f"{FREE}, usd_per_million_tokens: {{input: 1}}", "usd_per_million_tokens.output: 'output' is missing"),
+        (f"{FREE}, usd_per_million_tokens: {{input: -1, output: 0}}", "input must be at least 0, got -1"),
+        (f"{FREE}, usd_per_million_tokens: 3", "usd_per_million_tokens must be keys and values, got 3"),
         (f"{LOCAL}, api: json", "api must be 'responses', 'chat' or 'chat_json_object', got 'json'"),
         (f"{LOCAL}, effort: {{low: {{timeout_s: 1, max_cost_usd: 1, reasoning: none}}}}", "got 'none'"),
         (f"{LOCAL}, effort: {{low: {{timeout_s: 1, max_cost_usd: 1, max_output_tokens: 5}}}}", "at least 256"),
@@ -208,13 +220,27 @@ def test_what_was_registered_before_keeps_its_registration_and_is_asked_as_befor
     assert resolved.spec.reviewer.effort.high.reasoning is None
 
 
+def test_a_model_without_a_known_price_needs_one_stated(tmp_path: Path) -> None:
+    stated = "usd_per_million_tokens: {input: 1, output: 2}"
+    assert loaded(tmp_path, f"vendor: openai, model: gpt-99-of-nobody, {stated}").usd_per_million_tokens
+
+
+def test_without_the_price_list_a_spec_is_not_refused_for_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    assert loaded(tmp_path, "vendor: openai, model: gpt-99-of-nobody").model == "gpt-99-of-nobody"
+    with pytest.raises(UserError, match="'genai-prices' is not installed"):
+        model_reviewer(ReviewerSpec(vendor="openai", model="gpt-5-mini"), {"OPENAI_API_KEY": "key"})
+
+
 def test_a_word_on_reasoning_changes_the_registration(tmp_path: Path) -> None:
     found: set[str] = set()
     for number, word in enumerate(("low", "high", "not_sent")):
         folder = tmp_path / str(number)
         folder.mkdir()
         given = f"effort: {{low: {{timeout_s: 900, max_cost_usd: 0.1, reasoning: {word}}}}}"
-        path = write_spec(folder, (CHECKLIST, f"reviewer: {{vendor: openai, model: m, {given}}}"), BUDGET)
+        path = write_spec(folder, (CHECKLIST, f"reviewer: {{{OPEN}, {given}}}"), BUDGET)
         found.add(loads(path).registration())
     assert len(found) == 3
 

@@ -296,7 +296,7 @@ def test_what_is_allowed_stays_allowed(tmp_path: Path, old: str, new: str) -> No
         ("{vendor: checklist}", "{vendor: checklist, model: m}", "reviewer.model", "'checklist' works without a model"),
         (
             "{vendor: playbook}\nreviewer: {vendor: checklist}",
-            "{vendor: openai, model: a}\nreviewer: {vendor: openai, model: b}",
+            "{vendor: openai, model: a}\nreviewer: {vendor: openai, model: gpt-5-mini}",
             "reviewer.vendor",
             "the reviewer is from the builder's vendor 'openai'",
         ),
