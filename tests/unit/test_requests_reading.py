@@ -125,6 +125,12 @@ def test_what_is_left_out_is_listed_with_the_reason(here: Path, tmp_path_factory
     assert "not for you" not in reading.model_dump_json()
 
 
+def test_a_file_of_secrets_is_not_read_even_where_it_is_named(here: Path) -> None:
+    write(here, _DOT_env="PASSWORD=hunter2\n")
+    reading = read(here, ".env")
+    assert reading.files == () and why(reading) == {".env": "its name is that of a secret"}
+
+
 def test_code_that_is_named_after_secrets_is_code(here: Path) -> None:
     write(here, src__secrets_DOT_py="import os\n", src__token_DOT_md="words\n", src__tokens_DOT_txt="words\n")
     assert names(read(here, "src")) == ["src/secrets.py", "src/token.md", "src/tokens.txt"]
