@@ -63,6 +63,7 @@ _MID_SENTENCE = re.compile(
     r"(?i)(?:\b(?:with|the|is|of|says?|reads?|line|answer|as|to|a|an|form|like|and|or|that|word|write|said|either|not|no|never|cannot|be|for|was|called))$"
 )
 _WRAPPED = 60
+_FEW_WORDS = 8
 
 
 class Block(NamedTuple):
@@ -139,7 +140,7 @@ def _shape(line: str, above: str) -> _Shape:
     bare = tidy(_BOLD_LABEL.sub(r"\g<label>: ", line))
     head = heading(line)
     spoken = SPEAKER.match(bare)
-    if spoken and spoken["review"]:
+    if spoken and spoken["review"] and not _named(spoken):
         bare, head = spoken["rest"], None
         if not bare.strip():
             return _Shape(bare, "", "", "", "text", True)
@@ -149,7 +150,7 @@ def _shape(line: str, above: str) -> _Shape:
         return _Shape(bare, "", "", "", "text", False)
     found = _LABEL.match(bare) or (_label_alone(bare) if head or bare.rstrip().endswith(":") else None)
     if found and not (_approved(found) and found["value"] and head_of(found["value"], "strong") is None):
-        value = _TICK.sub(" ", _UNTICKED.sub(" ", (found["value"] or "").strip(" |")))
+        value = _ticked((found["value"] or "").strip(" |"))
         quoted = re.fullmatch(r"([`\"'\u201c])([^`\"\u201c\u201d]{1,60})[`\"'\u201d](\W*)", value.strip())
         value = quoted[2] + quoted[3] if quoted else value
         return _Shape(bare, "strong" if found["strong"] else "weak", value, "", "label", True)
@@ -170,6 +171,19 @@ def _shape(line: str, above: str) -> _Shape:
         form,
         head is not None or item or spoken is not None or bool(scope),
     )
+
+
+def _named(spoken: re.Match[str]) -> bool:
+    """Say whether a line gives the verdict of somebody by name ("Codex: APPROVED"): others may have another one."""
+    by_name = re.match(r"(?i)codex|gemini|gpt|reviewer\s+\w", spoken["review"]) is not None
+    return by_name and 0 < len(spoken["rest"].split()) <= _FEW_WORDS
+
+
+def _ticked(value: str) -> str:
+    """Return what is ticked of "Yes [ ] No [x]"; a choice without a tick is none."""
+    if _TICK.search(value) is None and _UNTICKED.search(value):
+        return ""
+    return _TICK.sub(" ", _UNTICKED.sub(" ", value))
 
 
 def _label_alone(bare: str) -> re.Match[str] | None:

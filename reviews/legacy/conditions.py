@@ -45,6 +45,7 @@ _BINDING = re.compile(
     r"|\b(?:fix|re-?run|re-?check|repair|re-?generate|re-?build|pin|add|remove|verify|confirm|re-?train|re-?measure|clean)\b.{0,60}\bfirst\b"
 )
 _BEFORE = re.compile(r"(?i)\b(?:before|prior\s+to|until)\s+(?:you\s+|we\s+|it\s+|the\s+)?" + _WORK)
+_NOTHING = re.compile(r"(?i)^\W*(?:no|nothing|none)\b|\bnot\s+(?:needed|required|necessary)\b")
 _PAST = re.compile(r"(?i)\b(?:was|were|had|has\s+been|have\s+been|did|already|is\s+done)\b")
 _SHOULD = re.compile(
     r"(?i)^\W*(?:\d+[.)]\s*)?(?:please\s+|also\s+|then\s+)*(?:ensure|make\s+sure|verify|confirm|re-?run|re-?check|add|fix|log|record|keep|monitor|report"
@@ -108,7 +109,7 @@ def _binds(sentence: str) -> bool | None:
     modal = _MODAL.search(masked)
     if modal and not _NO_MODAL.search(masked):
         return True
-    if _BEFORE.search(masked) and not _PAST.search(masked):
+    if _BEFORE.search(masked) and not _PAST.search(masked) and not _NOTHING.search(masked):
         return True
     return False if _SHOULD.search(masked) else None
 

@@ -31,6 +31,8 @@ _TAKEN_BACK = re.compile(
     r"(?:the\s+)?(?:builder|author|agent)\w*)|\bnot\s+my\s+(?:own\s+)?(?:words?|verdict|decision|view|opinion|conclusion)\b"
     r"|\btake\s+(?:it|that|this)\s+back\b|\bdecision\s+changed\b|^\W*(?:status\W+)?(?:obsolete|void|outdated|stale|withdrawn|draft)\W*$"
     r"|\b(?:this|the)\s+(?:review|verdict|decision|approval)\s+is\s+(?:\w+\s+)?(?:obsolete|void|outdated|stale|a\s+draft|wrong)\b"
+    r"|^\W*(?:cancel(?:l)?ed|annulled|nullified|voided|suspended|halted|stopped|frozen|paused|aborted|reverted|repealed|overridden"
+    r"|replaced|expired|withdrawn|revoked|reopened)\b(?!\s+(?:rows|samples|runs|shards))"
     r"|\bnot\s+(?:the|a|my)\s+final\s+(?:verdict|decision|version)\b|\bdraft\s+(?:verdict|decision|review)\b"
 )
 _CAUTION = re.compile(r"(?i)\b(?:yellow|amber|red)[\s-]+light\b|\U0001f7e1|\U0001f7e0")

@@ -31,7 +31,7 @@ _SIGNS: tuple[tuple[Severity, str], ...] = (
 )
 _TAIL = (
     r"(?:[\s-]+(?:severity|priority|impact|issues?|findings?|problems?|concerns?|points?|items?"
-    r"|errors?|flaws?|found|remaining|open))*"
+    r"|errors?|flaws?|found|remaining|open))*(?:\s+(?:for|before|to|in|of|with)\b.{0,40})?"
 )
 _HEADING: list[tuple[Severity, re.Pattern[str]]] = [
     (name, re.compile(rf"(?i)^\W*(?:{words}){_TAIL}\W*(?:\(\d+\)|\d+)?\W*$")) for name, words in _WORDS

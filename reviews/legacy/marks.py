@@ -31,7 +31,7 @@ _DECISIVE = re.compile(
 )
 _REVERSES = re.compile(
     r"(?i)\W*(?:(?:no|not|nope|never|wrong|false|well)\s*(?:[.,!;:]|$)|wait\b|actually\b|but\b|however\b|unfortunately\b|sadly\b|alas\b"
-    r"|hold\s+on\b|or\s+not\b|then\s+again\b|just\s+kidding\b|not\s+really\b|nah\b)"
+    r"|hold\s+on\b|or\s+not\b|then\s+again\b|just\s+kidding\b|not\s+really\b|nah\b|\(not\b)"
 )
 _NEAR = 24
 """A word of refusal this near to its label belongs to it: "Decision: we cannot approve"."""

@@ -11,6 +11,8 @@ _WORDS = (
     r"|abstain|escalate|defer|stop|proceed|none)"
 )
 _TEMPLATE = re.compile(rf"(?i)(?<!\w)[\[(<]?{_WORDS}(?:\s*(?:/|\||\bor\b)\s*{_WORDS})+(?!\w)[\])>]?")
+# "APPROVE, REVISE or REJECT"; "GO, proceed" is no choice.
+_LISTED = re.compile(rf"(?i)(?<!\w){_WORDS}(?:\s*[,;]\s*{_WORDS})+\s*[,;]?\s*(?:\bor\b|/)\s*{_WORDS}(?!\w)")
 _PATH = re.compile(
     r"(?<![\w.-])[\w.-]*[/\\][\w./\\-]*\.\w{1,5}\b|(?<![\w-])[\w-]+\.(?:md|txt|jsonl?|py|log|ya?ml|sh)\b"
 )
@@ -25,6 +27,7 @@ _MASKS = (
     re.compile(r"<[^<>]{1,200}>|\{[^{}]{1,200}\}"),
     re.compile(r"\[ \].*$"),
     _PATH,
+    _LISTED,
     _TEMPLATE,
 )
 

@@ -31,22 +31,27 @@ _NEGATED_LAUNCH = re.compile(
 )
 _CONDITION_ALWAYS = (
     r"if|unless|until|provided|providing|provisional\w*|subject\s+to|pending|prior\s+to|as\s+long\s+as|so\s+long\s+as"
-    r"|contingent|conditional\w*|condition(?:ed)?\s+(?:on|that)|on\s+(?:the\s+)?condition|assuming|conditions|safeguards?"
+    r"|the\s+(?:rest|others?|remainder)|everything\s+else|contingent|conditional\w*|condition(?:ed)?\s+(?:on|that)|on\s+(?:the\s+)?condition|assuming|conditions|safeguards?"
     r"|guarded|guardrails?|caveats?|modulo|barring|limited\s+to|must|ha(?:s|ve)\s+to|needs?\s+to|abort"
     r"|only\s+(?:if|after|once|when|for|in|with|the)|once\s+(?:we|you|the|all|this|it|that|these|those)"
     r"|(?:before|after)\s+(?:you|we|\w+ing)|mvp"
+)
+_WITH = (
+    r"with\s+(?:(?:[\w-]+\s+){0,3}?(?:changes|revisions?|fixes|notes?|nits?|conditions?|safeguards?|comments?|caveats?|reservations?"
+    r"|suggestions?|concerns?|edits|guardrails|recommendations?|follow-?ups?|improvements?|remarks|caution|care|requirements?"
+    r"|modifications?|restrictions?|limits?|following)|(?:one|two|three|\d))"
 )
 _CONDITION_IN_REASON = re.compile(r"(?i)\b(?:" + _CONDITION_ALWAYS + r")(?!\w)")
 _CONDITION = re.compile(
     r"(?i)\b(?:"
     + _CONDITION_ALWAYS
     + r"|once|when|after|before|only|except\w*|need\w*|required?|first|following|stop|w/"
-    r"|with\s+(?:the\s+following|changes|fixes|notes?|nits|minor|some|small|a\s+few|one|two|\d))(?!\w)"
+    r"|the\s+(?:rest|others?|remainder)|everything\s+else|" + _WITH + r")(?!\w)"
 )
 _TURN_ALWAYS = (
     r"but|however|although|though|maybe|perhaps|guess|hopefully|in\s+principle|in\s+theory|for\s+now|sarcas\w*|ironic\w*"
     r"|if\s+you\s+(?:ask|like|believe|want|must|insist|trust)|who\s+needs|who\s+cares|why\s+not|what\s+could|as\s+if|yeah|scratch|withdr\w+|retract\w*|revok\w*|supersed\w*|wait"
-    r"|kidding|joking|jokes?|lol|haha|dreams?|pigs|my\s+foot|freezes|struck|crossed|deleted|template|so-called|supposedly|allegedly"
+    r"|kidding|joking|jokes?|lol|haha|dreams?|pigs|my\s+foot|freezes|struck|crossed|deleted|template|example|outdated|obsolete|stale|default|placeholder|void|so-called|supposedly|allegedly"
 )
 _TURN_MARKS = r"|\bpending\W*$|__|/s\b|\u2026|\.\.|\?|\u00a4{2,}"
 _TURN_IN_REASON = re.compile(r"(?i)\b(?:" + _TURN_ALWAYS + r")\b" + _TURN_MARKS)
@@ -76,7 +81,12 @@ _BEFORE_COMMA_ONLY = re.compile(
     r"(?i)\s*,\s*(?:but|however|although|though|only|no|nothing|all|every|each|thanks?|great|nice|good|well|with|if|once|provided|pending|subject|conditional\w*|contingent|assuming|unless|until|before|and|proceed"
     r"|go|scale|ship|merge|please|on|as|so|the|this|it|for|after|we|you|i|because|since|given|see|both|limits|numbers)\b"
 )
-_LOOSE = re.compile(r"(?i)\s+(?:when|as(?!\s+(?:planned|proposed|is\b|it\s+stands)))\b")
+_LOOSE = re.compile(r"(?i)\s+(?:when|for|to|on|in|as(?!\s+(?:planned|proposed|is\b|it\s+stands)))\b")
+_ASIDE = re.compile(r"\s*\((?P<words>[^()]{1,60})\)")
+_FINE_ASIDE = re.compile(
+    r"(?i)^(?:\s*[\w'-]+[\s,;:/-]+){3,}[\w'%.-]+\s*$|.*\d|\s*(?:(?:with\s+)?(?:high|full|very\s+high)\s+confidence|confidence\W+\w+|final|unanimous\w*"
+    r"|confirmed|full|all|yes|go|approved?|scale|proceed|as\s+planned|as\s+proposed|no\s+\w+|\u00b7+)\s*$"
+)
 _LISTED = re.compile(
     r"(?i)\s+(?:to|in|on|for|as|with|listed|below|above|described|see|outlined|noted|attached|that|which)\b"
 )
@@ -93,13 +103,17 @@ def with_tail(head: Head, rest: str, place: Place) -> Mark | None:
         rest: what follows it in the same sentence, with quoted parts masked.
         place: where the statement stands.
     """
-    bare = re.sub(r"^[^\w]*$", "", rest) if "?" not in rest and ".." not in rest and "\u2026" not in rest else rest
+    bare = rest if re.search(r"[\w\u00a4?\u2026]|\.\.", rest) else ""
     if head.mark not in ("approve", "conditions"):
         return _refusal(head.mark, bare, place)
     if not bare:
         return head.mark
     harmless = HARMLESS.sub(lambda hit: " " * len(hit.group()), rest)
-    shape = _shape(harmless, place) if re.search(r"\w", harmless) else "plain"
+    shape = _shape(harmless, place, head) if re.search(r"[\w\u00a4]", harmless) else "plain"
+    if (aside := _ASIDE.match(rest)) and not _FINE_ASIDE.match(aside["words"]):
+        # "GO (example)", "Approved (outdated)": a word or two in brackets say what kind of verdict it is.
+        known = head.mark == "conditions" or _CONDITION.search(aside["words"])
+        return "conditions" if known and not _NEGATED.search(aside["words"]) else "unclear"
     if head.mark == "conditions" and shape != "plain" and _LISTED.match(harmless):
         shape = "plain"
     if shape is None:
@@ -108,8 +122,6 @@ def with_tail(head: Head, rest: str, place: Place) -> Mark | None:
         return "unclear"
     if _OPTION.search(harmless) or _VERDICTS.search(rest):
         return "unclear"
-    if place == "alone" and re.match(r"(?i)(?:ready|proceed|go\s+ahead)", head.text) and _LOOSE.match(harmless):
-        return None
     lgtm = re.match(r"(?i)\W*(?:lgtm|looks)", head.text)
     if lgtm and re.search(r"(?i)\bif\b", harmless):
         return "unclear"
@@ -124,7 +136,7 @@ def with_tail(head: Head, rest: str, place: Place) -> Mark | None:
     return "conditions" if conditional else "approve"
 
 
-def _shape(rest: str, place: Place) -> Literal["plain", "option", "title"] | None:
+def _shape(rest: str, place: Place, head: Head) -> Literal["plain", "option", "title"] | None:
     """Say how a sentence goes on after an approving phrase; None when it goes on in no known way."""
     if place == "alone" and re.match(r"\s*:", rest):
         return "title"
@@ -132,9 +144,11 @@ def _shape(rest: str, place: Place) -> Literal["plain", "option", "title"] | Non
         return "plain" if _BEFORE_COMMA_ONLY.match(rest) else "option"
     if purpose := _PURPOSED.match(rest) or _WITH_FEELING.match(rest):
         after = rest[purpose.end() :]
-        return _shape(after, place) if re.search(r"\w", after) else "plain"
+        return _shape(after, place, head) if re.search(r"[\w\u00a4]", after) else "plain"
     if _PUNCTUATED.match(rest):
         return "plain"
+    if _LOOSE.match(rest) and re.match(r"(?i)(?:ready|proceed|go\s+ahead)", head.text):
+        return None
     if re.match(r"(?i)\s+(?:to|into|with|on\s+to|down|over|back|through)\b", rest):
         return "plain" if re.match(r"(?i)\s+with\b", rest) and _CONDITION.match(rest.lstrip()) else "option"
     if _CONDITION.match(rest.lstrip()) or (place != "alone" and _OBJECT.match(rest)):

@@ -47,6 +47,11 @@ _INTRODUCES = re.compile(
 )
 _OWN = re.compile(r"(?i)^\W*(?:(?:my|our)\b|i\s|we\s)")
 _DENIES = re.compile(r"(?i)(?:\b(?:not|never|cannot|refuse\w*|wrong|neither)\b|n't\b)[^:]{0,80}:[\s*_]*$")
+# "The description ends with the line", and then that line.
+_LEADS_TO = re.compile(
+    r"(?i)\b(?:with|by|in|the|a|this|one)\s+"
+    r"(?:lines?|sentence|words?|text|form|following|header|footer|verdict|entry)\s*$"
+)
 _BOLD = 7
 _LOOKED_AT = 200
 _SHORT = 4
@@ -180,6 +185,8 @@ def _nobody(lines: Sequence[str]) -> tuple[list[bool], bool]:
 def _opens(line: str) -> bool:
     """Say whether a line introduces what is not the reviewer's: "The log says:", "I will not write:"."""
     if _DENIES.search(line):
+        return True
+    if _LEADS_TO.search(line):
         return True
     return _INTRODUCES.search(line) is not None and _OWN.match(line) is None
 
