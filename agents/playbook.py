@@ -15,9 +15,9 @@ class Playbook:
 
     def propose(self, view: StageView) -> Proposal:
         """Take the spec's parameters first; afterwards exactly the required changes, or escalate."""
-        if view.attempt == 1:
+        if view.opened_by == "approval":
             return Proposal(reason="the parameters of the spec")
-        if view.opened_by == "human":
+        if view.opened_by == "retry":
             return Proposal(changes=view.changes, reason="a person asked for another attempt")
         outside = [
             name

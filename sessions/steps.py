@@ -256,14 +256,16 @@ def resolve_input(session: Session, reference: str) -> Artifact:
 
 
 def _view(session: Session, stage: Stage, opening: grants.Opening) -> StageView:
-    before = session.trail.find(f"plan/{stage.name}.{opening.attempt - 1}")
-    changes = dict(before.body["changes"]) if before else {}
     opener = next(one for one in session.trail.iterate("decision", "human") if one.digest == opening.entry)
+    told = opener.body.get("outcome") or opener.body["answer"]
+    before = session.trail.find(f"plan/{stage.name}.{opening.attempt - 1}")
+    # A stage that is entered anew, the first time or after a retraction, begins with the spec.
+    changes = dict(before.body["changes"]) if before and told != "approve" else {}
     return StageView(
         stage=stage.name,
         kind=stage.kind,
         attempt=opening.attempt,
-        opened_by="human" if opener.entry.kind == "human" else "decision",
+        opened_by={"approve": "approval", "revise": "revision", "retry": "retry"}[told],
         objective=session.resolved.spec.objective,
         parameters=stage.parameters.model_dump(mode="json") | changes,
         changes=changes,

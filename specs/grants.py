@@ -57,7 +57,8 @@ class StageView(Contract):
     stage: str
     kind: str
     attempt: int
-    opened_by: Literal["decision", "human"]
+    opened_by: Literal["approval", "revision", "retry"]
+    """What came before: the stage before was approved, a gate asked for changes, or a person for another attempt."""
     objective: str
     parameters: dict[str, Any]
     """The parameters of the spec with the changes of the attempt before, if there was one."""

@@ -11,7 +11,7 @@ def view(**changes: Any) -> StageView:
         "stage": "train",
         "kind": "sft",
         "attempt": 2,
-        "opened_by": "decision",
+        "opened_by": "revision",
         "objective": "o",
         "parameters": {"learning_rate": 1e-5},
         "changes": {"epochs": 2},
@@ -21,9 +21,10 @@ def view(**changes: Any) -> StageView:
     return StageView.model_validate(plain | changes)
 
 
-def test_the_first_attempt_is_the_spec_to_the_letter() -> None:
-    proposal = Playbook().propose(view(attempt=1))
-    assert (proposal.changes, proposal.escalate) == ({}, False)
+def test_a_stage_that_is_entered_anew_is_the_spec_to_the_letter() -> None:
+    for attempt in (1, 3):
+        proposal = Playbook().propose(view(opened_by="approval", attempt=attempt, required={}))
+        assert (proposal.changes, proposal.escalate) == ({}, False)
 
 
 def test_a_required_change_is_added_to_what_was_changed_before() -> None:
@@ -37,7 +38,7 @@ def test_a_required_change_outside_the_ranges_goes_to_a_person() -> None:
 
 
 def test_a_person_may_ask_for_the_same_again() -> None:
-    proposal = Playbook().propose(view(opened_by="human", required={}))
+    proposal = Playbook().propose(view(opened_by="retry", required={}))
     assert (proposal.changes, proposal.escalate) == ({"epochs": 2}, False)
 
 
