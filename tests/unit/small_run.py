@@ -14,7 +14,10 @@ from tests.unit.spec_files import loads, write_spec
 
 MEASURED = {
     ("base", 1): {"accuracy": 0.05, "truncation_rate": 0.0917},
-    ("tuned", 1): {"accuracy": 0.5333333, "accuracy_gain": 0.4833333, "mcnemar_p": 1.058e-16, "gained": 59, "lost": 1},
+    ("tuned", 1): {
+        **{"accuracy": 0.5333333, "accuracy_gain": 0.4833333, "mcnemar_p": 1.058e-16, "gained": 59, "lost": 1},
+        "mean_output_tokens": 23.78,
+    },
 }
 REPORT = """# small: accepted: held-out accuracy 0.050 -> 0.533, gain +0.483, 59 gained, 1 lost, McNemar p = 1.1e-16
 

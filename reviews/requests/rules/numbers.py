@@ -136,9 +136,9 @@ def _number(text: str, unit: str) -> tuple[float, float]:
     decimals = len(mantissa.partition(".")[2])
     scale = 0.01 if unit.strip() else 1.0
     tolerance = 0.5 * 10.0 ** (int(exponent or 0) - decimals) * scale
-    whole = decimals == 0 and not exponent and not unit.strip()
-    # A whole number states a count: nothing was rounded.
-    return float(plain) * scale, 0.0 if whole else tolerance * (1 + 1e-9)
+    small = decimals == 0 and not exponent and not unit.strip() and abs(float(plain)) < 10
+    # "24 tokens" may stand for 23.8; an accuracy of 1 does not stand for 0.53.
+    return float(plain) * scale, 0.0 if small else tolerance * (1 + 1e-9)
 
 
 def _as_sign(text: str) -> Sign:
