@@ -13,6 +13,7 @@ from reviews.checks.optimisation import parameters_of
 from reviews.evidence import Evidence
 from specs.errors import EvidenceMissing
 from tests.unit.evidence_on_disk import evidence_of, examples, steps, weights, with_manifest, write_rows
+from tests.unit.flaws import with_thresholds
 from tests.unit.test_checks import results_of
 
 PEAK = 1e-5
@@ -38,7 +39,7 @@ def constant(step: int, warmup: int) -> float:
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["the rate of the step", "the rate of the next step"])
-@pytest.mark.parametrize(("ratio", "warmup"), [(0.0, 0), (0.1, 1), (0.25, 3), (1.0, 10)])
+@pytest.mark.parametrize(("ratio", "warmup"), [(0.0, 0), (0.1, 1), (0.25, 3), (0.9, 9), (1.0, 10)])
 @pytest.mark.parametrize("scheduler", ["linear", "cosine", "constant"])
 def test_the_granted_schedule_passes_as_either_kind_of_trainer_logs_it(
     tmp_path: Path, first: int, ratio: float, warmup: int, scheduler: str
@@ -89,13 +90,15 @@ def test_no_rate_may_lie_above_the_granted_one_however_little(tmp_path: Path) ->
     assert statuses == ["PASS", "FAIL"]
 
 
-def test_the_steps_that_left_the_schedule_are_shown(tmp_path: Path) -> None:
-    rates = [linear(step, 1) for step in range(10)]
+@pytest.mark.parametrize(("first", "granted", "told"), [(0, 4 / 9, "4.44e-06"), (1, 3 / 9, "3.33e-06")])
+def test_the_steps_that_left_the_schedule_are_shown(tmp_path: Path, first: int, granted: float, told: str) -> None:
+    rates = [linear(step, 1) for step in range(first, 10 + first)]
     rates[6:] = [0.0] * 4
     result = results_of(scheduled(tmp_path, rates))["training.schedule"]
-    assert [row["step"] for row in result.shown] == [7, 8, 9, 10]
-    assert result.shown[0] == {"step": 7, "learning_rate": 0.0, "granted": pytest.approx(PEAK * 4 / 9, rel=1e-5)}
-    assert "at step 7 it was 0, granted was 4.44e-06" in result.detail and result.figure == pytest.approx(4 / 9)
+    assert [row["step"] for row in result.shown] == [7, 8, 9, 10][: 4 - first]
+    assert result.shown[0] == {"step": 7, "learning_rate": 0.0, "granted": pytest.approx(PEAK * granted, rel=1e-5)}
+    assert f"peaked at 1e-05 and ended at 0; at step 7 it was 0, granted was {told}" in result.detail
+    assert result.figure == pytest.approx(granted)
 
 
 def test_a_control_with_a_rate_of_zero_is_a_warning_and_must_stay_at_zero(tmp_path: Path) -> None:
@@ -153,6 +156,18 @@ def test_the_number_of_steps_is_the_one_that_data_and_batches_imply(
     evidence = replace(evidence, parameters=evidence.parameters | granted)
     evidence = with_manifest(evidence, effective={"steps": planned, "planned_steps": planned})
     assert results_of(evidence)["training.steps"].status == status
+
+
+def test_starvation_tells_figures_and_what_is_too_much(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "train")
+    told = "2 passes over about 250 distinct tokens, 0.4 trained parameters a token"
+    assert results_of(evidence)["training.starvation"].detail == told
+    strict = with_thresholds(evidence, passes=1, parameters_per_token=0.3)
+    assert results_of(strict)["training.starvation"].detail == (
+        f"{told}: more than 1 passes, more than 0.3 parameters a token"
+    )
+    bare = evidence_of(tmp_path, "train", [row | {"tokens": 0} for row in steps()])
+    assert results_of(bare)["training.starvation"].status == "WARN"
 
 
 def test_repeated_examples_are_fewer_distinct_tokens(tmp_path: Path) -> None:
