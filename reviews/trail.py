@@ -53,6 +53,8 @@ class Trail:
         self.keys = KeyFolder.of_trail(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._walk = Walk(session=session)
+        self._in_force: tuple[str, Policy] | None = None
+        self._newest: tuple[tuple[int, str, str], Recorded] | None = None
         # One connection has one transaction, so threads take turns as processes do.
         self._lock = threading.RLock()
         self._connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
@@ -137,7 +139,7 @@ class Trail:
         last = self._connection.execute(
             "SELECT seq, payload, signatures FROM entry ORDER BY seq DESC LIMIT 1"
         ).fetchone()
-        newest = self._decoded(last) if last else None
+        newest = self._last(last) if last else None
         size = last[0] + 1 if last else 0
         told, frontier = head or (0, b"")
         if told != size or len(frontier) != 32 * size.bit_count():
@@ -153,10 +155,17 @@ class Trail:
         note = self._note(in_force, tree)
         values = (row.seq, row.payload.decode(), row.signatures.decode())
         self._connection.execute("INSERT INTO entry VALUES (?, ?, ?)", values)
+        self._newest = values, found
         self._connection.execute(
             "INSERT OR REPLACE INTO head VALUES (0, ?, ?, ?)", (tree.size, b"".join(tree.hashes), note)
         )
         return found
+
+    def _last(self, row: tuple[int, str, str]) -> Recorded:
+        """Return the newest entry; what this object wrote itself and is still there is not read again."""
+        if self._newest is None or self._newest[0] != row:
+            self._newest = row, self._decoded(row)
+        return self._newest[1]
 
     def _next(
         self,
@@ -178,10 +187,10 @@ class Trail:
                 # Verifiers want times in order; a clock that was set back must not look like tampering.
                 time_ns=str(max(time.time_ns(), int(newest.entry.time_ns) if newest else 0)),
                 previous=f"sha256:{tree.root().hex()}",
-                body=json.loads(canonical_bytes(body)),
+                body=json.loads(written := canonical_bytes(body)),
                 policy=policy.model_dump(mode="json") if policy else None,
             )
-            payload = payload_of(entry)
+            payload = payload_of(entry, written)
             # Floats of 2**53 and beyond come back as integers JSON refuses, and readers stop at some depth.
             if entry_of(payload) != entry:
                 raise ValueError("it reads back as something else")
@@ -232,17 +241,18 @@ class Trail:
         Raises:
             AuditDamage: there are entries and no policy.
         """
-        rows = self._connection.execute(
-            "SELECT payload FROM entry WHERE seq = 0 OR json_extract(payload, '$.predicate.kind') = 'keys' "
-            "ORDER BY seq DESC LIMIT 1"
-        )
-        newest = rows.fetchone()
-        if newest is None:
+        changed = self._connection.execute(
+            "SELECT max(seq) FROM entry WHERE json_extract(payload, '$.predicate.kind') = 'keys'"
+        ).fetchone()[0]
+        row = self._connection.execute("SELECT payload FROM entry WHERE seq = ?", (changed or 0,)).fetchone()
+        if row is None:
             return None
-        try:
-            return Policy.model_validate(json.loads(newest[0])["predicate"].get("policy"))
-        except ValueError as error:
-            raise AuditDamage("the trail holds no policy of keys any more", where=str(self.path)) from error
+        if self._in_force is None or self._in_force[0] != row[0]:
+            try:
+                self._in_force = row[0], Policy.model_validate(json.loads(row[0])["predicate"].get("policy"))
+            except ValueError as error:
+                raise AuditDamage("the trail holds no policy of keys any more", where=str(self.path)) from error
+        return self._in_force[1]
 
     def _decoded(self, row: tuple[int, str, str]) -> Recorded:
         try:

@@ -58,13 +58,17 @@ def predicate_type(entry: Entry) -> str:
     return f"urn:peergate:trail:{entry.kind}:v{entry.version}"
 
 
-def payload_of(entry: Entry) -> bytes:
+def payload_of(entry: Entry, body: bytes | None = None) -> bytes:
     """Return the canonical statement of an entry: the bytes that are signed.
+
+    Args:
+        entry: the entry.
+        body: the canonical bytes of its body, when they are at hand.
 
     Raises:
         ValueError: the entry holds what canonical JSON refuses, or is nested deeper than 64 levels.
     """
-    return _statement(entry, canonical_bytes)
+    return _statement(entry, canonical_bytes if body is None else lambda _: body)
 
 
 def _statement(entry: Entry, encode: Callable[[Any], bytes]) -> bytes:

@@ -17,7 +17,7 @@ FORMAT = 2
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS entry (seq INTEGER PRIMARY KEY, payload TEXT NOT NULL, signatures TEXT NOT NULL) STRICT;
 CREATE UNIQUE INDEX IF NOT EXISTS entry_key ON entry (json_extract(payload, '$.predicate.key'));
-CREATE INDEX IF NOT EXISTS entry_kind ON entry (json_extract(payload, '$.predicate.kind'));
+CREATE INDEX IF NOT EXISTS entry_keys ON entry (seq) WHERE json_extract(payload, '$.predicate.kind') = 'keys';
 CREATE TABLE IF NOT EXISTS head (id INTEGER PRIMARY KEY CHECK (id = 0), size INTEGER NOT NULL, frontier BLOB NOT NULL,
   note TEXT NOT NULL) STRICT;
 CREATE TRIGGER IF NOT EXISTS entry_is_final BEFORE UPDATE ON entry BEGIN SELECT RAISE(ABORT, 'entries are final'); END;
