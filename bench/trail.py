@@ -1,0 +1,201 @@
+"""What the trail costs: append, verify, prove, search, export; beside a plain durable insert and pymerkle.
+
+    python bench/trail.py [--entries 100000] [--folder DIR] [--verifier verify/verify]
+
+Each figure is printed with its peer or its limit and whether it holds. Peers are measured in the same run, in turns
+with what they are compared with: the speed of a disk and of a shared machine changes from minute to minute. pymerkle
+is measured when it is installed (GPL: never a dependency), the Go verifier when it was built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import random
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from reviews.export import export_run, verify_export
+from reviews.log import merkle
+from reviews.log.query import Wanted, select
+from reviews.log.rows import read_trail
+from reviews.log.walk import walk_trail
+from reviews.store import Store
+from reviews.trail import Recorded, Trail
+
+APPENDS = 400
+BODY = {"what": "generate.1", "usd": 0.25, "stage": "generate", "attempt": 1, "note": "x" * 100}
+
+
+def told(what: str, value: float, unit: str, limit: float | None = None, *, at_least: bool = False) -> bool:
+    """Print a figure with its limit; returns whether it holds."""
+    holds = limit is None or (value >= limit if at_least else value <= limit)
+    bound = "" if limit is None else f"limit {'>=' if at_least else '<='} {limit:g}: {'holds' if holds else 'broken'}"
+    print(f"{what:<52} {value:>12,.3g} {unit:<10} {bound}".rstrip())
+    return holds
+
+
+def timed(action: Callable[[], Any]) -> float:
+    """Return the wall time of an action in seconds."""
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def append(folder: Path) -> bool:
+    """Append durably, in turns with a bare insert of the same bytes with the same durability."""
+    trail = Trail(folder / "append" / "trail.sqlite", "bench")
+    trail.append("workspace", "workspace", {})
+    size = len(read_trail(trail.path).rows[0].envelope)
+    bare = sqlite3.connect(folder / "bare.sqlite", isolation_level=None)
+    bare.execute("PRAGMA journal_mode=WAL")
+    bare.execute("PRAGMA synchronous=FULL")
+    bare.execute("CREATE TABLE entry (seq INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT")
+    data = b"x" * size
+    ours: list[float] = []
+    theirs: list[float] = []
+
+    def insert() -> None:
+        bare.execute("BEGIN IMMEDIATE")
+        bare.execute("INSERT INTO entry (data) VALUES (?)", (data,))
+        bare.execute("COMMIT")
+
+    for n in range(APPENDS):
+        theirs.append(timed(insert))
+        ours.append(timed(lambda n=n: trail.append("spend", f"spend/{n}", BODY)))
+    trail.close()
+    bare.close()
+    told("plain SQLite insert, WAL, synchronous=FULL", statistics.median(theirs) * 1e6, "us")
+    told("append: statement, two signatures, tree, head", statistics.median(ours) * 1e6, "us")
+    return told("  ratio of the medians", statistics.median(ours) / statistics.median(theirs), "", 1.5)
+
+
+def synthetic(folder: Path, count: int) -> Path:
+    """Make a trail of ``count`` entries through the same code, in one transaction."""
+    run = folder / "synthetic"
+    trail = Trail(run / "trail.sqlite", "bench")
+    chance = random.Random(1)
+    stages = [f"stage{n}" for n in range(20)]
+    trail.append("workspace", "workspace", {})
+    with trail.alone():
+        for n in range(count - 1):
+            body = BODY | {"stage": chance.choice(stages), "attempt": n, "usd": round(chance.random(), 4)}
+            trail.append("spend", f"spend/{n}", body)
+    trail.close()
+    (run / "store").mkdir()
+    return run
+
+
+def peers(folder: Path, leaves: int) -> None:
+    """Measure pymerkle on as many entries, if it is here."""
+    if importlib.util.find_spec("pymerkle") is None:
+        print("pymerkle is not installed: not measured")
+        return
+    import pymerkle  # pyright: ignore[reportMissingImports]
+
+    tree: Any = pymerkle.InmemoryTree(algorithm="sha256")
+    data = [b"entry %d" % n for n in range(leaves)]
+    told("pymerkle InmemoryTree, append", timed(lambda: [tree.append_entry(one) for one in data]) / leaves * 1e6, "us")
+    own = merkle.Frontier()
+    spent = timed(lambda: [own.append(merkle.leaf_hash(one)) for one in data])
+    told("our tree, append", spent / leaves * 1e6, "us")
+    whole = merkle.Tree([merkle.leaf_hash(one) for one in data])
+    places = [random.Random(2).randrange(leaves) for _ in range(300)]
+    spent = timed(lambda: [tree.prove_inclusion(one + 1, leaves) for one in places])
+    told("pymerkle, prove inclusion", spent / len(places) * 1e6, "us")
+    spent = timed(lambda: [merkle.prove_inclusion(whole, one) for one in places])
+    told("our tree, prove inclusion", spent / len(places) * 1e6, "us")
+
+
+def main() -> None:
+    """Measure everything; ends with 1 when a limit is broken."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--entries", type=int, default=100_000)
+    options.add_argument("--folder", type=Path, default=None, help="where to work; on the disk to be measured")
+    options.add_argument("--verifier", type=Path, default=Path("verify/verify"), help="the Go verifier, built")
+    given = options.parse_args()
+    count: int = given.entries
+    folder = Path(tempfile.mkdtemp(prefix="trail-bench-", dir=given.folder))
+    holds: list[bool] = []
+    try:
+        holds.append(append(folder))
+        peers(folder, count)
+        spent: list[float] = []
+        made: list[Path] = []
+        spent.append(timed(lambda: made.append(synthetic(folder, count))))
+        run = made[0]
+        told(f"{count:,} entries in one transaction, each", spent[0] / count * 1e6, "us")
+        holds += verify(run, count)
+        holds += search(run, count)
+        holds += export(run, folder / "export", count, given.verifier)
+    finally:
+        shutil.rmtree(folder)
+    raise SystemExit(0 if all(holds) else 1)
+
+
+def verify(run: Path, count: int) -> list[bool]:
+    """Check every signature and the tree."""
+    start, processor = time.perf_counter(), time.process_time()
+    walk = walk_trail(read_trail(run / "trail.sqlite"))
+    wall, busy = time.perf_counter() - start, time.process_time() - processor
+    assert not walk.damage
+    told("verify, wall time", count / wall, "entries/s")
+    # The processor's time is what one core needs; wall time also has what others on this machine took.
+    return [told("verify, per second of one core", count / busy, "entries/s", 5000, at_least=True)]
+
+
+def search(run: Path, count: int) -> list[bool]:
+    """List and search in this process, and through the command line."""
+    path = run / "trail.sqlite"
+    wanted = {
+        "list by stage, newest 1,000": Wanted(stage="stage7"),
+        "list by cost": Wanted(min_usd=0.999),
+        "list, newest 1,000": Wanted(),
+        "search a text": Wanted(text=f"spend/{count - 5}"),
+        "search a text that is not there": Wanted(text="nothing like this"),
+    }
+    found: list[bool] = []
+    for what, one in wanted.items():
+        best = min(timed(lambda one=one: select(path, one, 1000)) for _ in range(3))
+        found.append(told(f"{what}, of {count:,}", best, "s", 0.3))
+    command = [sys.executable, "-m", "sessions.cli", "audit", "list", str(run), "--stage", "stage7", "--limit", "20"]
+    best = min(timed(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(3))
+    start = [sys.executable, "-m", "sessions.cli", "audit", "list", "--help"]
+    bare = min(timed(lambda: subprocess.run(start, check=True, capture_output=True)) for _ in range(3))
+    told("  the same through the command line", best, "s")
+    told("  of which the start of the command line", bare, "s")
+    return found
+
+
+def _no_page(_entries: list[Recorded], _store: Store) -> str:
+    return "no page"
+
+
+def export(run: Path, target: Path, count: int, verifier: Path) -> list[bool]:
+    """Export, verify the export with Peergate and with the Go program."""
+    found: list[bool] = []
+    spent = timed(lambda: export_run(run, "trail.sqlite", "store", target, _no_page))
+    found.append(told(f"export of {count:,} entries", spent, "s", 60))
+    told("verify the export with Peergate", timed(lambda: verify_export(target)), "s")
+    if verifier.is_file():
+        command = [str(verifier.resolve()), str(target)]
+        spent = timed(lambda: subprocess.run(command, check=True, capture_output=True))
+        told("verify the export with Go, every signature", spent, "s")
+        command.insert(1, "-tree")
+        spent = timed(lambda: subprocess.run(command, check=True, capture_output=True))
+        found.append(told("verify the export with Go, head, tree and tiles", spent, "s", 2))
+    else:
+        print(f"{verifier} is not built: the Go verification was not measured")
+    return found
+
+
+if __name__ == "__main__":
+    main()
