@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from reviews.store import Store
 from reviews.trail import Trail
@@ -56,8 +57,14 @@ def metric_set(stage: str, attempt: int, values: dict[str, float]) -> MetricSet:
     return MetricSet(stage=stage, attempt=attempt, rows={}, code=digest_bytes(b"code"), metrics=metrics)
 
 
-def small_run(folder: Path, *changes: tuple[str, str], closed: bool = True, with_report: bool = True) -> Path:
-    """Write the run folder ``small`` and return it; ``changes`` are those of the spec."""
+def small_run(
+    folder: Path,
+    *changes: tuple[str, str],
+    closed: bool = True,
+    with_report: bool = True,
+    check: dict[str, Any] | None = None,
+) -> Path:
+    """Write the run folder ``small`` and return it; ``changes`` are of its spec, ``check`` of its only check."""
     run = folder / "small"
     run.mkdir(parents=True)
     resolved = loads(write_spec(run, *changes))
@@ -78,8 +85,8 @@ def small_run(folder: Path, *changes: tuple[str, str], closed: bool = True, with
         body = {"stage": stage, "attempt": attempt, "metrics": store.put_value(one), "why": "", "code": one.code}
         trail.append("metrics", f"metrics/{stage}.{attempt}", body)
     found = "of 104 whole pairs 52 gained, 1 lost, p = 1.2e-14"
-    check = CheckResult(id="parity.items", title="t", status="PASS", blocking=True, detail=found)
-    digest = store.put_value([check.model_dump(mode="json")])
+    result = CheckResult(id="parity.items", title="t", status="PASS", blocking=True, detail=found)
+    digest = store.put_value([result.model_copy(update=check or {}).model_dump(mode="json")])
     trail.append("checks", "checks/base.1", {"stage": "base", "attempt": 1, "checks": digest, "summary": {}})
     if with_report:
         (run / "report").mkdir()

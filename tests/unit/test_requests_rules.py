@@ -345,6 +345,17 @@ def test_a_session_without_a_report_makes_no_claims(tmp_path: Path) -> None:
         add_run(Reader(Masker({})), run, claims=True)
 
 
+def test_a_run_folder_is_reviewed_by_what_its_checks_found(tmp_path: Path) -> None:
+    run = small_run(tmp_path, check={"status": "FAIL"})
+    reader = Reader(Masker({}), limits=FOR_RULES)
+    add_run(reader, run, claims=True)
+    answer = review_by_rule(Material(reader.reading, reader.sources, lambda _: True, str), "methodology")
+    (issue,) = answer.issues
+    assert issue.severity == "CRITICAL" and "recorded at base.1: check parity.items is FAIL" in issue.statement
+    assert [str(one) for one in issue.evidence] == ["small/checks.json:2"]
+    assert Places(reader.reading).holds(issue.evidence[0])
+
+
 def test_held_out_rows_are_no_part_of_a_session_as_it_is_read(run: Path) -> None:
     reader = Reader(Masker({}))
     add_run(reader, run, claims=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from reviews.requests.rules.data_files import check_data
 from reviews.requests.rules.found import Found, Material
 from reviews.requests.rules.python_code import check_python
+from reviews.requests.rules.recorded_checks import check_recorded
 from reviews.requests.rules.settings import check_settings
 from specs.requests import IssueSeverity, ReviewAnswer, ReviewKind
 
@@ -28,7 +29,7 @@ NOT_JUDGED: dict[ReviewKind, tuple[str, ...]] = {
 def review_by_rule(material: Material, kind: ReviewKind) -> ReviewAnswer:
     """Run every rule over what was read. It approves nothing: rules find faults, they do not vouch."""
     found = Found()
-    for rule in (check_settings, check_python, check_data):
+    for rule in (check_settings, check_python, check_data, check_recorded):
         found.add(rule(material))
     looked = set(found.looked_at)
     others = [file.name for file in material.reading.files if file.name not in looked]
