@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -255,6 +255,13 @@ def resolve_input(session: Session, reference: str) -> Artifact:
     return Artifact(name=reference, path=made["path"], digest=made["digest"], bytes=made["bytes"])
 
 
+_OPENED_BY: dict[str, Literal["approval", "revision", "retry"]] = {
+    "approve": "approval",
+    "revise": "revision",
+    "retry": "retry",
+}
+
+
 def _view(session: Session, stage: Stage, opening: grants.Opening) -> StageView:
     opener = next(one for one in session.trail.iterate("decision", "human") if one.digest == opening.entry)
     told = opener.body.get("outcome") or opener.body["answer"]
@@ -265,7 +272,7 @@ def _view(session: Session, stage: Stage, opening: grants.Opening) -> StageView:
         stage=stage.name,
         kind=stage.kind,
         attempt=opening.attempt,
-        opened_by={"approve": "approval", "revise": "revision", "retry": "retry"}[told],
+        opened_by=_OPENED_BY[told],
         objective=session.resolved.spec.objective,
         parameters=stage.parameters.model_dump(mode="json") | changes,
         changes=changes,

@@ -1,0 +1,133 @@
+"""Sessions whose reviewer is played over the wire, through the official SDK: good answers, bad ones and none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.audit import verify_run
+from sessions.wiring import STORE, TRAIL
+from tests.e2e.reviewed import complaints, endpoint, finding, peergate, says, write_reviewed_spec
+from tests.e2e.sessions import entries, verify
+from tests.fixtures.loopback_api import OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with loopback_api() as running:
+        yield running
+
+
+def outcomes(run: Path) -> list[tuple[str | None, str]]:
+    return [(one.body["stage"], one.body["outcome"]) for one in entries(run, "decision")]
+
+
+@pytest.mark.model
+def test_a_reviewer_asks_for_a_change_and_then_approves_everything(tmp_path: Path, api: Api) -> None:
+    change = {"text": "sample more", "parameter": "samples_per_prompt", "value": 2}
+    thin = finding("/sample_rows/0", "one sample a prompt is thin", change)
+    api.steps = [says(), says(), says(findings=[thin], approve=False), says()]
+    spec = write_reviewed_spec(tmp_path / "spec", f"reviewer: {endpoint(api)}")
+    done = peergate("start", spec, "--runs", tmp_path / "runs")
+    run = tmp_path / "runs" / "small"
+    assert done.returncode == 0, done.stderr
+    stages = ("before", "sample", "train", "after", "ship")
+    approved = [(stage, "approve") for stage in stages]
+    assert outcomes(run) == [(None, "approve"), approved[0], ("sample", "revise"), *approved[1:]]
+    second = next(one for one in entries(run, "plan") if one.entry.key == "plan/sample.2")
+    assert second.body["changes"] == {"samples_per_prompt": 2}
+    # The reviewer of the second attempt is told what was found in the first.
+    asked = [got.packet_text() for got in api.got]
+    assert "one sample a prompt is thin" in asked[3] and "one sample a prompt is thin" not in asked[2]
+    assert len(api.got) == 7 and complaints(api) == []
+    code, told = verify(run)
+    assert (code, told["rederived_attempts"]) == (0, 7), told
+    report = json.loads((run / "report" / "report.json").read_bytes())
+    assert report["reviewer"] == "openai" and report["result"].startswith("accepted:")
+
+
+EMPTY = answered(OPENAI, "")
+NOT_JSON = answered(OPENAI, "APPROVED. Ship it!")
+OTHER_FORM = answered(OPENAI, json.dumps({"verdict": "approve"}))
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([refused(OPENAI)], "refused"),
+        ([EMPTY], "empty"),
+        ([NOT_JSON], "does not fit the schema"),
+        ([OTHER_FORM], "does not fit the schema"),
+        ([truncated(OPENAI, json.dumps({"approve": True}))], "incomplete"),
+        ([Step(b'{"id": "resp_1", "object": "response"', cut=True)], "no whole response"),
+        ([Step(b"<html>gateway</html>", headers={"content-type": "text/html"})], "not in the form of the API"),
+        ([failed(OPENAI, 503)], "status 503"),
+        ([failed(OPENAI, 401)], "status 401"),
+        ([Step(hang_s=30)], "no whole response"),
+    ],
+    ids=[
+        "refusal",
+        "empty",
+        "malformed",
+        "other form",
+        "cut off",
+        "cut connection",
+        "html",
+        "5xx",
+        "no key",
+        "timeout",
+    ],
+)
+def test_a_reviewer_without_a_whole_verdict_leaves_the_gate_closed(
+    tmp_path: Path, api: Api, steps: list[Step], why: str
+) -> None:
+    api.steps = steps
+    short = "{timeout_s: 6, max_cost_usd: 1}"
+    reviewer = endpoint(api)[:-1] + f", effort: {{low: {short}, medium: {short}, high: {short}}}}}"
+    done = peergate(
+        "start", write_reviewed_spec(tmp_path / "spec", f"reviewer: {reviewer}"), "--runs", tmp_path / "runs"
+    )
+    run = tmp_path / "runs" / "small"
+    assert done.returncode == 4, done.stderr
+    assert outcomes(run) == [(None, "escalate")] and not entries(run, "grant", "launch")
+    (judged,) = entries(run, "verdict")
+    assert why in judged.body["error"], judged.body["error"]
+    assert complaints(api) == []
+    assert verify_run(run, TRAIL, STORE).exit_code == 2
+
+
+def test_a_reviewer_that_is_busy_is_asked_again_when_it_said(tmp_path: Path, api: Api) -> None:
+    block = finding("/registered/analysis", "the test does not fit")
+    api.steps = [failed(OPENAI, 429, retry_after="1"), says(findings=[block], approve=False)]
+    done = peergate(
+        "start", write_reviewed_spec(tmp_path / "spec", f"reviewer: {endpoint(api)}"), "--runs", tmp_path / "runs"
+    )
+    run = tmp_path / "runs" / "small"
+    assert done.returncode == 3, done.stderr
+    (judged,) = entries(run, "verdict")
+    assert (judged.body["statuses"], judged.body["error"]) == ([429, 200], "")
+    assert complaints(api) == []
+    waited = api.got[1].started - (api.got[0].ended or 0)
+    assert waited >= 1
+    assert outcomes(run) == [(None, "reject")] and verify_run(run, TRAIL, STORE).exit_code == 0
+
+
+def test_the_reviewer_is_told_neither_whose_work_it_is_nor_what_follows(tmp_path: Path, api: Api) -> None:
+    api.steps = [says(approve=False)]
+    done = peergate(
+        "start",
+        write_reviewed_spec(tmp_path / "spec", f"reviewer: {endpoint(api)}"),
+        "--runs",
+        tmp_path / "runs",
+        "--name",
+        "secretname",
+    )
+    assert done.returncode == 4, done.stderr
+    sent: dict[str, Any] = api.got[0].value()
+    text = json.dumps(sent)
+    for word in ("playbook", "secretname", str(tmp_path), "anthropic", "next stage", "override"):
+        assert word not in text, word
