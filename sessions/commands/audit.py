@@ -30,8 +30,8 @@ _SHOWN = (
 )
 
 _POINTS = ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order")
-_POINTING = {"asked": ("request", "read"), "answered": ("answer", "request", "response")}
-"""What an entry points to and is shown with it, by its kind."""
+_POINTING = {"asked": ("request",), "answered": ("answer", "request", "response")}
+"""What an entry points to and is shown with it, by its kind. Whole files that were read are shown by their digest."""
 
 
 class Filters(NamedTuple):
