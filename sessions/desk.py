@@ -45,7 +45,8 @@ class Desk:
     max_cost_usd: float | None = None
     """The most one request may cost outside of a session, instead of what its effort allows."""
     readable: Callable[[Path], bool] = _everything
-    """Says which files may be read at all. A builder's tool passes what the builder may see, and nothing else."""
+    """Says which files and folders may be read at all, by their real paths. A builder's tool passes what the builder
+    may see, and nothing else."""
     by: str = field(default_factory=getpass.getuser)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     """Where keys are found; the values of secrets in it are masked in everything that is sent or kept."""
