@@ -162,15 +162,15 @@ def check_evidence(audit: Audit, entries: list[Recorded], store: Store, run: Pat
         store: the content store that came with it.
         run: the run folder, whose files outside the store are compared too; None for an export, which has none.
     """
-    audit.damage.extend(_check_store(entries, store, audit))
-    if run is not None:
-        audit.damage.extend(_check_files(run, entries, audit))
     try:
+        audit.damage.extend(_check_store(entries, store, audit))
+        if run is not None:
+            audit.damage.extend(_check_files(run, entries, audit))
         audit.damage.extend(order_damage(entries))
         audit.damage.extend(launch_damage(entries, store))
         audit.damage.extend(people_damage(entries, store))
         audit.damage.extend(requests_damage(entries, store, audit.notes))
-    except (PeergateError, ValueError, KeyError, TypeError) as error:
+    except (PeergateError, ValueError, KeyError, TypeError, AttributeError) as error:
         audit.damage.append(
             f"entries do not have the form of their kind: {type(error).__name__}: {str(error).splitlines()[0]}"
         )
