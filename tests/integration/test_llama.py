@@ -6,21 +6,25 @@ The model has 135 million parameters and no judgement: what is tested is the way
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reviews.requests.asking import ask_model
 from reviews.reviewer import Answered, Exchange
+from reviews.store import Store
+from reviews.trail import read_entries
 from reviews.vendors import calls
 from reviews.vendors.answer import Answer, answer_form, to_verdict
 from reviews.vendors.model import ENDPOINT_KEY, Model, make_model
 from reviews.vendors.wire import enclose, read_part
-from specs.requests import QuestionAnswer, QuestionRequest, ReadFile, Reading
 from specs.session import Effort, TokenPrice
 from specs.session import Reviewer as ReviewerSpec
 from specs.verdicts import Verdict
+from tests.e2e.sessions import environment
 from tests.fixtures.llama_server import KEY, MISSING, MODEL, llama_server
 
 pytestmark = [
@@ -91,20 +95,44 @@ def test_a_model_server_gives_a_verdict_in_the_form_of_an_answer(address: str) -
     pytest.fail(f"none of {MOST_TRIES} answers was whole")
 
 
-def test_a_model_server_answers_a_question(address: str) -> None:
+REVIEWER = """\
+vendor: openai
+model: {model}
+base_url: {address}
+api: chat_json_object
+usd_per_million_tokens: {{input: 0, output: 0}}
+effort:
+  low: {{timeout_s: 300, max_cost_usd: 0.1, max_output_tokens: 400}}
+  medium: {{timeout_s: 300, max_cost_usd: 0.1, max_output_tokens: 400}}
+  high: {{timeout_s: 300, max_cost_usd: 0.1, max_output_tokens: 400}}
+"""
+
+
+def test_a_question_on_the_command_line_is_answered_and_recorded(address: str, tmp_path: Path) -> None:
+    (tmp_path / "reviewer.yaml").write_text(REVIEWER.format(model=MODEL, address=address), encoding="utf-8")
     like_this = {"reasoning": "The rate is far above the threshold.", "risks": ["few rows"]}
     like_this |= {"recommendation": "Go on.", "option": None, "approval": True}
-    text = "\n".join([f"Question: Are 100 samples enough?\nAnswer: {json.dumps(like_this)}"] * 4)
-    shown = ReadFile(name="context", role="context", digest=DIGEST, bytes=len(text), text=text)
-    request = QuestionRequest(topic="size of the pilot", question="Are 100 samples enough?")
-    model = model_at(address)
-    for _ in range(MOST_TRIES):
-        review = ask_model(model, request, Reading(files=(shown,)), EFFORT)
-        assert review.exchange.statuses == (200,)
-        if review.value is not None:
-            assert isinstance(review.value, QuestionAnswer)
-            assert review.value.recommendation in json.loads(text_of(review.exchange) or "")["recommendation"]
-            return
+    notes = f"Question: Are 100 samples enough?\nAnswer: {json.dumps(like_this)}\n" * 4
+    (tmp_path / "notes.md").write_text(notes, encoding="utf-8")
+    runs = tmp_path / "runs"
+    command = [sys.executable, "-m", "sessions.cli", "review", "ask", "--json", "--runs", str(runs)]
+    command += ["--topic", "size of the pilot", "--question", "Are 100 samples enough?"]
+    command += ["--context", str(tmp_path / "notes.md"), "--reviewer", str(tmp_path / "reviewer.yaml")]
+    for tried in range(1, MOST_TRIES + 1):
+        done = subprocess.run(command, capture_output=True, text=True, env=environment() | {ENDPOINT_KEY: KEY})
+        said = json.loads(done.stdout)
+        assert done.returncode == (0 if said["answer"] else 4), done.stderr
+        if said["answer"] is None:
+            continue
+        assert said["answered_by"] == "model" and said["model"] == MODEL and said["usd"] == 0
+        assert said["recorded"]["key"] == f"answered/{tried}" and said["usage"]["output_tokens"] <= 400
+        entries = read_entries(runs / "reviews" / "reviews.sqlite")
+        (recorded,) = [one for one in entries if one.entry.key == f"answered/{tried}"]
+        store = Store(runs / "reviews" / "store")
+        answer = json.loads(json.loads(store.get(recorded.body["response"]))["choices"][0]["message"]["content"])
+        assert said["answer"]["recommendation"] == answer["recommendation"].strip()
+        assert "Are 100 samples enough?" in store.get(recorded.body["request"]).decode()
+        return
     pytest.fail(f"none of {MOST_TRIES} answers was whole")
 
 
