@@ -1,0 +1,200 @@
+"""Kills, full disks and read-only disks: what was acknowledged stays, nothing is half-written, the error says why."""
+
+from __future__ import annotations
+
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reviews.log.rows import read_trail
+from reviews.log.walk import walk_trail
+from reviews.store import Store
+from reviews.trail import Trail
+from specs.digests import digest_bytes
+from specs.errors import AuditDamage, PeergateError
+from tests.unit.forgery import entries_of, rows_of
+
+HOME = Path(__file__).parents[2]
+
+APPENDER = """
+import sys
+from pathlib import Path
+from reviews.trail import Trail
+
+trail = Trail(Path(sys.argv[1]), "small")
+for n in range(100_000):
+    key = f"{sys.argv[2]}/{n}"
+    trail.append("spend", key, {"usd": 0.25, "note": "x" * 300})
+    print(key, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kills", [pytest.param(10, id="10"), pytest.param(100, id="100", marks=pytest.mark.nightly)])
+def test_no_acknowledged_entry_is_lost_by_a_kill_at_any_moment(tmp_path: Path, kills: int) -> None:
+    path = tmp_path / "run" / "trail.sqlite"
+    chance = random.Random(5)
+    acknowledged: set[str] = set()
+    unacknowledged = 0
+    for number in range(kills):
+        with subprocess.Popen(
+            [sys.executable, "-c", APPENDER, str(path), f"p{number}"], stdout=subprocess.PIPE, text=True, cwd=HOME
+        ) as child:
+            assert child.stdout is not None
+            told = [child.stdout.readline() for _ in range(chance.randrange(1, 20))]
+            # Anywhere between two lines: about the time that one append takes.
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            subprocess.run(["sleep", f"{chance.random() * 0.01:.4f}"], check=True)
+            child.kill()
+            told += list(child.stdout)
+        acknowledged |= {line.strip() for line in told if line.endswith("\n")}
+        walk = walk_trail(read_trail(path))
+        assert not walk.damage
+        kept = {one.entry.key for one in walk.entries}
+        assert acknowledged <= kept
+        unacknowledged = len(kept - acknowledged)
+    assert len(acknowledged) > kills
+    # Which shows that the kills did land between a commit and its acknowledgement: keys make a repeat harmless.
+    print(f"{kills} kills, {len(acknowledged)} acknowledged, {unacknowledged} kept and not acknowledged")
+    trail = Trail(path, "small")
+    trail.append("close", "close", {})
+    trail.verify_chain()
+    trail.close()
+
+
+def limited(megabytes: float) -> Callable[[], None]:
+    def limit() -> None:
+        # Writing beyond the limit then fails like a full disk instead of ending the process.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(megabytes * 2**20), resource.RLIM_INFINITY))
+
+    return limit
+
+
+def test_a_disk_that_is_full_is_told_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "trail.sqlite"
+    done = subprocess.run(
+        [sys.executable, "-c", APPENDER, str(path), "p"],
+        preexec_fn=limited(0.5), capture_output=True, text=True, cwd=HOME, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1 and "the trail cannot be written: " in done.stderr, done.stderr
+    assert "nothing was recorded" in done.stderr and "`peergate resume` goes on" in done.stderr
+    acknowledged = done.stdout.split()
+    assert len(acknowledged) > 20
+    walk = walk_trail(read_trail(path))
+    assert not walk.damage
+    assert [one.entry.key for one in walk.entries] == acknowledged
+    # There is room again: it goes on where it was.
+    trail = Trail(path, "small")
+    trail.append("spend", f"p/{len(acknowledged)}", {})
+    trail.verify_chain()
+    trail.close()
+
+
+def test_a_full_small_disk_is_told_too(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("may not mount a tmpfs here")
+    try:
+        path = disk / "run" / "trail.sqlite"
+        done = subprocess.run(
+            [sys.executable, "-c", APPENDER, str(path), "p"], capture_output=True, text=True, cwd=HOME, check=False
+        )
+        assert done.returncode == 1 and "the trail cannot be written: " in done.stderr, done.stderr
+        acknowledged = done.stdout.split()
+        store = Store(disk / "run" / "store")
+        with pytest.raises(OSError, match="No space left"):
+            store.put(b"x" * 2**20)
+        assert not [one for one in store.root.rglob("*") if one.is_file()]
+        walk = walk_trail(read_trail(path))
+        assert not walk.damage
+        assert [one.entry.key for one in walk.entries] == acknowledged
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_read_only_disk_is_told(tmp_path: Path) -> None:
+    """SQLite's own read-only mode stands for the disk: who runs as root may write everywhere."""
+    path = tmp_path / "run" / "trail.sqlite"
+    trail = Trail(path, "small")
+    trail.append("open", "open", {})
+    trail._connection.execute("PRAGMA query_only=ON")  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(PeergateError, match=r"cannot be written: .*readonly.*nothing was recorded"):
+        trail.append("spend", "spend/1", {})
+    trail._connection.execute("PRAGMA query_only=OFF")  # pyright: ignore[reportPrivateUsage]
+    assert trail.append("spend", "spend/1", {}).entry.seq == 1
+    trail.close()
+
+
+def test_a_disk_mounted_read_only_is_told_and_can_be_read(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("may not mount a tmpfs here")
+    try:
+        path = disk / "run" / "trail.sqlite"
+        trail = Trail(path, "small")
+        trail.append("open", "open", {})
+        trail.close()
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        assert not walk_trail(read_trail(path)).damage
+        with pytest.raises(PeergateError, match="the trail cannot be written"):
+            Trail(path, "small").append("spend", "spend/1", {})
+        with pytest.raises(OSError, match="Read-only"):
+            Store(disk / "run" / "store").put(b"x")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    shutil.rmtree(disk)
+
+
+def test_the_newest_entry_is_whole_or_not_there_wherever_the_log_is_cut(tmp_path: Path) -> None:
+    """Loss of power may cut the write-ahead log anywhere: what is read is then a beginning that verifies."""
+    path = tmp_path / "run" / "trail.sqlite"
+    trail = Trail(path, "small")
+    for n in range(12):
+        trail.append("spend", f"spend/{n}", {"note": "x" * 200})
+    log = path.with_name("trail.sqlite-wal").read_bytes()
+    base = path.read_bytes()
+    chance = random.Random(1)
+    seen: set[int] = set()
+    for number, cut in enumerate([0, len(log), *(chance.randrange(len(log)) for _ in range(60))]):
+        copy = tmp_path / str(number) / "trail.sqlite"
+        copy.parent.mkdir()
+        copy.write_bytes(base)
+        copy.with_name("trail.sqlite-wal").write_bytes(log[:cut])
+        try:
+            found = read_trail(copy)
+        except Exception as error:
+            assert "no such table" in str(error), error
+            continue
+        walk = walk_trail(found)
+        assert not walk.damage
+        seen.add(walk.tree.size)
+    assert len(seen) > 4 and max(seen) == 12
+    trail.close()
+
+
+def test_the_store_returns_no_other_bytes_than_it_was_given(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    digest = store.put(b"rows")
+    assert digest == digest_bytes(b"rows")
+    store.path(digest).write_bytes(b"r0ws")
+    with pytest.raises(AuditDamage, match="stored bytes have the digest"):
+        store.get(digest)
+
+
+def test_the_entries_of_a_killed_process_read_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "trail.sqlite"
+    trail = Trail(path, "small")
+    for n in range(3):
+        trail.append("spend", f"spend/{n}", {})
+    assert [entry.key for entry in entries_of(rows_of(path))] == ["spend/0", "spend/1", "spend/2"]
+    trail.close()
