@@ -15,10 +15,13 @@ Label = Literal["strong", "weak", ""]
 
 _BEFORE = (
     r"(?i)^[\s|]*(?:[-*+\u2022]\s+|\d+[.)]\s+)?(?:#{1,6}\s*)?(?:\d+[.)]\s+)?(?:[^\w\s#|(\[{<+\u00a4\"'`~-]{1,3}\s*)?"
-    r"(?:(?:final|overall|gate|my|our|review(?:er)?(?:'s)?|autonomous|scaling|launch|stage\s*\w{1,2}|phase\s*\w{1,2}|pilot|sft|dpo|the)\s+){0,3}"
+    r"(?:(?:final|overall|gate|my|our|review(?:er)?(?:'s)?|autonomous|scaling|launch|stage\s*\w{1,2}"
+    r"|phase\s*\w{1,2}|pilot|sft|dpo|the)\s+){0,3}"
 )
 _STRONG = (
-    r"decision|verdict|approvals?|approved|approve|go\s*/\s*no-?go(?:\s*/\s*\w+)?(?:\s+(?:recommendation|decision|call|verdict))?|sign-?off|(?:approval|decision|verdict|sign-?off)\s+status|ready\s+(?:for|to)\s+(?:the\s+)?(?:\w+\s+)?\w+|ruling|determination|disposition"
+    r"decision|verdict|approvals?|approved|approve|go\s*/\s*no-?go(?:\s*/\s*\w+)?(?:\s+(?:recommendation"
+    r"|decision|call|verdict))?|sign-?off|(?:approval|decision|verdict|sign-?off)\s+status|ready\s+(?:for"
+    r"|to)\s+(?:the\s+)?(?:\w+\s+)?\w+|ruling|determination|disposition"
     r"|review\s+(?:result|status)|gate\s+(?:result|status)|vote"
 )
 _WEAK = (
@@ -26,7 +29,8 @@ _WEAK = (
     r"|tl;?dr|final\s+answer|answer"
 )
 _OTHERS = (
-    r"(?![^:]{0,60}\b(?:builder|author|agent|other|earlier|previous|prior|last|their|his|her|your|first|second|round|options?|variants?"
+    r"(?![^:]{0,60}\b(?:builder|author|agent|other|earlier|previous|prior|last|their|his|her|your|first|second"
+    r"|round|options?|variants?"
     r"|alternatives?|choose|one\s+of|pick|select|or)\b)"
 )
 _ABOUT = rf"(?:\s*\({_OTHERS}(?![^)]*/)[^()]{{1,40}}\)|\s+(?:for|on|regarding|about|of)\s+{_OTHERS}[^:=|?]{{1,60}}?)?"
@@ -48,19 +52,24 @@ _CHECKED = re.compile(
 _UNTICKED = re.compile(r"(?:\[ ?\]|\u2610|\u25ef|\u25cb)[^\[\u2610\u2611\u25ef\u25cb\u2022|]*")
 _TICK = re.compile(r"\[[xX\u2713\u2714]\]|\u2611")
 OPTION = re.compile(
-    r"(?i)^\W*(?:\d+[.)]\s*)?(?:option|variant|plan|alternative|approach|choice|candidate|proposal|route|scenario|question|answer|point|item"
-    r"|reviewer|round|attempt|finding|row|[qa])\s*#?\d*\w?\b\W{0,3}(?:[^:|]{0,60}?)(?P<sep>[:|\u2013\u2014(=-]|\u2192)\s*(?P<value>.*)$"
+    r"(?i)^\W*(?:\d+[.)]\s*)?(?:option|variant|plan|alternative|approach|choice|candidate|proposal|route"
+    r"|scenario|question|answer|point|item"
+    r"|reviewer|round|attempt|finding|row|[qa])\s*#?\d*\w?\b\W{0,3}(?:[^:|]{0,60}?)(?P<sep>[:|\u2013\u2014(=]"
+    r"|\u2192|-(?=\s))\s*(?P<value>.*)$"
 )
 _OPTION_HEADING = re.compile(
-    r"(?i)^\W*(?:\d+[.)]\s*)?(?:option|variant|plan|alternative|approach|choice|candidate|proposal|route|scenario|question|round|attempt"
+    r"(?i)^\W*(?:\d+[.)]\s*)?(?:option|variant|plan|alternative|approach|choice|candidate|proposal|route"
+    r"|scenario|question|round|attempt"
     r"|[qa])\s*#?(?:\d+|[a-z])\b"
 )
 _SCOPED = re.compile(
-    r"^\s*(?:[-*+\u2022]\s+|\d+[.)]\s+|#+\s*)?(?P<scope>[^:|=\u2192]{1,100}?)\s*(?::|\||=|\u2192|->|\s[-\u2013\u2014]+\s)\s*(?P<value>\S.*)$"
+    r"^\s*(?:[-*+\u2022]\s+|\d+[.)]\s+|#+\s*)?(?P<scope>[^:|=\u2192]{1,100}?)\s*(?::|\||=|\u2192|->"
+    r"|\s[-\u2013\u2014]+\s)\s*(?P<value>\S.*)$"
 )
 _ITEM = re.compile(r"^\s*(?:[-*+\u2022]\s|\d+[.)]\s|\|)")
 _MID_SENTENCE = re.compile(
-    r"(?i)(?:\b(?:with|the|is|of|says?|reads?|line|answer|as|to|a|an|form|like|and|or|that|word|write|said|either|not|no|never|cannot|be|for|was|called))$"
+    r"(?i)(?:\b(?:with|the|is|of|says?|reads?|line|answer|as|to|a|an|form|like|and|or|that|word|write|said"
+    r"|either|not|no|never|cannot|be|for|was|called))$"
 )
 _WRAPPED = 60
 _FEW_WORDS = 8

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _SUFFIX = (
-    r"(?:py|md|txt|jsonl?|ya?ml|toml|cfg|ini|sh|bash|csv|tsv|log|ipynb|rst|html?|js|ts|tsx|c|h|cc|cpp|hpp|rs|go|java|sql|parquet|safetensors"
+    r"(?:py|md|txt|jsonl?|ya?ml|toml|cfg|ini|sh|bash|csv|tsv|log|ipynb|rst|html?|js|ts|tsx|c|h|cc|cpp|hpp|rs|go"
+    r"|java|sql|parquet|safetensors"
     r"|lock|patch|diff|pdf|png)"
 )
 _PATH = re.compile(

@@ -29,7 +29,8 @@ _FAILURE = re.compile(
     r"|insufficient_quota|overloaded(?:_error)?\b|econn\w+|etimedout|service\s+unavailable|bad\s+gateway)"
 )
 _CUT = re.compile(
-    r"(?i)(?:\.\.\.|\u2026|\[?(?:truncated|cut\s+off|output\s+truncated)\W*|\[(?:todo|tbd|fill\s+in)[^\]]*\]|\bTODO|\bTBD"
+    r"(?i)(?:\.\.\.|\u2026|\[?(?:truncated|cut\s+off|output\s+truncated)\W*|\[(?:todo|tbd|fill\s+in)[^\]]*\]"
+    r"|\bTODO|\bTBD"
     r"|[,(\[{\u2013\u2014-]|\*\*\w+|<\w*|^\W*\d+[.)]?"
     r"|(?<![\w/])(?:and|or|the|a|an|of|to|with|because|for|but|in|by|which|if|should|must|from|its))\s*$"
 )

@@ -40,7 +40,8 @@ _TAG: list[tuple[Severity, re.Pattern[str]]] = [
     (
         name,
         re.compile(
-            rf"(?i)^\W*(?:severity\W+)?[\[(*_]*(?:{words})(?:[\s-]+(?:severity|priority|issue|finding))?[\])*_]*\s*(?:[:\u2013\u2014-]|\]|\))\s*"
+            rf"(?i)^\W*(?:severity\W+)?[\[(*_]*(?:{words})(?:[\s-]+(?:severity|priority|issue"
+            rf"|finding))?[\])*_]*\s*(?:[:\u2013\u2014-]|\]|\))\s*"
         ),
     )
     for name, words in _WORDS
@@ -54,11 +55,13 @@ _UNSTATED = re.compile(
     r"(?:findings?|concerns?|risks?|issues?(?:\s+found)?|problems?|weaknesses|red\s+flags|observations)\W*$"
 )
 _DECIDING = re.compile(
-    r"(?i)^\W*(?:\d+[.)]\s*)?(?:final\s+|overall\s+)?(?:summary|overall|verdict|decision|approval|status|assessment|recommendation)\W*$"
+    r"(?i)^\W*(?:\d+[.)]\s*)?(?:final\s+|overall\s+)?(?:summary|overall|verdict|decision|approval|status"
+    r"|assessment|recommendation)\W*$"
 )
 _UNFILLED = re.compile(r"(?i)^\W*(?:todo|tbd|fill\s+in|placeholder)\W*$")
 _SETTLED = re.compile(
-    r"(?i)^\W*(?:\[[xX]\]|~~|\u2705|\u2714)|^\W*(?:resolved|fixed|closed|addressed|done)\b|\b(?:now\s+(?:resolved|fixed)|is\s+(?:now\s+)?fixed|has\s+been\s+(?:fixed|resolved))\b"
+    r"(?i)^\W*(?:\[[xX]\]|~~|\u2705|\u2714)|^\W*(?:resolved|fixed|closed|addressed|done)\b"
+    r"|\b(?:now\s+(?:resolved|fixed)|is\s+(?:now\s+)?fixed|has\s+been\s+(?:fixed|resolved))\b"
 )
 
 

@@ -11,7 +11,8 @@ from reviews.legacy.zones import Zone, zones_of
 LONGEST_LINE = 8000
 _BLOB = re.compile(r"[^\s]{400,}")
 _TAG = re.compile(
-    r"(?i)</?(?:b|strong|i|em|br|p|span|u|font|sup|sub|details|summary|center|div|small|big|mark|ins|kbd)(?:\s[^<>]{0,200})?/?>"
+    r"(?i)</?(?:b|strong|i|em|br|p|span|u|font|sup|sub|details|summary|center|div|small|big|mark|ins"
+    r"|kbd)(?:\s[^<>]{0,200})?/?>"
 )
 _STRUCK = re.compile(r"(?is)~~(?=\S)[^~]{1,2000}~~|<(del|s|strike)>(?:(?!</\1>).){0,2000}</\1>")
 _RULE = re.compile(r"\s*(?:={3,}|-{3,})\s*$")

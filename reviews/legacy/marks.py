@@ -22,15 +22,19 @@ Form = Literal["strong", "weak", "alone", "stated", "word"]
 
 _SENTENCE = re.compile(r"[.!?](?=\s|$)")
 _TRIGGER = re.compile(
-    r"(?i)approv|accept|\bgo\b|no[\s_/-]?go|scale|ready|lgtm|good|ship\b|green|proceed|sign|fixes|mvp|endors|launch|clear|safe|fine"
-    r"|\bok|verdict|decision|recommend|vote|answer|ruling|reject|veto|gate|block|hold|chang|revis|iterat|modif|re-?work|needs|redone"
+    r"(?i)approv|accept|\bgo\b|no[\s_/-]?go|scale|ready|lgtm|good|ship\b|green|proceed|sign|fixes|mvp|endors"
+    r"|launch|clear|safe|fine"
+    r"|\bok|verdict|decision|recommend|vote|answer|ruling|reject|veto|gate|block|hold|chang|revis|iterat|modif"
+    r"|re-?work|needs|redone"
     r"|stop|abort|fail|den(?:y|ied)|declin|issues|not\s+yet|condition|guarded|provision|tentativ|recommend|ahead"
 )
 _DECISIVE = re.compile(
-    r"(?i)(?:approv|reject|no[\s_/-]?go|lgtm|not\s+approv|veto|changes\s+req|request|condition)|(?-i:GO\b|MODIFY|ITERATE|REVISE|SCALE|READY)"
+    r"(?i)(?:approv|reject|no[\s_/-]?go|lgtm|not\s+approv|veto|changes\s+req|request|condition)|(?-i:GO\b"
+    r"|MODIFY|ITERATE|REVISE|SCALE|READY)"
 )
 _REVERSES = re.compile(
-    r"(?i)\W*(?:(?:no|not|nope|never|wrong|false|well)\s*(?:[.,!;:]|$)|wait\b|actually\b|but\b|however\b|unfortunately\b|sadly\b|alas\b"
+    r"(?i)\W*(?:(?:no|not|nope|never|wrong|false|well)\s*(?:[.,!;:]|$)|wait\b|actually\b|but\b|however\b"
+    r"|unfortunately\b|sadly\b|alas\b"
     r"|hold\s+on\b|or\s+not\b|then\s+again\b|just\s+kidding\b|not\s+really\b|nah\b|\(not\b)"
 )
 _NEAR = 24

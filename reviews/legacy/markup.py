@@ -58,7 +58,8 @@ _VOID = frozenset(
 _HIDDEN = re.compile(r"(?i)display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0")
 _TAGS = re.compile(r"(?i)</?(?:p|h[1-6]|div|li|td|tr|table|body|html|section|article|span)\b[^<>]{0,300}>")
 _STARTS = re.compile(
-    r"(?i)\s*(?:<!doctype\s+html|<!--.{0,2000}?-->\s*<\w|<(?:p|h[1-6]|div|html|body|table|section|article|del|ul|ol|head)\b)",
+    r"(?i)\s*(?:<!doctype\s+html|<!--.{0,2000}?-->\s*<\w|<(?:p|h[1-6]|div|html|body|table|section|article|del"
+    r"|ul|ol|head)\b)",
     re.S,
 )
 MOST = 200_000

@@ -22,7 +22,8 @@ _KEYS = (
     (
         "cost",
         re.compile(
-            r"(?i)^\W*(?:total\s+|review\s+)?(?:cost|price)(?:[\s_]usd)?\W{1,6}(?P<value>(?:(?:usd|eur|\$|\u20ac)\s*)?\d[\d.,]{0,11}(?:\s*(?:usd|eur|\$|\u20ac|cents?))?)\W*$"
+            r"(?i)^\W*(?:total\s+|review\s+)?(?:cost|price)(?:[\s_]usd)?\W{1,6}(?P<value>(?:(?:usd|eur|\$"
+            r"|\u20ac)\s*)?\d[\d.,]{0,11}(?:\s*(?:usd|eur|\$|\u20ac|cents?))?)\W*$"
         ),
     ),
     (

@@ -10,20 +10,25 @@ from reviews.legacy.layout import Page
 from reviews.legacy.zones import Zone, heading
 
 _ITEM = re.compile(
-    r"^(?P<indent>\s*)(?:[-*+\u2022\u25e6\u2013]\s+|(?P<number>\d{1,3})[.)]\s+|(?:Q|A)?(?P<q>\d{1,3})[:.)]\s+)(?P<text>\S.*)$"
+    r"^(?P<indent>\s*)(?:[-*+\u2022\u25e6\u2013]\s+|(?P<number>\d{1,3})[.)]\s+|(?:Q"
+    r"|A)?(?P<q>\d{1,3})[:.)]\s+)(?P<text>\S.*)$"
 )
 _LABELLED = re.compile(
-    r"^\s*(?:[-*+\u2022]\s+)?[^\w\s\"'`(\[]{0,3}\s*(?:\*\*|__)?(?P<title>[A-Za-z][^:*_.?!]{1,60}?)(?:\*\*|__)?\s*:\s*(?:\*\*|__)?\s*(?P<rest>.*)$"
+    r"^\s*(?:[-*+\u2022]\s+)?[^\w\s\"'`(\[]{0,3}\s*(?:\*\*|__)?(?P<title>[A-Za-z][^:*_.?!]{1,60}?)(?:\*\*"
+    r"|__)?\s*:\s*(?:\*\*|__)?\s*(?P<rest>.*)$"
 )
 _NONE = re.compile(
-    r"(?i)^[\W_]*(?:none|n/?a|nil|nothing|not\s+applicable|no\s+(?:\w+\s+){0,3}(?:issues?|findings?|blockers?|concerns?|conditions?|risks?"
-    r"|problems?|changes?|actions?)|no)(?:\s+(?:that\s+matter|found|identified|needed|required|remain(?:ing)?|outstanding|at\s+this\s+time"
+    r"(?i)^[\W_]*(?:none|n/?a|nil|nothing|not\s+applicable|no\s+(?:\w+\s+){0,3}(?:issues?|findings?|blockers?"
+    r"|concerns?|conditions?|risks?"
+    r"|problems?|changes?|actions?)|no)(?:\s+(?:that\s+matter|found|identified|needed|required|remain(?:ing)?"
+    r"|outstanding|at\s+this\s+time"
     r"|to\s+report|beyond.*|of\s+note|known|seen))?[\W_]*$"
 )
 # A line of a sign and a word or two ("🚨 CRITICAL") is a heading without its marks.
 _SIGNED = re.compile(
     r"^\s*[\U0001f6a8\u26a0\U0001f4a1\U0001f534\U0001f7e0\U0001f7e1\U0001f7e2\u2757]+\s*\w+(?:[\s-]\w+){0,2}\s*:?$"
 )
+_LABEL_WORDS = 5
 _LABEL = 8
 """The level of a label; headings have 1 to 7."""
 _MOST = 2000
@@ -116,7 +121,7 @@ def _begins(line: str) -> tuple[str, int, str] | None:
     if _SIGNED.match(line):
         return line.strip(), 7, ""
     hit = _LABELLED.match(line)
-    if hit and not re.match(r"\s*(?:[-*+\u2022]|\d+[.)])\s", line):
+    if hit and len(hit["title"].split()) <= _LABEL_WORDS and not re.match(r"\s*(?:[-*+\u2022]|\d+[.)])\s", line):
         return hit["title"].strip(), _LABEL, hit["rest"].strip(" *")
     return None
 

@@ -19,7 +19,8 @@ _STAMP = re.compile(
     r"(?:[-_T. ]{0,2}(?P<H>[0-2]\d)[-_:.h]?(?P<M>[0-5]\d)(?:[-_:.m]?(?P<S>[0-5]\d))?)?Z?(?!\d)"
 )
 _STATED = re.compile(
-    r"(?i)^\W*(?:(?:review(?:ed)?|response|session|completed|created|reply)\s*)?(?:date|on|at|timestamp|time|reviewed)\b\W{0,6}(?P<rest>.{4,60})$"
+    r"(?i)^\W*(?:(?:review(?:ed)?|response|session|completed|created|reply)\s*)?(?:date|on|at|timestamp|time"
+    r"|reviewed)\b\W{0,6}(?P<rest>.{4,60})$"
 )
 _ISO = re.compile(r"(?<!\d)((?:19|20)\d\d)[-/.](\d{1,2})[-/.](\d{1,2})(?!\d)")
 _NAMED = (

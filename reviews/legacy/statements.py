@@ -11,19 +11,23 @@ from reviews.legacy.tails import with_tail
 from reviews.legacy.vocabulary import END, PURPOSE, Head, Mark, head_of
 
 _KINDS = (
-    r"run|gate|pilot|plan|stage|phase|changes?|design|approach|dataset|data|experiment|proposal|implementation|code|diff|pr|patch"
-    r"|fix|fixes|work|evaluation|spec|session|request|step|scaling|launch|training|pipeline|protocol|setup|loader|review|system"
+    r"run|gate|pilot|plan|stage|phase|changes?|design|approach|dataset|data|experiment|proposal|implementation"
+    r"|code|diff|pr|patch"
+    r"|fix|fixes|work|evaluation|spec|session|request|step|scaling|launch|training|pipeline|protocol|setup"
+    r"|loader|review|system"
 )
 _BETWEEN = (
     r"(?!(?:the|an?|of|that|this|not|no|says?|said|reads?|claims?|opposite|reverse|other|previous|earlier|old|last"
     r"|next|is|was)\s)"
 )
 _THING = (
-    rf"(?:(?:the|this|that|your|our)\s+(?:{_BETWEEN}[\w.-]+\s+){{0,3}}?(?:{_KINDS})(?:\s+\w?\d+\w?)?|(?:stage|phase|gate|step)\s+\w?\d*\w?"
+    rf"(?:(?:the|this|that|your|our)\s+(?:{_BETWEEN}[\w.-]+\s+){{0,3}}?(?:{_KINDS})(?:\s+\w?\d+\w?)?|(?:stage"
+    rf"|phase|gate|step)\s+\w?\d*\w?"
     r"|everything|all\s+of\s+(?:this|it)|this|it)"
 )
 _OBJECT = (
-    r"(?:\s+(?:of\s+)?(?:" + _THING + r"|them)(?:\s+(?:as\s+(?:is|it\s+stands|proposed|planned|submitted|written))?)?)?"
+    r"(?:\s+(?:of\s+)?(?:" + _THING + r"|them)(?:\s+(?:as\s+(?:is|it\s+stands|proposed|planned|submitted"
+    r"|written))?)?)?"
 )
 _ADVERB = r"(?:(?:now|hereby|fully|formally|gladly|happily|also|therefore|thus|all|clearly|still|both)\s+)*"
 _FORMS = (
@@ -60,13 +64,17 @@ _FOR_NOW = re.compile(
     + END
 )
 _OPENING = re.compile(
-    r"(?i)\s*(?:(?:overall|therefore|thus|so|hence|accordingly|finally|in\s+(?:short|summary|conclusion|total|sum)|to\s+sum\s+up|yes"
-    r"|given\s+(?:this|that|all\s+(?:this|that)|the\s+above)|based\s+on\s+(?:this|that|the\s+(?:above|evidence|numbers|rows|results))"
-    r"|(?:after|upon|on|having)\s+(?:\w+\s+)?(?:review\w*|reading|read|checking|checked|inspect\w+|verif\w+)(?:\s+[\w%./-]+){0,8}?)"
+    r"(?i)\s*(?:(?:overall|therefore|thus|so|hence|accordingly|finally|in\s+(?:short|summary|conclusion|total"
+    r"|sum)|to\s+sum\s+up|yes"
+    r"|given\s+(?:this|that|all\s+(?:this|that)|the\s+above)|based\s+on\s+(?:this|that|the\s+(?:above|evidence"
+    r"|numbers|rows|results))"
+    r"|(?:after|upon|on|having)\s+(?:\w+\s+)?(?:review\w*|reading|read|checking|checked|inspect\w+"
+    r"|verif\w+)(?:\s+[\w%./-]+){0,8}?)"
     r"\s*,?\s+)?"
 )
 _SAYS = re.compile(
-    r"(?i)\s*(?:so\s+)?(?:my|our|the|final)\s+(?:final\s+|overall\s+)?(?:verdict|decision|recommendation|vote|answer|ruling)"
+    r"(?i)\s*(?:so\s+)?(?:my|our|the|final)\s+(?:final\s+|overall\s+)?(?:verdict|decision|recommendation|vote"
+    r"|answer|ruling)"
     r"\s+(?:is|remains|stays)\s*(?:to\s+|an?\s+|that\s+)?:?\s*(?P<value>\S.*)$"
 )
 _LIST_MARK = re.compile(r"^\s*(?:[-*+\u2022]\s+|\d+[.)]\s+)?[^\w\"'`\u00a4(\[<{?]*")

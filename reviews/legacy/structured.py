@@ -56,6 +56,8 @@ _POINTS = {
     "risks": "Risks",
 }
 """Lists of points become a section with that heading."""
+_UNDONE = re.compile(r"supersed|overrid|overrul|retract|withdr|revok|void|obsolete|replaced|cancel|draft|example")
+"""Keys that take back what stands beside them."""
 _DEEPEST = 12
 _PLACED = 400
 """Lines of which the place in the file is looked for."""
@@ -174,7 +176,9 @@ def _fields(value: dict[str, Any], named: bool, depth: int) -> Iterator[str | Fa
     """Yield a labelled line for each verdict, a section for each list of points, and the text of each answer."""
     for key, one in value.items():
         name = key.lower().replace("-", "_").replace(" ", "_")
-        if name in _VERDICTS and isinstance(one, bool):
+        if one and _UNDONE.search(name):
+            yield f"This review is superseded ({name})."
+        elif name in _VERDICTS and isinstance(one, bool):
             yield f"Approval: {'yes' if one else 'no'}"
         elif name in _VERDICTS and isinstance(one, str):
             yield f"{_LABELS.get(name, 'Verdict')}: {one}"

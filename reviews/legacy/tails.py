@@ -12,12 +12,14 @@ from reviews.legacy.turns import HARMLESS, NOT_MEANT_AFTER
 from reviews.legacy.vocabulary import END, PURPOSE, Head, Mark, Place
 
 _FOREIGN = (
-    r"nicht|kein\w*|nein|niet|geen|pas|ne|jamais|aucun\w*|non|n\u00e3o|sem|senza|ning\u00fan|ei|inte|ikke|nie|nej|nem|nu"
+    r"nicht|kein\w*|nein|niet|geen|pas|ne|jamais|aucun\w*|non|n\u00e3o|sem|senza|ning\u00fan|ei|inte|ikke|nie"
+    r"|nej|nem|nu"
     r"|yok|de\u011fil|t\u00edmto|neni|aber|sauf|mais|pero|sino|ma|wenn|falls|sobald|bevor|si|apr\u00e8s"
 )
 _SCRIPTS = "[\u0400-\u04ff\u0370-\u03ff\u0590-\u06ff\u0900-\u0dff\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _NEGATED = re.compile(
-    r"(?i)(?<![\w-])(?:not|never|no|cannot|neither|nor|none|nobody|nothing|hardly|without|instead|rather|anything\s+but"
+    r"(?i)(?<![\w-])(?:not|never|no|cannot|neither|nor|none|nobody|nothing|hardly|without|instead|rather"
+    r"|anything\s+but"
     r"|" + _FOREIGN + r")(?![\w-])|n't\b|\b(?:do|does|can|wo|would|should|is|are|was|were|could)nt\b"
     r"|" + _SCRIPTS
 )
@@ -25,33 +27,44 @@ _NEGATED = re.compile(
 _NEGATED_LAUNCH = re.compile(
     r"(?i)^\W*(?:just\s+|but\s+|only\s+|though\s+)?(?:not|never|no|nobody|none|without)\b"
     r"|(?:\b(?:not|never|no|nobody|cannot|without|don't|do\s+not|can't|won't)\b|n't\b)\W+(?:\w+\W+){0,3}?"
-    r"(?:go(?:ing)?|approv\w*|proceed\w*|launch\w*|scal\w+|train(?:ing)?|ready|run(?:ning)?|start\w*|yet|until|before|unless"
-    r"|valid|ship\w*|open\w*|trust\w*|accept\w*|continu\w*|recommend\w*|sure|convinced|agree|safe|sound|hold|enough|now)\b"
+    r"(?:go(?:ing)?|approv\w*|proceed\w*|launch\w*|scal\w+|train(?:ing)?|ready|run(?:ning)?|start\w*|yet|until"
+    r"|before|unless"
+    r"|valid|ship\w*|open\w*|trust\w*|accept\w*|continu\w*|recommend\w*|sure|convinced|agree|safe|sound|hold"
+    r"|enough|now)\b"
     r"|(?<![\w-])(?:" + _FOREIGN + r")(?![\w-])|" + _SCRIPTS
 )
 _CONDITION_ALWAYS = (
     r"if|unless|until|provided|providing|provisional\w*|subject\s+to|pending|prior\s+to|as\s+long\s+as|so\s+long\s+as"
-    r"|the\s+(?:rest|others?|remainder)|everything\s+else|contingent|conditional\w*|condition(?:ed)?\s+(?:on|that)|on\s+(?:the\s+)?condition|assuming|conditions|safeguards?"
+    r"|the\s+(?:rest|others?|remainder)|everything\s+else|contingent|conditional\w*|condition(?:ed)?\s+(?:on"
+    r"|that)|on\s+(?:the\s+)?condition|assuming|conditions|safeguards?"
     r"|guarded|guardrails?|caveats?|modulo|barring|limited\s+to|must|ha(?:s|ve)\s+to|needs?\s+to|abort"
     r"|only\s+(?:if|after|once|when|for|in|with|the)|once\s+(?:we|you|the|all|this|it|that|these|those)"
     r"|(?:before|after)\s+(?:you|we|\w+ing)|mvp"
 )
 _WITH = (
-    r"with\s+(?:(?:[\w-]+\s+){0,3}?(?:changes|revisions?|fixes|notes?|nits?|conditions?|safeguards?|comments?|caveats?|reservations?"
-    r"|suggestions?|concerns?|edits|guardrails|recommendations?|follow-?ups?|improvements?|remarks|caution|care|requirements?"
+    r"with\s+(?:(?:[\w-]+\s+){0,3}?(?:changes|revisions?|fixes|notes?|nits?|conditions?|safeguards?|comments?"
+    r"|caveats?|reservations?"
+    r"|suggestions?|concerns?|edits|guardrails|recommendations?|follow-?ups?|improvements?|remarks|caution|care"
+    r"|requirements?"
     r"|modifications?|restrictions?|limits?|following)|(?:one|two|three|\d))"
 )
 _CONDITION_IN_REASON = re.compile(r"(?i)\b(?:" + _CONDITION_ALWAYS + r")(?!\w)")
 _CONDITION = re.compile(
     r"(?i)\b(?:"
     + _CONDITION_ALWAYS
-    + r"|once|when|after|before|only|except\w*|need\w*|required?|first|following|stop|w/"
-    r"|the\s+(?:rest|others?|remainder)|everything\s+else|" + _WITH + r")(?!\w)"
+    + r"|once|when|after|before|only|except\w*|need\w*|required?|first|following|stop|w/|reduced"
+    r"|smaller|fewer|shorter|capped|restricted|at\s+most|up\s+to"
+    r"|" + _WITH + r")(?!\w)"
 )
 _TURN_ALWAYS = (
-    r"but|however|although|though|maybe|perhaps|guess|hopefully|in\s+principle|in\s+theory|for\s+now|sarcas\w*|ironic\w*"
-    r"|if\s+you\s+(?:ask|like|believe|want|must|insist|trust)|who\s+needs|who\s+cares|why\s+not|what\s+could|as\s+if|yeah|scratch|withdr\w+|retract\w*|revok\w*|supersed\w*|wait"
-    r"|kidding|joking|jokes?|lol|haha|dreams?|pigs|my\s+foot|freezes|struck|crossed|deleted|template|example|outdated|obsolete|stale|default|placeholder|void|so-called|supposedly|allegedly"
+    r"but|however|although|though|maybe|perhaps|guess|hopefully|in\s+principle|in\s+theory|for\s+now|sarcas\w*"
+    r"|ironic\w*"
+    r"|if\s+you\s+(?:ask|like|believe|want|must|insist|trust)|who\s+needs|who\s+cares|why\s+not|what\s+could"
+    r"|as\s+if|yeah|scratch|withdr\w+|retract\w*|revok\w*|supersed\w*|wait"
+    r"|kidding|joking|jokes?|lol|haha|dreams?|pigs|my\s+foot|freezes|reject\w*|declin\w+|refus\w+|deni(?:ed|al)"
+    r"|rework\w*|redo|regret\w*|revis\w+|iterat\w+|investigat\w+"
+    r"|if\s+by|struck|crossed|deleted|template|example|outdated|obsolete|stale|default|placeholder|void"
+    r"|so-called|supposedly|allegedly"
 )
 _TURN_MARKS = r"|\bpending\W*$|__|/s\b|\u2026|\.\.|\?|\u00a4{2,}"
 _TURN_IN_REASON = re.compile(r"(?i)\b(?:" + _TURN_ALWAYS + r")\b" + _TURN_MARKS)
@@ -59,7 +72,8 @@ _TURN = re.compile(
     r"(?i)\b(?:"
     + _TURN_ALWAYS
     + r"|yet|probably|possibly|suppose|likely|hope|wish|sort\s+of|kind\s+of|almost|nearly|sure"
-    r"|said|says?|claim\w*|instead|changed|was|were|should\s+have|would|could|might|or|versus|vs|alternativ\w+|otherwise"
+    r"|said|says?|claim\w*|instead|changed|was|were|should\s+have|would|could|might|or|versus|vs|alternativ\w+"
+    r"|otherwise"
     r"|sorry)\b" + _TURN_MARKS
 )
 _CONTRAST = re.compile(r"(?i)\b(?:but|however|although|though|yet)\b")
@@ -67,31 +81,37 @@ _VERDICTS = re.compile(
     r"(?:(?i:\bno[\s_-]?go)|\b(?:MODIFY|ITERATE|REVISE|REJECT(?:ED)?|INVESTIGATE|HOLD|STOP|GO|SCALE))" + END
 )
 _OPTION = re.compile(
-    r"(?i)\b(?:options?|variants?|alternatives?|choices?|candidates?|route|scenario)\b|^\s*(?:(?:with|for|on|to)\s+)?\(?[a-h1-9]\)?(?=[\s.,;:)]|$)"
+    r"(?i)\b(?:options?|variants?|alternatives?|choices?|candidates?|route|scenario)\b|^\s*(?:(?:with|for|on"
+    r"|to)\s+)?\(?[a-h1-9]\)?(?=[\s.,;:)]|$)"
 )
 _PUNCTUATED = re.compile(r"\s*[.,;!|()\]\u2013\u2014\u2192-]|\s*:")
 _REASONED = re.compile(r"(?i)\s*(?:[.;:!(\u2013\u2014\u2192]|-+\s|because\b|since\b|as\b|given\b)")
-_PURPOSED = re.compile(r"(?i)\s+(?:for|to|with|on|into)\s+" + PURPOSE)
+_PURPOSED = re.compile(r"(?i)\s+(?:(?:for|to|with|on|into)|for\s+(?:[\w-]+\s+){1,4}?)\s*\b" + PURPOSE)
 _WITH_FEELING = re.compile(r"(?i)\s+with\s+(?:(?:high|full|great)\s+)?(?:confidence|pleasure)")
 _OBJECT = re.compile(
-    r"(?i)\s+(?:(?:the|this|that|all|it|of|on|our|your|for|as|by|from|now|and|in|at|to|because|since|given|overall)\b"
-    r"|(?:me\b))"
+    r"(?i)\s+(?:(?:the|this|that|all|it|our|your|for|by|from|now|because|since|given|overall|as\s+(?:planned"
+    r"|proposed|is|it\s+stands|submitted)"
+    r"|of\s+(?:this|it|the))\b|and\s+(?:proceed|go|merge|ship|launch|scale|train|start|move|good|ready|well|no)\b)"
 )
 _BEFORE_COMMA_ONLY = re.compile(
-    r"(?i)\s*,\s*(?:but|however|although|though|only|no|nothing|all|every|each|thanks?|great|nice|good|well|with|if|once|provided|pending|subject|conditional\w*|contingent|assuming|unless|until|before|and|proceed"
-    r"|go|scale|ship|merge|please|on|as|so|the|this|it|for|after|we|you|i|because|since|given|see|both|limits|numbers)\b"
+    r"(?i)\s*,\s*(?:but|however|although|though|only|no|nothing|all|every|each|thanks?|great|nice|good|well"
+    r"|with|if|once|provided|pending|subject|conditional\w*|contingent|assuming|unless|until|before|and|proceed"
+    r"|go|scale|ship|merge|please|on|as|so|the|this|it|for|after|we|you|i|because|since|given|see|both|limits"
+    r"|numbers)\b"
 )
 _LOOSE = re.compile(r"(?i)\s+(?:when|for|to|on|in|as(?!\s+(?:planned|proposed|is\b|it\s+stands)))\b")
 _ASIDE = re.compile(r"\s*\((?P<words>[^()]{1,60})\)")
 _FINE_ASIDE = re.compile(
-    r"(?i)^(?:\s*[\w'-]+[\s,;:/-]+){3,}[\w'%.-]+\s*$|.*\d|\s*(?:(?:with\s+)?(?:high|full|very\s+high)\s+confidence|confidence\W+\w+|final|unanimous\w*"
+    r"(?i)^(?:\s*[\w'-]+[\s,;:/-]+){3,}[\w'%.-]+\s*$|.*\d|\s*(?:(?:with\s+)?(?:high|full"
+    r"|very\s+high)\s+confidence|confidence\W+\w+|final|unanimous\w*"
     r"|confirmed|full|all|yes|go|approved?|scale|proceed|as\s+planned|as\s+proposed|no\s+\w+|\u00b7+)\s*$"
 )
 _LISTED = re.compile(
     r"(?i)\s+(?:to|in|on|for|as|with|listed|below|above|described|see|outlined|noted|attached|that|which)\b"
 )
 _NOT_THE_RUN = re.compile(
-    r"(?i)\s+(?:the\s+)?(?:null|h0|hypothes[ie]s|samples?|examples?|rows?|completions?|pairs?|outputs?|column|items?)\b"
+    r"(?i)\s+(?:the\s+)?(?:null|h0|hypothes[ie]s|samples?|examples?|rows?|completions?|pairs?|outputs?|column"
+    r"|items?)\b"
 )
 
 
@@ -128,7 +148,8 @@ def with_tail(head: Head, rest: str, place: Place) -> Mark | None:
     reason = place != "alone" and _REASONED.match(rest) is not None
     if (_NEGATED_LAUNCH if reason else _NEGATED).search(harmless):
         return "unclear"
-    conditional = head.mark == "conditions" or (_CONDITION_IN_REASON if reason else _CONDITION).search(harmless)
+    strict = reason or _CONTRAST.search(harmless) is not None
+    conditional = head.mark == "conditions" or (_CONDITION_IN_REASON if strict else _CONDITION).search(harmless)
     # "Yes, but only for the pilot" is a condition; "yes, but the split leaks" leaves all open.
     turned = _CONTRAST.sub(" ", harmless) if conditional else harmless
     if (_TURN_IN_REASON if reason else _TURN).search(turned):
@@ -144,7 +165,10 @@ def _shape(rest: str, place: Place, head: Head) -> Literal["plain", "option", "t
         return "plain" if _BEFORE_COMMA_ONLY.match(rest) else "option"
     if purpose := _PURPOSED.match(rest) or _WITH_FEELING.match(rest):
         after = rest[purpose.end() :]
-        return _shape(after, place, head) if re.search(r"[\w\u00a4]", after) else "plain"
+        again = _PURPOSED.match(after) is not None or _WITH_FEELING.match(after) is not None
+        if again or re.search(r"[\w\u00a4]", after) is None:
+            return "option" if again else "plain"
+        return _shape(after, place, head)
     if _PUNCTUATED.match(rest):
         return "plain"
     if _LOOSE.match(rest) and re.match(r"(?i)(?:ready|proceed|go\s+ahead)", head.text):
@@ -155,7 +179,11 @@ def _shape(rest: str, place: Place, head: Head) -> Literal["plain", "option", "t
         return "plain"
     return (
         "plain"
-        if re.match(r"(?i)\s+(?:from\s+(?:me|us|my)|for|as|because|since|given|now|and|but|though|however)\b", rest)
+        if re.match(
+            r"(?i)\s+(?:from\s+(?:me|us|my)|for|as|because|since|given|now|but|though|however|and\s+(?:proceed"
+            r"|go|merge|ship|launch|scale|start|no))\b",
+            rest,
+        )
         else None
     )
 

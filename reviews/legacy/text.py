@@ -29,8 +29,10 @@ MOST_MARKS = 400
 _LOOKED_AT = 1500
 _NO_GO = re.compile(r"(?i)no[\s_-]?go(?!o)|(?<!\w)not[\s_-]*(?:approved|a\s+go\b)")
 _WORK = re.compile(
-    r"(?i)(?:^|[.;:,\u2013\u2014-]\s*|\band\s+|please\s+|then\s+)(?:fix|repair|re-?run|re-?generate|re-?compute|re-?submit|re-?build|clean"
-    r"|come\s+back|ask\s+again|submit|iterate|add|remove|repeat|correct|address|split|redo)\b|\b(?:for\s+now|not\s+yet)\b|\byet\W*$"
+    r"(?i)(?:^|[.;:,\u2013\u2014-]\s*|\band\s+|please\s+|then\s+)(?:fix|repair|re-?run|re-?generate|re-?compute"
+    r"|re-?submit|re-?build|clean"
+    r"|come\s+back|ask\s+again|submit|iterate|add|remove|repeat|correct|address|split|redo)\b|\b(?:for\s+now"
+    r"|not\s+yet)\b|\byet\W*$"
 )
 _CONFIDENCE: dict[Form, Confidence] = {
     "strong": "high",

@@ -11,9 +11,11 @@ REACH = 240
 
 HARMLESS = re.compile(
     r"(?i)\b(?:no|not\s+any|without(?:\s+any)?|free\s+of|zero)\s+(?:\w+\s+){0,3}?"
-    r"(?:blockers?|issues?|concerns?|objections?|problems?|reservations?|findings|conditions?|doubts?|regressions?|leak(?:s|age)?"
+    r"(?:blockers?|issues?|concerns?|objections?|problems?|reservations?|findings|conditions?|doubts?"
+    r"|regressions?|leak(?:s|age)?"
     r"|drift|errors?|surprises?)\b(?!\W+(?:except|but|apart|other|besides|save|if|once|provided|as\s+long|unless)\b)"
-    r"|\bno\s+(?:\w+\s+){0,2}?(?:changes?|revisions?|fixes|rework)(?:\s+(?:(?:are|is)\s+)?(?:needed|required|requested))?\b"
+    r"|\bno\s+(?:\w+\s+){0,2}?(?:changes?|revisions?|fixes|rework)(?:\s+(?:(?:are|is)\s+)?(?:needed|required"
+    r"|requested))?\b"
     r"|\bnothing\s+(?:prevents|stops|keeps|speaks\s+against|else|(?:more\s+)?to\s+add)\b"
     r"|\bnot\s+(?:a\s+)?block(?:er|ing)\b|\bnot\s+only\b"
     r"|\b(?:after|upon|having|on)\s+(?:\w+\s+)?(?:review\w*|reading|checking|inspect\w*|consider\w*|verif\w*)\b"
@@ -34,7 +36,8 @@ _HYPOTHETICAL = re.compile(
     r"|gets?|doubt\w*|criteri\w+|had\s+(?:the|it|this|we|there)|fear(?:s|ed)?)\b"
 )
 _UNREAL = re.compile(
-    r"(?i)\b(?:doubt\w*|otherwise|had\s+(?:the|it|this|we|there)|gets?|criteri\w+|fear\w*|unless|suppose|assum\w+|imagine)\b"
+    r"(?i)\b(?:doubt\w*|otherwise|had\s+(?:the|it|this|we|there)|gets?|criteri\w+|fear\w*|unless|suppose"
+    r"|assum\w+|imagine)\b"
 )
 _REPORTED = re.compile(
     r"(?i)\b(?:claim(?:s|ed|ing)?|says?|said|state[sd]|report(?:s|ed)|mark(?:s|ed)|announc(?:es|ed)|previous(?:ly)?"
@@ -45,11 +48,13 @@ _REPORTED = re.compile(
 )
 _AFTER_DENIED = re.compile(
     r"(?i)^\W*(?:(?:is|was|has\s+been|must\s+be|remains?|are|will\s+be|status)\s+)*"
-    r"(?:not\b|never\b|withheld|denied|refused|revoked|rescinded|withdrawn|premature|impossible|unwarranted|no\b(?!\s+\w+)|false)"
+    r"(?:not\b|never\b|withheld|denied|refused|revoked|rescinded|withdrawn|premature|impossible|unwarranted"
+    r"|no\b(?!\s+\w+)|false)"
 )
 _BUT_NOT = re.compile(r"(?i)\b(?:but|however|though|although|yet|except)\b.*(?:\b(?:not|never|no|cannot)\b|n't\b)")
 NOT_MEANT_AFTER = re.compile(
-    r"(?i)^\W*(?:this\s+run\s+|\w+\s+)?(?:was|were|would|could|might|isn't|is\s+not|is\s+(?:wrong|premature|too|unjustified|unwarranted)|said|says|claims?"
+    r"(?i)^\W*(?:this\s+run\s+|\w+\s+)?(?:was|were|would|could|might|isn't|is\s+not|is\s+(?:wrong|premature|too"
+    r"|unjustified|unwarranted)|said|says|claims?"
     r"|according|seems|had\s+been)\b|^[^.;:]{0,40},\s*(?:said|says|claims?|wrote|thinks|according)\b"
 )
 """A refusal with this behind it is told of, not given."""

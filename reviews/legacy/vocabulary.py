@@ -18,12 +18,14 @@ Place = Literal["strong", "weak", "alone"]
 
 END = r"(?![\w-])"
 _KIND = (
-    r"(?:production|scal(?:e|ing)(?:\s+up)?|merg(?:e|ing)|launch(?:ing)?|train(?:ing)?|shipping|ship|deploy(?:ment)?|release"
+    r"(?:production|scal(?:e|ing)(?:\s+up)?|merg(?:e|ing)|launch(?:ing)?|train(?:ing)?|shipping|ship"
+    r"|deploy(?:ment)?|release"
     r"|runs?|stages?|phases?|steps?|gates?|pilot|sft|dpo|fine-?tuning|generation|evaluation|eval|plan(?:ned)?|proposed"
     r"|experiment|implementation|implement|execution|go|proceed|start|campaign|session|shards?|it|this)"
 )
 PURPOSE = (
-    r"(?:(?:the|a|an|our|this|all|its|to|full|next|real|main|complete|planned|proposed|remaining|first|second|small|large"
+    r"(?:(?:the|a|an|our|this|all|its|to|full|next|real|main|complete|planned|proposed|remaining|first|second"
+    r"|small|large"
     r"|current|as|on|run|into)\s+){0,3}"
     + _KIND
     + END
@@ -87,8 +89,10 @@ _APPROVES = (
 )
 _CONDITIONS = (
     r"approv(?:e|ed|al)\s*[,(:\u2013\u2014-]*\s*(?:but\s+)?with\s+(?:[\w-]+\s+){0,3}?"
-    r"(?:conditions?|notes?|changes|safeguards?|comments?|caveats?|reservations?|nits|fixes|suggestions|modifications"
-    r"|concerns|edits|guardrails|recommendations?|recommended|follow-?ups?|improvements?|considerations|observations|remarks|caution|care"
+    r"(?:conditions?|notes?|changes|revisions?|safeguards?|comments?|caveats?|reservations?|nits|fixes"
+    r"|suggestions|modifications"
+    r"|concerns|edits|guardrails|recommendations?|recommended|follow-?ups?|improvements?|considerations"
+    r"|observations|remarks|caution|care"
     r"|requirements?|obligations?)",
     r"(?:go|yes|proceed|ready|scale)\s*(?:\(\s*guarded\s*\)|[,(:\u2013\u2014-]*\s*with\s+(?:[\w-]+\s+){0,2}?"
     r"(?:conditions?|safeguards?|caveats?|guardrails|changes|notes?|caution|care|reservations?|recommendations?))",
@@ -164,8 +168,10 @@ _YES_NO: tuple[tuple[Mark, re.Pattern[str]], ...] = (
 _LOUD = re.compile(r"[A-Z][A-Z _/-]+" + END)
 _UNMISTAKABLE = re.compile(
     r"(?i)(?:approve[ds]?|approval\s+\w+|lgtm|looks\s+good\s+to\s+me|good\s+to\s+go|ship\s+it|green\s+light|accepted"
-    r"|(?:all\s+)?fixes\s+(?:are\s+)?verified|no[\s_/-]?go|reject(?:ed)?|not[\s_-]+approved|unapproved|disapproved?|veto(?:ed)?"
-    r"|changes\s+(?:are\s+)?requested|request(?:ing)?\s+changes|issues\s+found.*|revise\s+and\s+\w+|not\s+ready|(?:yellow|amber)\s+light"
+    r"|(?:all\s+)?fixes\s+(?:are\s+)?verified|no[\s_/-]?go|reject(?:ed)?|not[\s_-]+approved|unapproved"
+    r"|disapproved?|veto(?:ed)?"
+    r"|changes\s+(?:are\s+)?requested|request(?:ing)?\s+changes|issues\s+found.*|revise\s+and\s+\w+|not\s+ready"
+    r"|(?:yellow|amber)\s+light"
     r"|(?:do\s+not|don't)\s+(?:proceed|launch|scale|merge|ship|train|approve)"
     r"|(?:approval|sign-?off|go-ahead)\s+.*|approv(?:e|ed|al)\W.*|go\s*\(.*|unacceptable"
     r"|(?:acceptable|good\s+enough)\s+for\s.*|" + _HEDGE + r"\s.*)"

@@ -30,8 +30,10 @@ MOST = 1500
 """A longer sentence is not taken apart; it counts as unclear."""
 _WORD = r"(?<![\w-])"
 _JUDGED = (
-    r"\b(?:i|we|you|this|it|everything|nobody|(?:the|this|that|your)\s+(?:\w+\s+){0,2}?(?:run|gate|pilot|stage|phase|plan"
-    r"|design|change|proposal|experiment|approach|implementation|session|training|evaluation|launch|request|dataset|data))\b"
+    r"\b(?:i|we|you|this|it|everything|nobody|(?:the|this|that|your)\s+(?:\w+\s+){0,2}?(?:run|gate|pilot|stage"
+    r"|phase|plan"
+    r"|design|change|proposal|experiment|approach|implementation|session|training|evaluation|launch|request"
+    r"|dataset|data))\b"
 )
 _REVISE = re.compile(
     _WORD
@@ -39,9 +41,12 @@ _REVISE = re.compile(
         r"(?i:request(?:ing)?\s+changes)",
         r"(?i:changes\s+(?:are\s+)?(?:requested|required))",
         r"(?i:revise\s+and\s+(?:resubmit|re-?run))",
-        r"(?i:(?:i|we)\s+(?:ask|vote|opt)\s+(?:for|to)\s+(?:another\s+(?:iteration|round)|iterate|revise|a\s+revision))",
-        r"(?i:(?:this|it|the\s+(?:run|pilot|design|plan))\s+needs\s+(?:another\s+iteration|rework|revision|more\s+work))",
-        r"(?i:(?:this|it|the\s+(?:run|pilot|design|plan))\s+(?:must|has\s+to|needs\s+to)\s+be\s+(?:revised|reworked|redone))",
+        r"(?i:(?:i|we)\s+(?:ask|vote|opt)\s+(?:for|to)\s+(?:another\s+(?:iteration|round)|iterate|revise"
+        r"|a\s+revision))",
+        r"(?i:(?:this|it|the\s+(?:run|pilot|design|plan))\s+needs\s+(?:another\s+iteration|rework|revision"
+        r"|more\s+work))",
+        r"(?i:(?:this|it|the\s+(?:run|pilot|design|plan))\s+(?:must|has\s+to|needs\s+to)\s+be\s+(?:revised"
+        r"|reworked|redone))",
         r"ITERATE",
         r"REVISE",
         r"MODIFY",
@@ -87,7 +92,8 @@ _ABOUT_OTHER = re.compile(r"(?i)^(?:accept|ready|launch|recommend)")
 # A sentence that names both ends ("GO or NO-GO") decides for neither.
 _POSITIVE = re.compile(r"(?<!NO-)(?<!NO )(?<!no-)(?<!no )\b(?:GO|APPROVED?|SCALE|READY)" + END)
 _TRIGGER = re.compile(
-    r"(?i)no[\s-]?go|reject|disapprov|veto|gate|block|approv|sign|hold\s+off|chang|revis|iterat|modify|rework|iteration|proceed"
+    r"(?i)no[\s-]?go|reject|disapprov|veto|gate|block|approv|sign|hold\s+off|chang|revis|iterat|modify|rework"
+    r"|iteration|proceed"
     r"|accept|ready|ahead|green|\bgo\b|scale|lgtm|launch|recommend|needs|be\s+redone"
 )
 _ORDER: tuple[tuple[re.Pattern[str], Mark], ...] = ((_REJECT, "reject"), (_CLOSED, "denied"), (_REVISE, "revise"))

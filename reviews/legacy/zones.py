@@ -29,10 +29,12 @@ _BUILDER = re.compile(
 )
 SPEAKER = re.compile(
     r"(?i)^[\s>*_-]*(?:\[[^\]]{1,40}\]\s*)?(?:"
-    r"(?P<request>user(?:\s+instructions)?|human|system|prompt|q|questions?|requests?|requestor|requester|context|input)"
+    r"(?P<request>user(?:\s+instructions)?|human|system|prompt|q|questions?|requests?|requestor|requester"
+    r"|context|input)"
     r"|(?P<builder>builder|agent|author|implementer|developer|submitter|claude(?:\s+code)?|builder\s+(?:says|claims)"
     r"|self-?(?:assessment|review))"
-    r"|(?P<review>assistant|reviewer(?:\s+\w+)?|codex|gemini|gpt[\w.-]*|a|answers?|responses?|reply|reviewer\s+response)"
+    r"|(?P<review>assistant|reviewer(?:\s+\w+)?|codex|gemini|gpt[\w.-]*|a|answers?|responses?|reply"
+    r"|reviewer\s+response)"
     r")[*_\s]*(?:\([^)]{0,40}\)\s*)?:[*_]*\s*(?P<rest>.*)$"
 )
 _TRANSCRIPT = re.compile(
@@ -41,8 +43,10 @@ _TRANSCRIPT = re.compile(
 _FENCE = re.compile(r"^\s{0,3}(?:>\s*)*(?:[-*+]\s+|\d+[.)]\s+)?(?P<fence>`{3,}|~{3,})")
 _LISTED = re.compile(r"^\s*(?:[-*+\u2022]|\d+[.)])\s")
 _INTRODUCES = re.compile(
-    r"(?i)\b(?:says?|said|wr(?:ote|ites)|stat(?:es|ed)|claim(?:s|ed)|reads?|according\s+to|log|output|prints?|printed|shows?"
-    r"|message|quot\w+|format|form|template|example|for\s+instance|answer\s+with|reply\s+with|respond\s+with|end\s+with"
+    r"(?i)\b(?:says?|said|wr(?:ote|ites)|stat(?:es|ed)|claim(?:s|ed)|reads?|according\s+to|log|output|prints?"
+    r"|printed|shows?"
+    r"|message|quot\w+|format|form|template|example|for\s+instance|answer\s+with|reply\s+with|respond\s+with"
+    r"|end\s+with"
     r"|transcript|excerpt|commit)\b[^:]{0,80}:[\s*_]*$"
 )
 _OWN = re.compile(r"(?i)^\W*(?:(?:my|our)\b|i\s|we\s)")

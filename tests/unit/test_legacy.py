@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviews.legacy import Record, read_bytes, read_folder
-from reviews.legacy import files as legacy_files
 from sessions.commands.review import import_folder
 from specs.errors import UserError
 from tests.unit.legacy_shapes import JSON_SHAPES, SHAPES
+from tests.unit.legacy_wrappers import APPROVALS as STATED
+from tests.unit.legacy_wrappers import NO_APPROVAL, NO_REFUSAL, REFUSALS
+
+TEXTS = [
+    json.loads(line)
+    for line in (Path(__file__).parents[1] / "fixtures" / "older_reviews.jsonl").read_text(encoding="utf-8").split("\n")
+    if line
+]
+"""Reviews of every shape, vocabulary and trick we could think of, with every outcome that a person could read."""
 
 
 def read(text: str, suffix: str = ".txt") -> Record:
@@ -56,6 +64,65 @@ def test_the_evidence_is_the_line_that_decided_it() -> None:
     assert read(
         "\n".join(map(json.dumps, [{"role": "user", "content": "?"}, {"verdict": "approve"}])), ".jsonl"
     ).evidence == ("2: Verdict: approve")
+
+
+@pytest.mark.parametrize("one", [pytest.param(one, id=one["name"]) for one in TEXTS])
+def test_no_text_is_read_as_what_it_does_not_say(one: dict[str, Any]) -> None:
+    found = read(one["text"], one["suffix"])
+    outcome = found.verdict or found.status
+    assert outcome in one["accepted"], found
+
+
+@pytest.mark.parametrize("wrapper", NO_APPROVAL)
+def test_no_wrapped_approval_approves(wrapper: str) -> None:
+    for stated in STATED:
+        for said in (stated, stated[0].lower() + stated[1:]):
+            found = read(wrapper.format(a=said))
+            assert found.verdict not in ("approve", "approve_with_conditions"), found
+
+
+@pytest.mark.parametrize("wrapper", NO_REFUSAL)
+def test_no_wrapped_refusal_refuses(wrapper: str) -> None:
+    for stated in REFUSALS:
+        found = read(wrapper.format(a=stated))
+        assert found.verdict not in ("reject", "revise"), found
+
+
+def test_what_is_wrapped_there_decides_when_it_stands_alone() -> None:
+    assert {read(stated).verdict for stated in STATED} == {"approve", "approve_with_conditions"}
+    assert {read(stated).verdict for stated in REFUSALS} == {"reject", "revise"}
+
+
+def as_mojibake(text: str) -> bytes:
+    """The UTF-8 of a text as it looks after it was read as Windows-1252 and saved again."""
+    return "".join(bytes([one]).decode("cp1252", "ignore") or chr(one) for one in text.encode()).encode()
+
+
+ENCODINGS: dict[str, Callable[[str], bytes]] = {
+    "carriage returns": lambda text: text.replace("\n", "\r\n").encode(),
+    "byte order mark": lambda text: b"\xef\xbb\xbf" + text.encode(),
+    "UTF-16": lambda text: text.encode("utf-16"),
+    "UTF-16, no mark": lambda text: text.encode("utf-16-le"),
+    "UTF-16, other end first": lambda text: text.encode("utf-16-be"),
+    "mojibake": as_mojibake,
+    "mojibake, twice": lambda text: as_mojibake(as_mojibake(text).decode()),
+    "escape sequences": lambda text: ("\x1b[1m" + text.replace("\n", "\x1b[0m\n")).encode(),
+    "zero-width spaces": lambda text: text.replace("O", "O\u200b").encode(),
+}
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_a_verdict_is_the_same_in_every_encoding(name: str) -> None:
+    for one in TEXTS:
+        if one["suffix"] == ".md" and one["text"].isascii() and len(one["text"]) > 20:
+            found, other = read(one["text"]), read_bytes(ENCODINGS[name](one["text"]), "a.md", ".md")
+            assert (found.status, found.verdict) == (other.status, other.verdict), one["text"]
+
+
+def test_an_old_apostrophe_is_no_noise() -> None:
+    assert read_bytes(b"I don\x92t approve this.", "a").verdict == "reject"
+    for text, verdict in (("Summary: \u2705 Approved", "approve"), ("Summary: \u26a0\ufe0f Approved with notes", None)):
+        assert read_bytes(as_mojibake(text), "a").verdict == (verdict or "approve_with_conditions")
 
 
 APPROVALS = ("I approve this.", "This is approved.", "We approve.", "It is ready for production.", "You can proceed.")
@@ -125,14 +192,83 @@ def test_no_mixture_of_the_shapes_breaks_the_reader(text: str, suffix: str) -> N
     assert not (found.verdict == "approve" and "NO-GO" in found.evidence)
 
 
-@pytest.mark.parametrize(
-    "piece", ["approve ", "not ", "# ", "| ", '"', "\u201c", "a.", "a/", "[todo", " at 1:1", "- ", "<", "  x"]
-)
+PIECES = [
+    *(
+        "approve ",
+        "not ",
+        "# ",
+        "| ",
+        '"',
+        "\u201c",
+        "a.",
+        "a/",
+        "[todo",
+        " at 1:1",
+        "- ",
+        "<",
+        "  x",
+        "Decision: GO\n",
+        "> ",
+    ),
+    *(
+        "- [ ] x\n",
+        '{"a":',
+        "[",
+        "*",
+        "_a_ ",
+        "GO / ",
+        "(",
+        "1. ",
+        "<b>",
+        "<p>",
+        "<!--",
+        "<del>",
+        "~~",
+        "`",
+        "x.py:1 ",
+        "'a' ",
+    ),
+    *(
+        "Update: ",
+        "Conditions:\n- ",
+        "### CRITICAL\n",
+        "\u00e2\u0153\u2026",
+        "Option A: GO\n",
+        "before launch you must ",
+        "a: ",
+    ),
+    *(
+        "2025-01-01 ",
+        "GO with a ",
+        "GO for a run ",
+        "decision of the ",
+        "I approve the a ",
+        "after reading a ",
+        "if abort ",
+    ),
+    *(
+        "the a ",
+        "no a b issues ",
+        "1) a? b\n",
+        "'",
+        "**a** ",
+        "|a|b|\n",
+        "| a | b |\n|---|---|\n",
+        "approved for scaling ",
+    ),
+]
+
+
+@pytest.mark.parametrize("piece", PIECES)
 def test_a_hostile_file_takes_no_long_time(piece: str) -> None:
-    for text in (piece * (300_000 // len(piece)), (piece * (3000 // len(piece)) + "\n") * 100):
-        begun = time.monotonic()
-        read(text)
-        assert time.monotonic() - begun < 10
+    """Each is as long as what is still read; a megabyte in all is told to be too long."""
+    line = (piece * 149_000)[:149_000]
+    wrapped = ((piece * 3000)[:3000] + "\n") * 49
+    short = ((piece * 60)[:60] + "\n") * 2400
+    for text in (line, wrapped, short, line * 7):
+        begun = time.process_time()
+        read(text, ".json")
+        assert time.process_time() - begun < 2
 
 
 def write_folder(folder: Path) -> Path:
@@ -176,39 +312,6 @@ def test_a_name_cannot_forge_a_row(tmp_path: Path, capsys: pytest.CaptureFixture
     import_folder(tmp_path, as_json=False)
     said = capsys.readouterr().out
     assert "\x1b" not in said and not any(line.startswith("forged") for line in said.splitlines())
-
-
-def test_what_cannot_be_read_is_a_record_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "big.md").write_bytes(b"Decision: GO\n" * 100)
-    (tmp_path / "link.md").symlink_to(tmp_path / "big.md")
-    (tmp_path / "noise.txt").write_bytes(bytes(range(128, 256)) * 4)
-    (tmp_path / "locked.txt").write_text("Decision: GO", encoding="utf-8")
-    os.mkfifo(tmp_path / "pipe.log")
-    monkeypatch.setattr(legacy_files, "MAX_BYTES", 1000)
-    whole = Path.read_bytes
-
-    def refuse(path: Path) -> bytes:
-        if path.name == "locked.txt":
-            raise PermissionError(13, "Permission denied")
-        return whole(path)
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    found = {one.source: one for one in read_folder(tmp_path).records}
-    assert {name: one.status for name, one in found.items() if one.status == "undetermined"} == {
-        "big.md": "undetermined",
-        "link.md": "undetermined",
-        "pipe.log": "undetermined",
-    }
-    assert all(one.verdict is None for one in found.values())
-    told = {
-        "big.md": "at most 1000",
-        "link.md": "symbolic link",
-        "noise.txt": "not text",
-        "pipe.log": "not a regular",
-        "locked.txt": "Permission denied",
-    }
-    assert all(words in found[name].evidence for name, words in told.items())
-    assert found["big.md"].digest == f"sha256:{hashlib.sha256(whole(tmp_path / 'big.md')).hexdigest()}"
 
 
 def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
