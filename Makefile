@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS := runs
 
-.PHONY: help setup demo test test-llama check lint types imports format clean
+.PHONY: help setup demo test test-nightly test-llama check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,8 +24,14 @@ demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 
 	else $(BIN)/peergate start demo --runs $(RUNS); fi
 	@$(BIN)/peergate audit verify $(RUNS)/demo
 
-test: setup  ## run all tests
-	$(BIN)/python -m pytest
+test: setup  ## run all tests but those marked `nightly` and `llama`
+	$(BIN)/python -m pytest -m "not nightly"
+
+test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills, a hundred thousand mutations (an hour)
+	$(BIN)/python -m pytest -m nightly
+
+verify/verify: verify/main.go  ## build the verifier that is not ours, with Debian's Go (golang-go, golang-golang-x-mod-dev)
+	cd verify && GO111MODULE=off GOPATH=/usr/share/gocode go build -o verify .
 
 # An install that failed must not look like tests that were skipped: the module is imported first.
 test-llama: setup  ## install llama-cpp-python (compiles for minutes) and run the tests on its server
