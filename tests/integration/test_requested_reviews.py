@@ -358,14 +358,14 @@ def test_an_unknown_price_is_refused_and_leaves_nothing(api: Api, desk: MakeDesk
 # In a session
 
 
-def session(here: Path, api: Api, share: str = "0.3", **given: Any) -> Path:
+def session(here: Path, api: Api, share: str = "0.3", closed: bool = False) -> Path:
     """Register a session whose reviewer is the loopback server, with a price."""
     reviewer = (
         f'reviewer: {{vendor: openai, model: tiny, base_url: "{api.address}", '
         "usd_per_million_tokens: {input: 1, output: 2}}"
     )
     changes = (("reviewer: {vendor: checklist}", reviewer), ("review: 0.05", f"review: {share}"))
-    return small_run(here / "runs", *changes, **({"closed": False} | given))
+    return small_run(here / "runs", *changes, closed=closed)
 
 
 def test_in_a_session_the_registered_reviewer_answers_from_its_budget(api: Api, desk: MakeDesk, here: Path) -> None:
