@@ -153,7 +153,7 @@ def _shape(line: str, above: str) -> _Shape:
         bare, head = spoken["rest"], None
         if not bare.strip():
             return _Shape(bare, "", "", "", "text", True)
-    if checked := _CHECKED.match(bare):
+    if (checked := _CHECKED.match(bare)) and head_of(checked["value"], "strong"):
         return _Shape(bare, "strong", _UNTICKED.sub(" ", checked["value"]), "", "label", True)
     if _in_sentence(above) and not spoken:
         return _Shape(bare, "", "", "", "text", False)

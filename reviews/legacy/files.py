@@ -81,10 +81,11 @@ def take_bytes(raw: bytes, source: str, suffix: str) -> Read:
         page, shape = Fault("undetermined", None, "nested too deeply"), "json"
     if isinstance(page, Fault):
         where = f"{page.line}: " if page.line else ""
-        return Read(
-            Record(source, page.status, None, "none", one_line(where + page.text), digest, shape=shape, bytes=len(raw)),
-            raw=raw,
+        told = one_line(where + page.text)
+        record = Record(
+            source, page.status, None, "none", told, digest, one_line(page.text), shape=shape, bytes=len(raw)
         )
+        return Read(record, raw=raw)
     return _read_page(page, Record(source, "undetermined", None, "none", "", digest, shape=shape, bytes=len(raw)), raw)
 
 

@@ -93,7 +93,7 @@ def findings_in(page: Page, sections: Sequence[Section]) -> list[LegacyFinding]:
             if _DECIDING.match(section.title) and not item.bulleted:
                 continue
             severity = _of_item(item.text) or (kind if item.bulleted or section.level == 8 or named else None)
-            if severity is not None and not says_none(_bare(item.text)) and not _UNFILLED.match(item.text):
+            if severity is not None and not says_none(_bare(item.text)) and not _empty(item.text):
                 found.append(_finding(page, severity, item))
     return sorted(found, key=lambda one: one.line)
 
@@ -129,6 +129,11 @@ def _of_item(text: str) -> Severity | None:
             return name
     first = start.lstrip("*_[( ")[:1]
     return next((name for name, group in _SIGNS if first and first in group), None)
+
+
+def _empty(text: str) -> bool:
+    """Say whether a point was struck or never filled in."""
+    return _UNFILLED.match(text) is not None or re.search(r"\w", text) is None
 
 
 def _bare(text: str) -> str:

@@ -57,6 +57,7 @@ class Shelf:
         """
         self.root = (checkout or folder).resolve()
         below = folder.resolve().relative_to(self.root).as_posix() if checkout else "."
+        self._name = folder.resolve().name
         self._prefix = "" if below == "." else below + "/"
         self._in_checkout = checkout is not None
         self._known = {self._prefix + name for name in present} | set(tracked)
@@ -111,12 +112,10 @@ class Shelf:
         return None, f"a file of this name is at {elsewhere[0]}" if elsewhere else ""
 
     def _whole_tail(self, fits: list[str], parts: list[str]) -> bool:
-        """Say whether a path of the folder ends what was cited: "reviews/x.md" is x.md of the folder reviews."""
-        cited = "/".join(parts)
-        return any(
-            cited.endswith("/" + path)
-            for path in (fit[len(self._prefix) :] for fit in fits if fit.startswith(self._prefix))
-        )
+        """Say whether a path of the folder ends what was cited: "reviews/a.md" is a.md of the folder reviews."""
+        cited = "/" + "/".join(parts)
+        below = [fit[len(self._prefix) :] for fit in fits if fit.startswith(self._prefix)]
+        return any(cited.endswith(f"/{self._name}/{path}") for path in below)
 
     def _is_there(self, path: str) -> bool:
         if path in self._known:
