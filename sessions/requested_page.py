@@ -142,7 +142,7 @@ def _escaped(text: object, limit: int = TEXT_CHARACTERS) -> str:
     """Return one line of text that Markdown takes for nothing but text."""
     line = _MARKUP.sub(r"\\\1", _one_line(text, limit))
     # "1." and "-" begin a list where the text stands at the beginning of a line.
-    return re.sub(r"^(\d+)([.)])", r"\1\\\2", re.sub(r"^([-+=])", r"\\\1", line))
+    return re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", re.sub(r"^([-+=])", r"\\\1", line))
 
 
 def _cell(text: str) -> str:

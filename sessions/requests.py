@@ -181,8 +181,9 @@ def _say_left_out(desk: Desk, reader: Reader) -> None:
     reading = reader.reading
     count = len(reading.left_out) + reading.more_left_out
     if count:
-        told = f"{len(reading.files)} files are read, {count} left out (text only, {reader.limits})"
-        desk.say(f"{told}: listed with the answer")
+        desk.say(
+            f"files read: {len(reading.files)}, left out: {count} (text only, {reader.limits}); the answer lists them"
+        )
 
 
 def _policy_says(policy: PolicyAnswer) -> QuestionAnswer:
