@@ -195,6 +195,23 @@ def test_failure_23_one_completion_many_times(tmp_path: Path) -> None:
     assert status_of(evidence_of(tmp_path, "sample", near), "variety.near") == "FAIL"
 
 
+@pytest.mark.parametrize(("copies", "status"), [(10, "PASS"), (13, "FAIL")])
+def test_failure_23_what_was_left_held_one_thirteen_times(tmp_path: Path, copies: int, status: str) -> None:
+    prompts = tuple(
+        Item(id=f"q{n}", group=f"q{n}", kind="lowercase", prompt=f"Tell tale number {n}.", constraint={})
+        for n in range(40)
+    )
+    template = samples()[0]
+    rows = [
+        template
+        | {"item": item.id, "group": item.group, "prompt": item.prompt}
+        | {"completion": "the same old tale again." if n < copies else f"{TALES[n % 5][:-1]} and then {n * n * n}."}
+        for n, item in enumerate(prompts)
+    ]
+    evidence = replace(evidence_of(tmp_path, "sample", rows), data={"prompts": prompts})
+    assert status_of(evidence, "variety.copies") == status
+
+
 def test_failure_27_28_edited_data(tmp_path: Path) -> None:
     """Records cannot be repaired in place: what was kept is compared with what the verifier accepts now."""
     evidence = evidence_of(tmp_path, "sample")

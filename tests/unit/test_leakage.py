@@ -180,6 +180,13 @@ def test_a_held_out_text_inside_a_longer_one_is_found() -> None:
     inside = f"Here is what I want. {SENTENCE.upper()} And after that, sing it to me in your own best voice, twice."
     assert kinds([inside], [SENTENCE]) == [("contained", "t0", "h0")]
     assert kinds([SENTENCE], [inside]) == []
+    ahead, after = inside.split(" And")[0], inside.partition("want. ")[2]
+    assert kinds([ahead, after], [SENTENCE], 0.95) == [("contained", "t0", "h0"), ("contained", "t1", "h0")]
+    eight = "one two three four five six seven eight"
+    assert kinds([f"zero {eight}", f"{eight} nine"], [eight], 0.95) == [
+        ("contained", "t0", "h0"),
+        ("contained", "t1", "h0"),
+    ]
     # In order and together: a word between them, or the last one missing, is another text.
     assert kinds([inside.replace("SEA", "SEA NOW")], [SENTENCE]) == []
     assert kinds([inside.replace("BIRDS.", "CATS.")], [SENTENCE]) == []
