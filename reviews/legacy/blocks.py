@@ -41,6 +41,8 @@ _LABEL = re.compile(
 _LABEL_ALONE = re.compile(
     _BEFORE + rf"(?:(?P<strong>{_STRONG})|(?P<weak>{_WEAK})){_ABOUT}(?:\s*[:=]?\s+(?P<value>\S.{{0,40}}))?[^\w?]*$"
 )
+# A line that is nothing but the label.
+_BARE_LABEL = re.compile(r"(?i)^\s*(?:final\s+|overall\s+|gate\s+)?(?:decision|verdict|approval|recommendation)\s*$")
 # "**Verdict** APPROVED": the emphasis stands for the colon.
 _BOLD_LABEL = re.compile(
     rf"(?i)^\s*(?:[-*+]\s+)?\*\*(?P<label>(?:final\s+|overall\s+)?(?:{_STRONG}|{_WEAK}))\*\*\s+(?=[^\s:=|-])"
@@ -157,7 +159,9 @@ def _shape(line: str, above: str) -> _Shape:
         return _Shape(bare, "strong", _UNTICKED.sub(" ", checked["value"]), "", "label", True)
     if _in_sentence(above) and not spoken:
         return _Shape(bare, "", "", "", "text", False)
-    found = _LABEL.match(bare) or (_label_alone(bare) if head or bare.rstrip().endswith(":") else None)
+    found = _LABEL.match(bare) or (
+        _label_alone(bare) if head or bare.rstrip().endswith(":") or _BARE_LABEL.match(bare) else None
+    )
     if found and not (_approved(found) and found["value"] and head_of(found["value"], "strong") is None):
         value = _ticked((found["value"] or "").strip(" |"))
         quoted = re.fullmatch(r"([`\"'\u201c])([^`\"\u201c\u201d]{1,60})[`\"'\u201d](\W*)", value.strip())

@@ -15,7 +15,7 @@ from reviews.legacy.sections import Section, below, says_none
 from reviews.legacy.zones import heading
 
 _SECTION = re.compile(
-    r"(?i)^\W*(?:(?:approval|go|launch|scaling|hard|binding|explicit|remaining|open|key)\s+)?(?:conditions?"
+    r"(?i)^\W*(?:(?:my|our|the|an?|one|two|three|four|only|sole|single|following|these)\s+){0,3}(?:(?:approval|go|launch|scaling|hard|binding|explicit|remaining|open|key)\s+)?(?:conditions?"
     r"|pre-?requisites?|pre-?conditions?"
     r"|provisos?|stipulations?|safeguards?|guard-?rails?|obligations?|caveats?"
     r"|(?:required|mandatory|necessary|requested)(?:\s+\w+){0,3}|must[\s-]*(?:fix(?:es)?|dos?|haves?"
@@ -49,7 +49,9 @@ _BINDING = re.compile(
     r"|one\s+)?conditions?\b|subject\s+to"
     r"|contingent\s+(?:up)?on|condition(?:al|ed)\s+(?:up)?on|(?:so|as)\s+long\s+as|with\s+the\s+proviso"
     r"|under\s+the\s+condition"
-    r"|only\s+(?:if|after|once|when|then))\b"
+    r"|only\s+(?:if|after|once|when|then|while|as\s+long)|holds?\s+only|assuming|as\s+soon\s+as)\b"
+    r"|(?<!no\s)(?<!any\s)(?<!un)\bconditions?\s*(?::|is\b|are\b)|\b(?:i|we|you)(?:'ll|\s+will)?\s+(?:still\s+|also\s+)?need\b"
+    r"|\b(?:not|is|are)\s+to\s+be\b.{0,60}\b(?:before|until|unless|without)\b"
     r"|\b(?:abort|stop|halt|roll\s*back|pause|cancel|no-go)\b.{0,60}\b(?:if|when|unless|as\s+soon\s+as|should)\b"
     r"|\b(?:if|when|unless|should)\b.{0,90}\b(?:abort|halt|roll\s*back|(?:treat|count)\s+(?:it|this)"
     r"|stop\s+(?:and|the|immediately|training|at)|no-go)\b"
@@ -57,6 +59,11 @@ _BINDING = re.compile(
     r"|\b(?:fix|re-?run|re-?check|repair|re-?generate|re-?build|pin|add|remove|verify|confirm|re-?train"
     r"|re-?measure|clean)\b.{0,60}\bfirst\b"
 )
+_IF = re.compile(
+    r"(?i)^\W*(?:\d+[.)]\s*)?(?:then\s+|but\s+|and\s+)?(?:if|unless|once|as\s+soon\s+as|should)\s+"
+    r"(?!anything|needed|possible|desired|you\s+(?:like|want|wish)|time|not\b)"
+)
+_OPTIONAL = re.compile(r"(?i)\b(?:suggestions?|nits?|optional|nice[\s-]to|ideas?|minor|low|cosmetic)\b")
 _FORBIDS = re.compile(r"(?i)^\W*(?:\d+[.)]\s*)?(?:please\s+)?(?:do\s+not|don't|never)\s+\w+")
 _BEFORE = re.compile(r"(?i)\b(?:before|prior\s+to|until)\s+(?:you\s+|we\s+|it\s+|the\s+)?" + _WORK)
 _NOTHING = re.compile(r"(?i)^\W*(?:no|nothing|none)\b|\bnot\s+(?:needed|required|necessary)\b")
@@ -97,6 +104,8 @@ def conditions_in(page: Page, sections: Sequence[Section]) -> list[LegacyConditi
         for item in section.items if section.zone == "review" else ():
             for sentence in _SENTENCES.split(item.text[:_LOOKED_AT]):
                 binds = _binds(sentence)
+                if binds and _OPTIONAL.search(section.title):
+                    binds = False
                 key = (page.numbers[item.at], item.text)
                 if binds is not None and key not in found:
                     found.setdefault(
@@ -122,7 +131,7 @@ def _binds(sentence: str) -> bool | None:
     masked = mask(sentence)
     if _BINDING.search(masked) and not re.search(r"(?i)\bwould\b", masked):
         return True
-    if _FORBIDS.match(masked):
+    if _FORBIDS.match(masked) or (_IF.match(masked) and not _PAST.search(masked)):
         return True
     modal = _MODAL.search(masked)
     if modal and not _NO_MODAL.search(masked):

@@ -20,8 +20,8 @@ _ADDED = re.compile(
 _TAKEN_BACK = re.compile(
     r"(?i)\bsuperseded\b|\bsupersed(?:es|ed)\s+(?:by|this|my|the\s+(?:above|earlier|verdict|decision|review))"
     r"|\bretract(?:s|ed|ing|ion)?\b"
-    r"|\brescind\w*|\brevok\w+|\b(?:scratch|strike)\s+that\b|\bon\s+(?:reflection|second\s+thoughts?)\b"
-    r"|\bsecond\s+look\b"
+    r"|\brescind\w*|\brevok\w+|\b(?:scratch|strike)\s+that\b|\bon\s+reflection\b|\bsecond\s+thoughts?\b|\bcorrect(?:ed)?\s+myself\b|\bstand\s+corrected\b|\boops\b|\bapolog\w+"
+    r"|\b(?:second|closer)\s+look\b|\blook(?:ing)?\s+again\b"
     r"|\bchanged?\s+(?:my|our)\s+mind\b|\b(?:disregard|ignore|forget)\s+(?:what|my|the|this|all|everything)\b"
     r"|\bwithdr(?:aw|awn|ew|awing|awal)\b.{0,60}\b(?:approv|verdict|decision|go\b|sign)|\b(?:approv\w*|verdict"
     r"|decision|sign-?off)\b"
@@ -51,7 +51,7 @@ _TAKEN_BACK = re.compile(
 )
 _CAUTION = re.compile(r"(?i)\b(?:yellow|amber|red)[\s-]+light\b|\U0001f7e1|\U0001f7e0")
 _BRAKE = re.compile(
-    r"(?i)(?:^\W*|[.!?]\s+)(?:stop|hold|halt|wait|pause)\b(?!\s+(?:strings?|tokens?|words?|rules?|if|when|as\s+soon|conditions?|criteria"
+    r"(?i)(?:^\W*|[.!?:]\s+)(?:stop|hold|halt|wait|pause)\b(?!\s+(?:strings?|tokens?|words?|rules?|if|when|as\s+soon|conditions?|criteria"
     r"|sequences?|immediately|times?|here)\b)(?=\s*[!.,]|\s+(?:the|everything|all|it|on|this)\b)"
 )
 _NOT_MEANT = re.compile(

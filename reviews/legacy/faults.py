@@ -32,7 +32,7 @@ _CUT = re.compile(
     r"(?i)(?:\.\.\.|\u2026|\[?(?:truncated|cut\s+off|output\s+truncated)\W*|\[(?:todo|tbd|fill\s+in)[^\]]*\]"
     r"|\bTODO|\bTBD"
     r"|[,(\[{\u2013\u2014-]|\*\*\w+|<\w*|^\W*\d+[.)]?"
-    r"|(?<![\w/])(?:and|or|the|a|an|of|to|with|because|for|but|in|by|which|if|should|must|from|its))\s*$"
+    r"|(?<![\w/])(?-i:and|or|the|a|an|of|to|with|because|for|but|in|by|which|if|should|must|from|its))\s*$"
 )
 _PLACEHOLDER = re.compile(r"(?i)^\W*(?:todo|tbd|fill\s+in|placeholder)\W*$|\[(?:todo|tbd)\b[^\]]*\]")
 _SHORT = 4

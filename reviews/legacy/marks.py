@@ -133,6 +133,9 @@ def _statement(masked: str, full: str, label: str, block: Block, line: str) -> t
         return None
     if mark in ("approve", "conditions") and (sign.bad or (mark == "approve" and sign.caution)):
         mark = "unclear"
+    if form == "alone" and block.form == "heading" and re.fullmatch(r"[\W_]*SCALE[\W_]*", masked):
+        # A heading of this one word may be about scales.
+        return "unclear", "word", begin
     if form == "alone" and block.form == "item" and not block.scope:
         # A point of a list answers one question; it speaks of the whole only under a label.
         return ("unclear", "word", begin) if mark in ("approve", "conditions") else None

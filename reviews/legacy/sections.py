@@ -29,6 +29,7 @@ _SIGNED = re.compile(
     r"^\s*[\U0001f6a8\u26a0\U0001f4a1\U0001f534\U0001f7e0\U0001f7e1\U0001f7e2\u2757]+\s*\w+(?:[\s-]\w+){0,2}\s*:?$"
 )
 _LABEL_WORDS = 5
+_BARE = 7
 _LABEL = 8
 """The level of a label; headings have 1 to 7."""
 _MOST = 2000
@@ -86,7 +87,7 @@ def sections_of(page: Page) -> list[Section]:
                 now = Section(at, "", _LABEL, zone, [])
                 found.append(now)
         gap = False
-        begun = _begins(line)
+        begun = _begins(line) or _bare_title(page.lines, at)
         if begun:
             close()
             title, level, rest = begun
@@ -123,6 +124,16 @@ def _begins(line: str) -> tuple[str, int, str] | None:
     hit = _LABELLED.match(line)
     if hit and len(hit["title"].split()) <= _LABEL_WORDS and not re.match(r"\s*(?:[-*+\u2022]|\d+[.)])\s", line):
         return hit["title"].strip(), _LABEL, hit["rest"].strip(" *")
+    return None
+
+
+def _bare_title(lines: list[str], at: int) -> tuple[str, int, str] | None:
+    """Return a short line without marks right above a list, with nothing above it, as a title."""
+    line = lines[at].strip()
+    alone = at == 0 or not lines[at - 1].strip()
+    listed = at + 1 < len(lines) and _ITEM.match(lines[at + 1]) is not None
+    if alone and listed and len(line.split()) <= _LABEL_WORDS and line[-1].isalnum() and _ITEM.match(line) is None:
+        return line, _BARE, ""
     return None
 
 

@@ -201,7 +201,11 @@ def head_of(value: str, place: Place) -> Head | None:
     choices = [*(_YES_NO if place == "strong" else ()), *_LABELLED]
     for mark, pattern in choices:
         found = pattern.match(value, start)
-        if found is None or (place == "alone" and not _stands_alone(value, begin, found)):
+        if (
+            found is None
+            or value.startswith("()", found.end())
+            or (place == "alone" and not _stands_alone(value, begin, found))
+        ):
             continue
         if hedge:
             # "limited rejection" and the like mean nothing that could be told.
