@@ -24,7 +24,7 @@ demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 
 	else $(BIN)/peergate start demo --runs $(RUNS); fi
 	@$(BIN)/peergate audit verify $(RUNS)/demo
 
-test: setup  ## run all tests but those marked `nightly` and `llama`
+test: setup  ## run all tests but those marked `nightly`
 	$(BIN)/python -m pytest -m "not nightly"
 
 test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills, a hundred thousand mutations (an hour)

@@ -49,7 +49,7 @@ def audit_verify(
 
 
 @audit_app.command("list")
-def audit_list(
+def audit_list_entries(
     run: RunPath,
     kind: Kind = None,
     stage: Stage = None,
@@ -63,10 +63,10 @@ def audit_list(
     json: Json = False,
 ) -> None:
     """List the entries of a trail, oldest first."""
-    from sessions.commands import audit
+    from sessions.commands import audit_list
 
-    chosen = audit.Filters(kind, stage, attempt, decision, reviewer, overrides, open_conditions, min_cost, limit)
-    audit.list_entries(run, chosen, None, json)
+    chosen = audit_list.Filters(kind, stage, attempt, decision, reviewer, overrides, open_conditions, min_cost, limit)
+    audit_list.list_entries(run, chosen, None, json)
 
 
 @audit_app.command("search")
@@ -80,9 +80,9 @@ def audit_search(
     json: Json = False,
 ) -> None:
     """List the entries that hold a text."""
-    from sessions.commands import audit
+    from sessions.commands import audit_list
 
-    audit.list_entries(run, audit.Filters(kind, stage, attempt, limit=limit), text, json)
+    audit_list.list_entries(run, audit_list.Filters(kind, stage, attempt, limit=limit), text, json)
 
 
 @audit_app.command("show")

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from reviews.requests import record
 from reviews.standing import newest_judgement
 from reviews.trail import Recorded, read_entries
+from sessions.folders import TRAIL
+from sessions.folders import run_folder as run_folder
+from sessions.folders import trail_name as trail_name
 from sessions.runtime import is_running
-from sessions.wiring import TRAIL
 from specs.errors import ExitCode, PeergateError
 
 SessionState = Literal["running", "waiting", "paused", "closed", "damaged"]
@@ -121,19 +122,6 @@ def is_waiting(entries: list[Recorded]) -> bool:
 def find_runs(runs: Path) -> list[Path]:
     """Return the run folders below a folder, by name."""
     return sorted(path.parent for path in runs.glob(f"*/{TRAIL}")) if runs.is_dir() else []
-
-
-def run_folder(run: Path) -> Path:
-    """Return the run folder a person means: the folder itself, or the name of one under ./runs."""
-    under = Path("runs") / run
-    if not (run / trail_name(run)).exists() and len(run.parts) == 1 and (under / trail_name(under)).exists():
-        return under
-    return run
-
-
-def trail_name(run: Path) -> str:
-    """Return the name of the trail in a folder: a session's, or that of requested reviews where only those are."""
-    return TRAIL if (run / TRAIL).exists() or not (run / record.TRAIL).exists() else record.TRAIL
 
 
 def _when(recorded: Recorded) -> str:

@@ -17,6 +17,7 @@ from reviews.panel import Panel
 from reviews.reviewer import Reviewer
 from reviews.store import Store
 from reviews.trail import Trail
+from sessions.folders import STORE, TRAIL
 from sessions.jobs.local import LocalLauncher
 from sessions.person import Person
 from sessions.session import Display, Session
@@ -24,8 +25,6 @@ from specs.errors import UserError
 from specs.session import ResolvedSpec, SessionSpec
 from specs.session import Reviewer as ReviewerSpec
 
-TRAIL = "trail.sqlite"
-STORE = "store"
 INBOX = "verdicts"
 """Where the verdicts that people give as files wait for the session."""
 

@@ -5,6 +5,7 @@ For display: what is found is decoded, not verified.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,8 +69,9 @@ def _signed(connection: sqlite3.Connection, wanted: Wanted, limit: int | None) -
         values += wanted.seqs
     if wanted.text is not None:
         # As the text stands in JSON: a quotation mark or a line end is written as an escape there.
-        clauses.append("instr(lower(payload), lower(?)) > 0")
-        values.append(envelope.as_json(wanted.text))
+        clauses.append("payload LIKE ? ESCAPE '!'")
+        text = envelope.as_json(wanted.text)
+        values.append(f"%{re.sub('[%_!]', lambda sign: f'!{sign[0]}', text)}%")
     for name in ("stage", "attempt", "outcome", "reviewer"):
         if getattr(wanted, name) is not None:
             clauses.append(_BODY.format(name))

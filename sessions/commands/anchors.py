@@ -19,8 +19,7 @@ from reviews.log.walk import Walk, walk_trail
 from reviews.requests import record
 from reviews.store import write_durably
 from reviews.trail import read_entries
-from sessions.overview import run_folder, trail_name
-from sessions.wiring import TRAIL
+from sessions.folders import TRAIL, run_folder, trail_name
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.policy import Role
 

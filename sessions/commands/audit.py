@@ -1,54 +1,28 @@
-"""`peergate audit verify | list | search | show`."""
+"""`peergate audit verify | show`."""
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from reviews.audit import Audit, verify_run
 from reviews.export import is_export, verify_export
 from reviews.log.anchors import read_anchor, read_policy
-from reviews.log.query import Wanted, select
-from reviews.obligations import obligations
 from reviews.store import Store
 from reviews.text import plain
 from reviews.trail import Recorded, read_entries
-from sessions.commands.output import print_json, print_table
-from sessions.overview import run_folder, trail_name
+from sessions.commands.audit_list import as_data
+from sessions.commands.output import print_json
+from sessions.folders import STORE, run_folder, trail_name
 from sessions.trail_page import page_damage
-from sessions.wiring import STORE
 from specs.errors import UserError
-
-_SHOWN = (
-    *("stage", "attempt", "key", "mode", "topic", "number", "outcome", "decision", "what", "usd"),
-    *("answer", "reason", "error"),
-)
 
 _POINTS = ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order")
 _POINTING = {"asked": ("request",), "answered": ("answer", "request", "response")}
 """What an entry points to and is shown with it, by its kind. Whole files that were read are shown by their digest."""
-
-
-class Filters(NamedTuple):
-    """Which entries a person wants to see."""
-
-    kinds: list[str] | None = None
-    stage: str | None = None
-    attempt: int | None = None
-    decision: str | None = None
-    reviewer: str | None = None
-    overrides: bool = False
-    open_conditions: bool = False
-    min_usd: float | None = None
-    limit: int = 1000
-
-
-_BY_PEOPLE = ("human", "override", "amendment", "retraction")
 
 
 def verify(place: Path, policy: Path | None, anchors: Sequence[Path], as_json: bool) -> None:
@@ -101,41 +75,6 @@ def _tell(place: Path, result: Audit) -> None:
         print(f"  note: {plain(line, 2000)}")
     for line in result.not_proven:
         print(f"  not proven: {plain(line, 2000)}")
-
-
-def list_entries(run: Path, filters: Filters, text: str | None, as_json: bool) -> None:
-    """List entries, filtered."""
-    run = run_folder(run)
-    path = run / trail_name(run)
-    wanted = Wanted(
-        kinds=_BY_PEOPLE if filters.overrides else tuple(filters.kinds or ()),
-        stage=filters.stage,
-        attempt=filters.attempt,
-        outcome=filters.decision,
-        reviewer=filters.reviewer,
-        min_usd=filters.min_usd,
-        text=text,
-        seqs=_with_open_conditions(path) if filters.open_conditions else None,
-    )
-    found = select(path, wanted, filters.limit or None)
-    if filters.kinds and not found.total:
-        kinds = sorted({one.entry.kind for one in select(path, Wanted()).entries})
-        missing = [kind for kind in filters.kinds if kind not in kinds]
-        if missing:
-            raise UserError(f"no entry of kind '{missing[0]}'", hint=f"kinds in this trail: {', '.join(kinds)}")
-    if as_json:
-        print_json({"count": found.total, "entries": [as_data(one) for one in found.entries]})
-        return
-    rows = [(str(one.entry.seq), when(one), plain(one.entry.kind, 20), _gist(one)) for one in found.entries]
-    print_table(("entry", "time", "kind", "what"), rows)
-    if found.total > len(rows):
-        print(f"{found.total - len(rows)} earlier entries are left out; --limit 0 shows all", file=sys.stderr)
-
-
-def _with_open_conditions(path: Path) -> tuple[int, ...]:
-    """Return the numbers of the decisions that carry a condition which is still open."""
-    found = obligations(read_entries(path), time.time_ns())
-    return tuple(sorted({one.made for one in found if one.state == "open"}))
 
 
 def show_entry(run: Path, wanted: str, as_json: bool) -> None:
@@ -206,24 +145,3 @@ def _value(data: bytes) -> Any:
 
 def _is_stored(store: Store, value: Any) -> bool:
     return isinstance(value, str) and value.startswith("sha256:") and store.path(value).is_file()
-
-
-def as_data(recorded: Recorded) -> dict[str, Any]:
-    """Return an entry as `--json` gives it."""
-    return recorded.entry.model_dump(mode="json") | {"digest": recorded.digest}
-
-
-def when(recorded: Recorded) -> str:
-    """Return the time of an entry."""
-    return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _gist(recorded: Recorded) -> str:
-    shown = [f"{name}={_short(recorded.body[name])}" for name in _SHOWN if recorded.body.get(name) not in (None, "")]
-    return plain(" ".join(shown), 100) or recorded.entry.key
-
-
-def _short(value: Any) -> str:
-    """Return a value for a table: of a digest its beginning, which is enough to find it."""
-    text = str(value)
-    return f"{text[:19]}..." if text.startswith("sha256:") else text

@@ -11,11 +11,11 @@ from reviews.export import export_run
 from reviews.store import Store
 from reviews.text import plain
 from reviews.trail import Recorded, read_entries
-from sessions.commands.audit import entry_named, when
+from sessions.commands.audit import entry_named
+from sessions.commands.audit_list import when
 from sessions.commands.output import print_json
-from sessions.overview import run_folder, trail_name
+from sessions.folders import STORE, run_folder, trail_name
 from sessions.trail_page import trail_page
-from sessions.wiring import STORE
 from specs.errors import PeergateError, UserError
 
 _TOLD = {"human": "answer", "override": "reason", "amendment": "outcome", "retraction": "reason", "close": "decision"}
