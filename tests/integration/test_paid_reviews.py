@@ -98,6 +98,8 @@ def test_a_review_is_reserved_recorded_and_settled(session: Session, api: Api) -
     judged = body(session, "verdict/design.1")
     assert (judged["model"], judged["statuses"], judged["error"]) == ("model-as-answered", [200], "")
     assert judged["reviewer"] == "openai:gpt-5-mini" and judged["seconds"] > 0
+    # The design gate has medium stakes, and the spec states nothing else.
+    assert judged["reasoning"] == api.got[0].value()["reasoning"]["effort"] == "medium"
     assert session.store.get(judged["request"]) == api.got[0].body
     assert judged["response"] == digest_bytes(answered(OPENAI, json.dumps(ANSWER)).body)
     assert body(session, "reserve/review/design.1")["usd"] == 0.5
