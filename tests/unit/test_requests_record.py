@@ -12,8 +12,9 @@ from reviews.audit import verify_run
 from reviews.requests import record
 from reviews.trail import Trail
 from sessions.desk import Desk
+from sessions.folders import run_folder, trail_name
 from sessions.ledger import REQUESTED, balance_of
-from sessions.overview import find_runs, run_folder, trail_name
+from sessions.overview import find_runs
 from sessions.requests import ask_review
 from specs.errors import AuditDamage, UserError
 from specs.requests import QuestionRequest
