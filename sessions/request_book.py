@@ -23,7 +23,7 @@ from reviews.trail import Recorded, Trail
 from sessions import ledger
 from sessions.asking import exchange_facts
 from sessions.desk import AnyRequest, Desk, Requested
-from sessions.wiring import STORE, TRAIL
+from sessions.folders import STORE, TRAIL
 from specs.errors import BudgetExceeded, PeergateError, ReviewerUnavailable, UserError
 from specs.requests import (
     AdversarialRequest,
