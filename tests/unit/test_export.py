@@ -116,7 +116,13 @@ def test_the_page_is_compared_with_the_entries(exported: Path, tmp_path: Path) -
     assert verified(copy)[1]["damage"] == ["more.txt: is no part of the export"]
 
 
-@pytest.mark.parametrize("count", [pytest.param(1000, id="1000"), pytest.param(100_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(1000, id="1000"),
+        pytest.param(100_000, id="100000", marks=[pytest.mark.nightly, pytest.mark.timeout(7200)]),
+    ],
+)
 def test_no_mutated_export_is_verified_and_none_ends_in_a_traceback(exported: Path, tmp_path: Path, count: int) -> None:
     """Bits flipped, bytes cut out, doubled and inserted, in every file that is parsed: notes, bundles, proofs, keys."""
     copy = tmp_path / "out"

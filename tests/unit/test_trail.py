@@ -296,6 +296,12 @@ def without_policy(rows: Rows, keys: KeyFolder) -> Rows:
     return chained([first.model_copy(update={"policy": None}), *others], keys)
 
 
+def of_another_tree(rows: Rows, keys: KeyFolder) -> Rows:
+    """Signed as it should be, but grown on another history."""
+    entry = entries_of(rows)[5].model_copy(update={"previous": EMPTY_ROOT})
+    return [*rows[:5], signed(entry, keys)]
+
+
 def policy_slipped_in(rows: Rows, keys: KeyFolder) -> Rows:
     entries = entries_of(rows)
     return chained([entries[5].model_copy(update={"policy": entries[0].policy})], keys, kept=rows[:5])
@@ -318,6 +324,7 @@ DAMAGE: dict[Callable[[Rows, KeyFolder], Rows], str] = {
     date_that_is_no_number: r"entry 5: unreadable",
     of_another_session: r"entry 5: belongs to session 'other', not 'small'",
     without_policy: r"entry 0: holds no policy",
+    of_another_tree: r"entry 5: names another tree before it than the one that is there",
     policy_slipped_in: r"entry 5: changes the policy, which cannot be: a 'spend' entry changes no keys",
 }
 
@@ -358,6 +365,14 @@ def test_tampering_with_the_head_is_found(written: Path, tmp_path: Path, stateme
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(statement)
     assert any(one.startswith(told) for one in damage_at(path)), damage_at(path)
+
+
+def test_a_head_that_the_log_did_not_sign_is_found(written: Path, tmp_path: Path) -> None:
+    path = copied(written, tmp_path)
+    strangers = KeyFolder(tmp_path / "strangers")
+    strangers.create()
+    put(path, rows_of(path), strangers)
+    assert damage_at(path) == ["head: is not signed with the key of this log"]
 
 
 @settings(max_examples=200, deadline=None)
