@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,29 @@ def test_a_reviewer_asks_for_a_change_and_then_approves_everything(tmp_path: Pat
     assert (code, told["rederived_attempts"]) == (0, 7), told
     report = json.loads((run / "report" / "report.json").read_bytes())
     assert report["reviewer"] == "openai" and report["result"].startswith("accepted:")
+
+
+@pytest.mark.model
+@pytest.mark.nightly
+def test_the_demo_is_reviewed_over_the_wire(tmp_path: Path, api: Api) -> None:
+    """The shipped demo as it is, but for who reviews it; the pilot's gate asks for a cooler sampling once."""
+    library = Path(__file__).parents[2] / "specs" / "library"
+    shutil.copytree(library / "data", tmp_path / "specs" / "library" / "data")
+    shutil.copyfile(library.parents[1] / "constitution.yaml", tmp_path / "constitution.yaml")
+    text = (library / "demo.yaml").read_text(encoding="utf-8")
+    assert text.count("reviewer: {vendor: checklist}") == 1
+    spec = tmp_path / "specs" / "library" / "demo.yaml"
+    spec.write_text(text.replace("reviewer: {vendor: checklist}", f"reviewer: {endpoint(api)}"), encoding="utf-8")
+    change = {"text": "sample cooler", "parameter": "temperature", "value": 0.6}
+    warm = finding("/sample_rows/0", "the samples wander", change)
+    api.steps = [says(), says(), says(findings=[warm], approve=False), says()]
+    done = peergate("start", spec, "--runs", tmp_path / "runs")
+    run = tmp_path / "runs" / "demo"
+    assert done.returncode == 0, done.stderr
+    asked = [(None, "approve"), ("baseline", "approve"), ("pilot", "revise"), ("pilot", "approve")]
+    assert outcomes(run) == [*asked, *((name, "approve") for name in ("generate", "sft", "evaluate", "package"))]
+    assert len(api.got) == 8 and complaints(api) == []
+    assert verify_run(run, TRAIL, STORE).exit_code == 0
 
 
 EMPTY = answered(OPENAI, "")
