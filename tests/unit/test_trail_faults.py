@@ -68,6 +68,14 @@ def test_no_acknowledged_entry_is_lost_by_a_kill_at_any_moment(tmp_path: Path, k
     trail.close()
 
 
+def test_every_commit_waits_for_the_disk(tmp_path: Path) -> None:
+    """A kill cannot show this, loss of power would: it is asked of SQLite."""
+    trail = Trail(tmp_path / "run" / "trail.sqlite", "small")
+    ask = trail._connection.execute  # pyright: ignore[reportPrivateUsage]
+    assert (ask("PRAGMA synchronous").fetchone()[0], ask("PRAGMA journal_mode").fetchone()[0]) == (2, "wal")
+    trail.close()
+
+
 def limited(megabytes: float) -> Callable[[], None]:
     def limit() -> None:
         # Writing beyond the limit then fails like a full disk instead of ending the process.
