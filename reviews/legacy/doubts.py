@@ -11,52 +11,98 @@ from typing import NamedTuple
 
 from reviews.legacy.layout import Page
 
-_ADDED = re.compile(
-    r"(?i)^[\s>#*_\[(-]*(?:update[ds]?|edit(?:ed)?|correction|corrected|corrigendum|addendum|postscript"
-    r"|p\.?\s?s|erratum"
-    r"|amend(?:ment|ed)|later(?:\s+note)?|note\s+added|retraction|revised\s+(?:decision|verdict))\b[^:]{0,40}:"
-    r"|^[\s>#*_\[(-]*(?:p\.?s\.?|update|edit|addendum|correction)\b\s*(?:[-\u2013\u2014(]|\d|$)"
+_VERDICT = (
+    r"(?:approv\w*|verdict|decision|sign-?off|review|response|answer|reply|file|text|message|output|line|statement)"
 )
-_TAKEN_BACK = re.compile(
-    r"(?i)\bsuperseded\b|\bsupersed(?:es|ed)\s+(?:by|this|my|the\s+(?:above|earlier|verdict|decision|review))"
-    r"|\bretract(?:s|ed|ing|ion)?\b"
-    r"|\brescind\w*|\brevok\w+|\b(?:scratch|strike)\s+that\b|\bon\s+reflection\b|\bsecond\s+thoughts?\b|\bcorrect(?:ed)?\s+myself\b|\bstand\s+corrected\b|\boops\b|\bapolog\w+"
-    r"|\b(?:second|closer)\s+look\b|\blook(?:ing)?\s+again\b"
-    r"|\bchanged?\s+(?:my|our)\s+mind\b|\b(?:disregard|ignore|forget)\s+(?:what|my|the|this|all|everything)\b"
-    r"|\bwithdr(?:aw|awn|ew|awing|awal)\b.{0,60}\b(?:approv|verdict|decision|go\b|sign)|\b(?:approv\w*|verdict"
-    r"|decision|sign-?off)\b"
-    r".{0,40}\b(?:withdrawn|withdraw|reversed|overturned|overruled|changed|void(?:ed)?|invalid(?:ated)?|revised"
-    r"|reopened)\b"
-    r"|\b(?:reversed|overturned|overruled|voided|reopened)\b.{0,40}\b(?:approv\w*|verdict|decision|go\b)"
-    r"|\bno\s+longer\s+(?:valid|approve\w*|holds?|stands?|appl\w+|a\s+go|ready|agree|support|recommend)"
-    r"|\bi\s+was\s+(?:wrong|mistaken|too)\b"
-    r"|\bi\s+(?:overlooked|missed|misread|misjudged)\b|\bmy\s+mistake\b|\bshould\s+(?:have\s+)?(?:read|said"
-    r"|been\s+(?:no|iterate|a\s+no))\b"
-    r"|\bnow\s+(?:a\s+)?(?-i:NO-?GO|ITERATE|REJECT(?:ED)?|MODIFY|REVISE)|\bwas\s+(?:a\s+)?(?-i:GO|APPROVED?)\b"
-    r"|\breconsider\w*"
-    r"|\b(?:i|we)\s+(?:do\s+not|don't|cannot|can't|no\s+longer)\s+(?:agree|concur|endorse|believe|support"
-    r"|stand\s+by|share|buy|mean)\b"
-    r"|\bdisagree\w*|\b(?:lines?|verdict|sentence|statement|words?|text|paragraph|above)\s+(?:above\s+)?(?:is"
-    r"|was|are|were)\s+(?:not\s+mine|"
-    r"(?:the\s+)?(?:builder|author|agent)\w*)|\bnot\s+my\s+(?:own\s+)?(?:words?|verdict|decision|view|opinion"
-    r"|conclusion)\b"
-    r"|\btake\s+(?:it|that|this)\s+back\b|\bdecision\s+changed\b|^\W*(?:status\W+)?(?:obsolete|void|outdated"
-    r"|stale|withdrawn|draft)\W*$"
-    r"|\b(?:this|the)\s+(?:review|verdict|decision|approval)\s+is\s+(?:\w+\s+)?(?:obsolete|void|outdated|stale"
-    r"|a\s+draft|wrong)\b"
-    r"|^\W*(?:cancel(?:l)?ed|annulled|nullified|voided|suspended|halted|stopped|frozen|paused|aborted|reverted"
-    r"|repealed|overridden"
-    r"|replaced|expired|withdrawn|revoked|reopened)\b(?!\s+(?:rows|samples|runs|shards))"
-    r"|\bnot\s+(?:the|a|my)\s+final\s+(?:verdict|decision|version)\b|\bdraft\s+(?:verdict|decision|review)\b"
+_ADDED = re.compile(
+    r"(?i)^[\s>#*_\[(-]*(?:update[ds]?|edit(?:ed)?|correction|corrected|corrigendum|addendum|postscript|p\.?\s?s"
+    r"|erratum"
+    r"|amend(?:ment|ed)|later(?:\s+note)?|note\s+(?:added|by|from)|retraction|revised\s+(?:decision"
+    r"|verdict))\b[^:]{0,40}:"
+    r"|^[\s>#*_\[(-]*(?:p\.?s\.?|update|edit|addendum|correction)\b\s*(?:[-\u2013\u2014(]|\d|$)"
+    r"|^[\s>*_\[(-]*(?:19|20)\d\d-\d\d-\d\d\b[^:|]{0,12}:\s*\D"
+)
+_TAKEN_BACK = (
+    r"\bsuperseded\b|\bsupersed(?:es|ed)\s+(?:by|this|my|the\s+(?:above|earlier|verdict|decision|review))",
+    r"\bretract(?:s|ed|ing|ion)?\b|\brescind\w*|\brevok\w+|\boverrid(?:e|es|den|ing)\b|\boverrul\w+|\brepeal\w*"
+    r"|\bannul\w*",
+    r"\bwithdr(?:aw|awn|ew|awing|awal)\b.{0,60}\b(?:approv|verdict|decision|go\b|sign)",
+    r"\b(?:approv\w*|verdict|decision|sign-?off)\b.{0,40}\b(?:withdraw\w*|reversed|overturned|changed|void(?:ed)?"
+    r"|invalid\w*|revised"
+    r"|reopened|expired)\b|\b(?:reversed|overturned|voided|reopened)\b.{0,40}\b(?:approv\w*|verdict|decision|go\b)",
+    r"\bno\s+longer\s+(?:valid|approve\w*|holds?|stands?|appl\w+|a\s+go|ready|agree|support|recommend)"
+    r"|\bnot\s+valid\b|\binvalid\b",
+    r"\bnot\s+(?:the|a|my)\s+final\s+(?:verdict|decision|version)\b|\bdraft\s+(?:verdict|decision|review)\b",
+    r"^\W*(?:cancel(?:l)?ed|nullified|voided|suspended|halted|stopped|frozen|paused|aborted|reverted|replaced"
+    r"|expired|withdrawn|reopened)\b"
+    r"(?!\s+(?:rows|samples|runs|shards))|^\W*(?:status\W+)?(?:obsolete|void|outdated|stale|withdrawn|draft)\W*$",
+    r"\bnow\s+(?:a\s+)?(?-i:NO-?GO|ITERATE|REJECT(?:ED)?|MODIFY|REVISE)|\bwas\s+(?:a\s+)?(?-i:GO|APPROVED?)\b"
+    r"|\bdecision\s+changed\b",
+    r"\bshould\s+(?:have\s+)?(?:read|said|been\s+(?:no|iterate|a\s+no))\b|\breconsider\w*|\btake\s+(?:it|that"
+    r"|this)\s+back\b",
+)
+_SECOND_THOUGHTS = (
+    r"\b(?:scratch|strike)\s+that\b|\bon\s+reflection\b|\bsecond\s+thoughts?\b|\bcorrect(?:ed)?\s+myself\b"
+    r"|\bstand\s+corrected\b",
+    r"\b(?:second|closer)\s+look\b|\b(?:look|read|check)(?:ing)?\s+(?:\w+\s+)?again\b|\bre-?read(?:ing)?\b"
+    r"|\boops\b|\bapolog\w+",
+    r"\bchanged?\s+(?:my|our)\s+mind\b|\b(?:disregard|ignore|forget)\s+(?:what|my|the|this|all|everything)\b"
+    r"|\bmy\s+mistake\b",
+    r"\bi\s+was\s+(?:wrong|mistaken|too)\b|\bi\s+(?:overlooked|missed|misread|misjudged)\b|\btreat\s+(?:it|this"
+    r"|that)\s+as\s+open\b",
+    r"\b(?:i|we)\s+(?:do\s+not|don't|cannot|can't|no\s+longer)\s+(?:agree|concur|endorse|believe|support"
+    r"|stand\s+by|share|buy|mean)\b",
+    r"\bdisagree\w*|\bnot\s+mine\b|\bnot\s+my\s+(?:own\s+)?(?:words?|verdict|decision|view|opinion|conclusion)\b",
+)
+# What a text says of itself: that it is another's, kept for the record, made by a machine for a test.
+_OF_ITSELF = (
+    r"\b(?:this|that|these|the\s+above|the)\s+" + _VERDICT + r"(?:\s+above)?\s+(?:is|was|has|had|were|are)\b"
+    r"(?!\s+(?:been\s+)?(?:based|about|approved|accepted|final|complete|independent|limited|bounded|unanimous"
+    r"|granted|given|clear|yes|GO)\b)",
+    r"\b(?:valid|actual|real|true|current|final|right)\s+" + _VERDICT + r"\s+is\s+(?:in|at|the\s+other|elsewhere)\b",
+    r"\b(?:mock|simulated|dummy|fake|stubbed|fabricated|synthetic)\s+(?:\w+\s+)?"
+    + _VERDICT
+    + r"|\b(?:mock|simulated|dummy|fake|failing|broken|stubbed)\s+"
+    r"(?:reviewer|model|process|run\s+of\s+the\s+reviewer)\b",
+    r"\b(?:had|has|have|with)\s+no\s+access\b|\b(?:reviewer|i|we|model)\s+(?:only\s+)?guess(?:ed|es|ing)?\b"
+    r"|\bhallucinat\w+|\bgenerated\s+by\s+(?:a|the)\b",
+)
+# A heading or a line of a word or two that says what kind of text this is.
+_KIND = re.compile(
+    r"(?i)^[\W_]*(?:(?:an?|the|this|for|only|just)\s+)*(?:test|example|template|sample|mock|dummy|simulat\w+"
+    r"|placeholder|draft|demo|specimen|format"
+    r"|instructions?|prompt|how\s+to|minutes|expected|requested|desired|proposed|hypothetical)\b(?:\W+\w+){0,5}\W*$"
+)
+# A letter of the one whose work is judged.
+_LETTER = re.compile(
+    r"(?i)^\W*(?:from|author|written\s+by|signed|sender|by)\W+(?:the\s+)?(?:builder|author|agent|claude|developer"
+    r"|implementer)\b"
+    r"|^\W*(?:hi|dear|hello)\s+(?:the\s+)?(?:reviewer|codex|gemini)\b|\bthe\s+builder\s*$"
+)
+_QUOTED_TERM = re.compile(
+    r"(?i)^\s*>[\s>*_]*(?:conditions?|required|provided|subject\s+to|only\s+if|restrictions?|caveats?)\b"
 )
 _CAUTION = re.compile(r"(?i)\b(?:yellow|amber|red)[\s-]+light\b|\U0001f7e1|\U0001f7e0")
 _BRAKE = re.compile(
-    r"(?i)(?:^\W*|[.!?:]\s+)(?:stop|hold|halt|wait|pause)\b(?!\s+(?:strings?|tokens?|words?|rules?|if|when|as\s+soon|conditions?|criteria"
-    r"|sequences?|immediately|times?|here)\b)(?=\s*[!.,]|\s+(?:the|everything|all|it|on|this)\b)"
+    r"(?i)(?:^\W*|[.!?:]\s+)(?:stop|hold|halt|wait|pause)\b(?!\s+(?:strings?|tokens?|words?|rules?|if|when"
+    r"|as\s+soon|conditions?"
+    r"|criteria|sequences?|immediately|times?|here)\b)(?=\s*[!.,]|\s+(?:the|everything|all|it|on|this)\b)"
 )
 _NOT_MEANT = re.compile(
     r"(?i)(?:\s|^)/s\b(?!/)|</s(?:arcasm)?>|\bsarcas\w+|\bjust\s+kidding\b|\bonly\s+joking\b"
     r"|\bfor\s+the\s+sake\s+of\s+argument\b"
+)
+_WHY: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("something was added later", _ADDED),
+    ("a verdict is taken back or replaced", re.compile("(?i)" + "|".join(_TAKEN_BACK))),
+    ("second thoughts", re.compile("(?i)" + "|".join(_SECOND_THOUGHTS))),
+    ("a text that speaks of itself", re.compile("(?i)" + "|".join(_OF_ITSELF))),
+    ("a text of another kind", _KIND),
+    ("a letter to the reviewer", _LETTER),
+    ("a condition in a quotation", _QUOTED_TERM),
+    ("a call to stop", _BRAKE),
+    ("a light that is not green", _CAUTION),
+    ("words that are not meant as they stand", _NOT_MEANT),
 )
 _OTHER_SCRIPT = re.compile("[\u0370-\u03ff\u0400-\u04ff]")
 _MIXED = re.compile(r"\w*(?:[A-Za-z][\u0370-\u03ff\u0400-\u04ff]|[\u0370-\u03ff\u0400-\u04ff][A-Za-z])\w*")
@@ -78,16 +124,9 @@ def added_after(page: Page, line: int) -> int | None:
 
 
 def _doubt(line: str) -> str:
-    if _ADDED.match(line):
-        return "something was added later"
-    if _TAKEN_BACK.search(line):
-        return "a verdict is taken back or replaced"
-    if _BRAKE.search(line):
-        return "a call to stop"
-    if _CAUTION.search(line):
-        return "a light that is not green"
-    if _NOT_MEANT.search(line):
-        return "words that are not meant as they stand"
+    for why, pattern in _WHY:
+        if pattern.search(line):
+            return why
     if _OTHER_SCRIPT.search(line) and _MIXED.search(unicodedata.normalize("NFKC", line)):
         return "a word of letters that only look alike"
     return ""

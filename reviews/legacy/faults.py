@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from reviews.legacy.vocabulary import head_of
 from reviews.legacy.zones import heading
 
 _LOOKED_AT = 400
@@ -77,6 +78,8 @@ def _ends_early(line: str) -> bool:
         return line[-1] in ",(["
     head = heading(line)
     if head is not None and head.level < 7:
+        if head_of(head.title, "alone"):
+            return False
         return len(head.title.split()) <= 1 or head.title.endswith(":")
     if _CUT.search(line) or line.endswith(":") or line.count("**") % 2:
         return True

@@ -28,9 +28,9 @@ _NONE = re.compile(
 _SIGNED = re.compile(
     r"^\s*[\U0001f6a8\u26a0\U0001f4a1\U0001f534\U0001f7e0\U0001f7e1\U0001f7e2\u2757]+\s*\w+(?:[\s-]\w+){0,2}\s*:?$"
 )
-_LABEL_WORDS = 5
+_LABEL_WORDS = 4
 _BARE = 7
-_LABEL = 8
+LABEL = 8
 """The level of a label; headings have 1 to 7."""
 _MOST = 2000
 
@@ -82,9 +82,9 @@ def sections_of(page: Page) -> list[Section]:
         if gap and not line.startswith(" "):
             # Below an empty line only what is indented belongs to the point above.
             close()
-            if now.level == _LABEL and _ITEM.match(line) is None:
+            if now.level == LABEL and _ITEM.match(line) is None:
                 # A label speaks for its own paragraph or list.
-                now = Section(at, "", _LABEL, zone, [])
+                now = Section(at, "", LABEL, zone, [])
                 found.append(now)
         gap = False
         begun = _begins(line) or _bare_title(page.lines, at)
@@ -123,7 +123,7 @@ def _begins(line: str) -> tuple[str, int, str] | None:
         return line.strip(), 7, ""
     hit = _LABELLED.match(line)
     if hit and len(hit["title"].split()) <= _LABEL_WORDS and not re.match(r"\s*(?:[-*+\u2022]|\d+[.)])\s", line):
-        return hit["title"].strip(), _LABEL, hit["rest"].strip(" *")
+        return hit["title"].strip(), LABEL, hit["rest"].strip(" *")
     return None
 
 
@@ -141,6 +141,6 @@ def below(sections: list[Section], first: int) -> Iterator[Section]:
     """Yield a section and the deeper ones right below it."""
     yield sections[first]
     for one in sections[first + 1 :]:
-        if one.level <= sections[first].level or sections[first].level == _LABEL:
+        if one.level <= sections[first].level or sections[first].level == LABEL:
             return
         yield one

@@ -64,10 +64,12 @@ _FOR_NOW = re.compile(
     + END
 )
 _OPENING = re.compile(
-    r"(?i)\s*(?:(?:overall|therefore|thus|so|hence|accordingly|finally|in\s+(?:short|summary|conclusion|total|sum)|to\s+sum\s+up|yes"
+    r"(?i)\s*(?:(?:overall|therefore|thus|so|hence|accordingly|finally|in\s+(?:short|summary|conclusion|total"
+    r"|sum)|to\s+sum\s+up|yes"
     r"|given\s+(?:this|that|all\s+(?:this|that)|the\s+above)"
     r"|based\s+on\s+(?:this|that|the\s+(?:above|evidence|numbers|rows|results)))\s*,?\s+"
-    r"|(?:after|upon|on|having)\s+(?:\w+\s+)?(?:review\w*|reading|read|checking|checked|inspect\w+|verif\w+)[^,;:]{0,80},\s+)"
+    r"|(?:after|upon|on|having)\s+(?:\w+\s+)?(?:review\w*|reading|read|checking|checked|inspect\w+"
+    r"|verif\w+)[^,;:]{0,80},\s+)"
 )
 _SAYS = re.compile(
     r"(?i)\s*(?:so\s+)?(?:my|our|the|final)\s+(?:final\s+|overall\s+)?(?:verdict|decision|recommendation|vote"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
+from reviews.legacy.vocabulary import head_of
 from reviews.text import plain
 
 _VERDICTS = (
@@ -56,12 +57,16 @@ _POINTS = {
     "risks": "Risks",
 }
 """Lists of points become a section with that heading."""
-_UNDONE = re.compile(r"supersed|overrid|overrul|retract|withdr|revok|void|obsolete|replaced|cancel|draft|example")
+_UNDONE = re.compile(
+    r"supersed|overrid|overrul|retract|withdr|revok|void|obsolete|replaced|cancel|draft|example|dry_?run|mock"
+    r"|simulat|fake|dummy"
+)
 """Keys that take back what stands beside them."""
 _DEEPEST = 12
 _PLACED = 400
 """Lines of which the place in the file is looked for."""
 _SNIPPET = 60
+_FEW_WORDS = 4
 _MOST = 1_000_000
 
 
@@ -190,8 +195,16 @@ def _fields(value: dict[str, Any], named: bool, depth: int) -> Iterator[str | Fa
             yield f"## {_POINTS[name]}\n" + "\n".join(f"- {point}" for point in points)
         elif name == "findings" and isinstance(one, list) and one:
             yield "## Findings\n" + "\n".join(f"- {_point(item)}" for item in one)
+        elif name not in (*_TEXTS, *_LISTS, *_VERDICTS) and isinstance(one, str) and _is_verdict(one):
+            # A verdict under an unknown key may stand against the one under a known key.
+            yield f"{name}: {one}"
         elif name in (*_TEXTS, *_LISTS, *_VERDICTS):
             yield from _parts(one, named, depth + 1)
+
+
+def _is_verdict(value: str) -> bool:
+    head = head_of(value, "alone") if len(value.split()) <= _FEW_WORDS else None
+    return head is not None
 
 
 def _point(value: Any) -> str:

@@ -34,7 +34,8 @@ _NEGATED_LAUNCH = re.compile(
     r"|(?<![\w-])(?:" + _FOREIGN + r")(?![\w-])|" + _SCRIPTS
 )
 _CONDITION_ALWAYS = (
-    r"if|unless|until|as\s+soon\s+as|provided|providing|provisional\w*|subject\s+to|pending|prior\s+to|as\s+long\s+as|so\s+long\s+as"
+    r"if|unless|until|as\s+soon\s+as|provided|providing|provisional\w*|subject\s+to|pending|prior\s+to"
+    r"|as\s+long\s+as|so\s+long\s+as"
     r"|the\s+(?:rest|others?|remainder)|everything\s+else|contingent|conditional\w*|condition(?:ed)?\s+(?:on"
     r"|that)|on\s+(?:the\s+)?condition|assuming|conditions|safeguards?"
     r"|guarded|guardrails?|caveats?|modulo|barring|limited\s+to|must|ha(?:s|ve)\s+to|needs?\s+to|abort"
@@ -100,7 +101,8 @@ _BEFORE_COMMA_ONLY = re.compile(
     r"|numbers)\b"
 )
 _LOOSE = re.compile(
-    r"(?i)\s+(?:when|for|to|on|in|as(?!\s+(?:planned|proposed|specified|described|written|designed|agreed|is\b|it\s+stands)))\b"
+    r"(?i)\s+(?:when|for|to|on|in|as(?!\s+(?:planned|proposed|specified|described|written|designed|agreed|is\b"
+    r"|it\s+stands)))\b"
 )
 _ASIDE = re.compile(r"\s*\((?P<words>[^()]{1,60})\)")
 _FINE_ASIDE = re.compile(

@@ -129,6 +129,9 @@ def _settled(seen: Sequence[Seen]) -> Reading:
     """Return the verdict that all statements agree on, if they do."""
     stated = [one for one in seen if one.form != "word" and not one.scope]
     positive = [one for one in stated if one.mark in ("approve", "conditions")]
+    if any(one.form == "strong" and one.mark in ("revise", "reject", "denied") for one in stated):
+        # "Good to go once it is repaired" does not stand against "Decision: REVISE".
+        positive = [one for one in positive if not (one.mark == "conditions" and one.form == "stated")]
     negative = [one for one in stated if one.mark in ("revise", "reject", "denied")]
     unclear = next((one for one in seen if one.mark in ("unclear", "open") and not one.scope), None)
     parts = [one for one in seen if one.scope]

@@ -32,7 +32,7 @@ PURPOSE = (
     + r"(?:\s+(?:"
     + _KIND
     + END
-    + r"|#?\d+\w?\b)){0,2}(?:\s+(?:to|of|with|at|on)\s+~?\d[\w.,]*"
+    + r"|#?\d+\w?\b|(?-i:[A-Z])\b)){0,2}(?:\s+(?:to|of|with|at|on)\s+~?\d[\w.,]*"
     + r"(?:\s+(?:items|examples|rows|samples|pairs|prompts|shards|steps))?)?"
 )
 """What a gate may open for: "ready for production", "proceed to the next stage"; "proceed to fix it" is none."""
@@ -177,7 +177,7 @@ _UNMISTAKABLE = re.compile(
     r"|(?:acceptable|good\s+enough)\s+for\s.*|" + _HEDGE + r"\s.*)"
 )
 _WHOLE = re.compile(r"\s*(?:[.!\u2705\U0001f7e2\U0001f44d]|\s)*$")
-_SKIPPED = re.compile(r"(?:[^\w\"'`\u201c\u201d\u2018\u2019\u00ab\u00bb\[{<\u00a4~?(+=/]|\((?=\w))*")
+_SKIPPED = re.compile(r"(?:[^\w\"'`\u201c\u201d\u2018\u2019\u00ab\u00bb\[{<\u00a4~?(+=/!\u00ac]|\((?=\w))*")
 _INTO = re.compile(
     r"(?i)(?:(?:it\s+is|it's|this\s+is|that\s+is|we\s+are|is|be|i\s+(?:would\s+)?(?:vote|say):?)\s+)?" + _STRESS
 )

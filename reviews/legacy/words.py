@@ -43,7 +43,8 @@ _REVISE = re.compile(
         r"(?i:revise\s+and\s+(?:resubmit|re-?run))",
         r"(?i:(?:i|we)\s+(?:ask|vote|opt)\s+(?:for|to)\s+(?:another\s+(?:iteration|round)|iterate|revise"
         r"|a\s+revision))",
-        r"(?i:(?:this|it|the\s+(?:run|pilot|design|plan))\s+needs\s+(?:another\s+(?:iteration|pilot|round|attempt|run)|rework|revision"
+        r"(?i:(?:this|it|the\s+(?:run|pilot|design|plan))\s+needs\s+(?:another\s+(?:iteration|pilot|round|attempt"
+        r"|run)|rework|revision"
         r"|more\s+work))",
         r"(?i:(?:this|it|the\s+(?:run|pilot|design|plan))\s+(?:must|has\s+to|needs\s+to)\s+be\s+(?:revised"
         r"|reworked|redone))",

@@ -47,7 +47,7 @@ _INTRODUCES = re.compile(
     r"|printed|shows?"
     r"|message|quot\w+|format|form|template|example|for\s+instance|answer\s+with|reply\s+with|respond\s+with"
     r"|end\s+with"
-    r"|transcript|excerpt|commit)\b[^:]{0,80}:[\s*_]*$"
+    r"|transcript|excerpt|commit|confirm|expected|requested|desired)\b[^:]{0,80}:[\s*_]*$"
 )
 _OWN = re.compile(r"(?i)^\W*(?:(?:my|our)\b|i\s|we\s)")
 _DENIES = re.compile(r"(?i)(?:\b(?:not|never|cannot|refuse\w*|wrong|neither)\b|n't\b)[^:]{0,80}:[\s*_]*$")
