@@ -74,6 +74,17 @@ _MID_SENTENCE = re.compile(
     r"|either|not|no|never|cannot|be|for|was|called))$"
 )
 _WRAPPED = 60
+_A_PHRASE = 3
+_ANNOUNCES = re.compile(
+    r"(?i)\b(?:my|our)\b|^\W*(?:i|we)\b|^\W*here(?:'s|\s+is|\s+are)\b|\b(?:verdict|decision|recommendation"
+    r"|conclusion|summary|result)\W*:$"
+    r"|\b(?:verdict|decision)\s+(?:is|follows)\b"
+)
+_OTHERS_WORDS = re.compile(
+    r"(?i)\b(?:builder|author|agent|draft|old|former|session|previous|prior|last|earlier|archive|hope|suggest\w*"
+    r"|expect\w*|template|example|format"
+    r"|propos\w*|would|want|request\w*|other|their|his|her|your)\b"
+)
 _FEW_WORDS = 8
 
 
@@ -89,6 +100,8 @@ class Block(NamedTuple):
     """What a line names before it says something of it: "Option A: GO"."""
     value: str = ""
     """What it says of that."""
+    introduced: bool = False
+    """The line above ends in a colon and is not the reviewer's announcement: these may be another's words."""
 
 
 class _Shape(NamedTuple):
@@ -106,12 +119,14 @@ def blocks_of(page: Page) -> Iterator[Block]:
     block: Block | None = None
     pending: Label = ""
     scope, depth = "", 0
-    above = ""
+    above, before = "", ""
+    introduced = False
     for at, (line, zone) in enumerate(zip(page.lines, page.zones, strict=True)):
         if zone != "review" or not line.strip():
             if block:
-                yield block
+                yield block._replace(introduced=introduced)
             block, above = None, ""
+            before = line if line.strip() else before
             continue
         head = heading(line)
         if head and head.level <= (depth or 9):
@@ -119,12 +134,13 @@ def blocks_of(page: Page) -> Iterator[Block]:
             scope, depth = (head.title, head.level) if named else ("", 0)
         shape = _shape(line, above)
         above = line
+        told, before = _introduces(before), line
         if not shape.starts and block is not None:
             block.lines.append((at, shape.text))
             continue
         if block:
-            yield block
-        block = None
+            yield block._replace(introduced=introduced)
+        block, introduced = None, told
         if shape.label and not re.search(r"[^\W_]|[^\x00-\x7f]", shape.value):
             pending = shape.label
             continue
@@ -137,7 +153,7 @@ def blocks_of(page: Page) -> Iterator[Block]:
             )
         pending = ""
     if block:
-        yield block
+        yield block._replace(introduced=introduced)
 
 
 def tidy(line: str) -> str:
@@ -214,6 +230,14 @@ def _label_alone(bare: str) -> re.Match[str] | None:
 def _approved(found: re.Match[str]) -> bool:
     """Say whether a label is itself a verdict: "Approved: yes", but also "Approved: the loader only"."""
     return (found["strong"] or "").lower() in ("approved", "approve")
+
+
+def _introduces(line: str) -> bool:
+    """Say whether a line of prose announces words that need not be the reviewer's: "Suggested text:"."""
+    bare = tidy(line).rstrip()
+    if not bare.endswith(":") or heading(line) or _ITEM.match(line) or len(bare.split()) < _A_PHRASE:
+        return False
+    return _ANNOUNCES.search(bare) is None or _OTHERS_WORDS.search(bare) is not None
 
 
 def _in_sentence(above: str) -> bool:

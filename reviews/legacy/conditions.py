@@ -12,7 +12,7 @@ from typing import NamedTuple
 from reviews.legacy.layout import Page
 from reviews.legacy.masks import mask
 from reviews.legacy.sections import LABEL, Section, below, says_none
-from reviews.legacy.terms import SECTION, binds
+from reviews.legacy.terms import BINDING_TITLE, SECTION, binds
 from reviews.legacy.zones import heading
 
 _OPTIONAL = re.compile(r"(?i)\b(?:suggestions?|nits?|optional|nice[\s-]to|ideas?|minor|low|cosmetic)\b")
@@ -38,7 +38,7 @@ def conditions_in(page: Page, sections: Sequence[Section]) -> list[LegacyConditi
     found: dict[tuple[int, str], LegacyCondition] = {}
     everything = list(sections)
     for at, section in enumerate(everything):
-        if section.zone == "review" and SECTION.match(section.title):
+        if section.zone == "review" and _conditional(section.title):
             for one in below(everything, at):
                 for item in one.items:
                     if not says_none(item.text) and not _is_met(item.text):
@@ -60,6 +60,10 @@ def conditions_in(page: Page, sections: Sequence[Section]) -> list[LegacyConditi
                         (page.numbers[item.at], sentence), _told(page.numbers[item.at], sentence, binding=binds)
                     )
     return sorted(found.values(), key=lambda one: one.line)
+
+
+def _conditional(title: str) -> bool:
+    return SECTION.match(title) is not None or BINDING_TITLE.search(title) is not None
 
 
 def _told(line: int, text: str, *, binding: bool) -> LegacyCondition:

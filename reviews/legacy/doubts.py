@@ -64,6 +64,15 @@ _OF_ITSELF = (
     + _VERDICT
     + r"|\b(?:mock|simulated|dummy|fake|failing|broken|stubbed)\s+"
     r"(?:reviewer|model|process|run\s+of\s+the\s+reviewer)\b",
+    r"\b(?:copied|translated|taken|pasted|quoted|excerpt\w*|forwarded|adapted)\s+from\b|\boutput\s+of\b"
+    r"|\bnot\s+(?:of|by|from)\s+a\s+reviewer\b",
+    r"\b(?:the\s+above|that)\s+(?:was|is)\s+(?:my|the|what|not)\b|\b(?:was|were)\s+my\s+(?:view|opinion|verdict"
+    r"|impression|position)\b",
+    r"\bconfidence\W{1,6}(?:low|very\s+low|0?\.[0-4]\d*|[0-4]?\d\s*%)|\bnot\s+a\s+(?:yes|go|approval|sign-?off)\b",
+    r"\b(?:i|we|reviewer)\s+(?:have\s+|has\s+|did\s+|could\s+)(?:not|only)\s+(?:been\s+able\s+to\s+)?(?:read"
+    r"|look\w*|check\w*|see|seen|verif\w+|open\w*"
+    r"|access\w*)\b|\bno\s+evidence\b|\bbefore\s+it\s+could\b|\breviewer\s+(?:\w+\s+)?(?:crashed|failed"
+    r"|is\s+the\s+author)\b",
     r"\b(?:had|has|have|with)\s+no\s+access\b|\b(?:reviewer|i|we|model)\s+(?:only\s+)?guess(?:ed|es|ing)?\b"
     r"|\bhallucinat\w+|\bgenerated\s+by\s+(?:a|the)\b",
 )
@@ -77,7 +86,8 @@ _KIND = re.compile(
 _LETTER = re.compile(
     r"(?i)^\W*(?:from|author|written\s+by|signed|sender|by)\W+(?:the\s+)?(?:builder|author|agent|claude|developer"
     r"|implementer)\b"
-    r"|^\W*(?:hi|dear|hello)\s+(?:the\s+)?(?:reviewer|codex|gemini)\b|\bthe\s+builder\s*$"
+    r"|^\W*(?:hi|dear|hello)\s+(?:the\s+)?(?:reviewer|codex|gemini)\b|\bthe\s+builder\W*$|\bby\s+the\s+(?:second"
+    r"|other)\s+reviewer\b|\bTODO\b|\?\?"
 )
 _QUOTED_TERM = re.compile(
     r"(?i)^\s*>[\s>*_]*(?:conditions?|required|provided|subject\s+to|only\s+if|restrictions?|caveats?)\b"

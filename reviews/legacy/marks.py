@@ -37,6 +37,19 @@ _REVERSES = re.compile(
     r"|unfortunately\b|sadly\b|alas\b"
     r"|hold\s+on\b|or\s+not\b|then\s+again\b|just\s+kidding\b|not\s+really\b|nah\b|\(not\b)"
 )
+_TURNS = re.compile(
+    r"(?i)\W*(?:then\s+again|well\W+(?:no|not)|no\W+wait|(?:no|not|nope)\s*[.,!;]|hm+\b|wait\b|actually\b"
+    r"|unfortunately\b|sadly\b|alas\b"
+    r"|(?:having\s+)?(?:that\s+)?said(?:\s+that)?\b|having\s+said\b|that\s+said\b|on\s+the\s+other\s+hand"
+    r"|however\b|but\b|still\s*,)"
+)
+"""How a paragraph begins that turns against what was said before."""
+_MENTIONS = re.compile(
+    r"\b(?:GO|NO-GO|APPROVED?)\b|(?i:\b(?:approve[ds]?|approval|verdict|sign-?off)\b)"
+    r"(?!\s+(?:budget|plan|config\w*|parameters?|hyper\w+|settings?|rate|list|set|rows|seeds?|design|spec\w*"
+    r"|value|range))"
+)
+_SHOWN = 300
 _NEAR = 24
 """A word of refusal this near to its label belongs to it: "Decision: we cannot approve"."""
 _SEE_OTHER = re.compile(r"(?i)^\W*(?:see|as|cf\.?|below|above|\u00a4|n/?a\b|not\s+applicable)|^[\W_\u00a4]*$")
@@ -54,8 +67,13 @@ class Seen(NamedTuple):
 
 def marks_of(page: Page) -> Iterator[Seen]:
     """Yield the verdict words of a page in order; ``line`` counts the lines of the page from 0."""
+    approved = False
     for block in blocks_of(page):
-        yield from _read(block, page)
+        if approved and block.form == "text" and _TURNS.match(block.lines[0][1]):
+            yield Seen("unclear", block.lines[0][0], "word", "", block.lines[0][1][:_SHOWN])
+        for one in _read(block, page):
+            approved = approved or one.mark in ("approve", "conditions")
+            yield one
 
 
 def _read(block: Block, page: Page) -> Iterator[Seen]:
@@ -92,7 +110,11 @@ def _read(block: Block, page: Page) -> Iterator[Seen]:
             approved = statement[0] in ("approve", "conditions")
             yield seen(statement[0], begin + statement[2], statement[1], said)
         if statement is None or statement[1] == "word" or statement[0] in ("approve", "conditions"):
-            for found in refusals_in(bare, said):
+            refusals = refusals_in(bare, said)
+            if statement is None and not label and not refusals and _MENTIONS.search(HARMLESS.sub(" ", bare)):
+                # Who goes on about the verdict may be limiting it.
+                yield seen("open", begin, "word", said)
+            for found in refusals:
                 near = label == "strong" and statement is None and found.mark != "unclear" and found.start <= _NEAR
                 yield seen(found.mark, begin + found.start, "strong" if near else "word", said)
         begin = end
@@ -129,8 +151,10 @@ def _statement(masked: str, full: str, label: str, block: Block, line: str) -> t
             form = "stated" if place == "alone" else place
     if mark is None:
         if label == "strong" and not _SEE_OTHER.match(masked) and not refusals_in(masked, full):
-            return "open", "word", 0
+            return "open", form, 0
         return None
+    if block.introduced and mark != "open":
+        mark = "unclear"
     if mark in ("approve", "conditions") and (sign.bad or (mark == "approve" and sign.caution)):
         mark = "unclear"
     if form == "alone" and block.form == "heading" and re.fullmatch(r"[\W_]*SCALE[\W_]*", masked):

@@ -38,7 +38,7 @@ _CONDITION_ALWAYS = (
     r"|as\s+long\s+as|so\s+long\s+as"
     r"|the\s+(?:rest|others?|remainder)|everything\s+else|contingent|conditional\w*|condition(?:ed)?\s+(?:on"
     r"|that)|on\s+(?:the\s+)?condition|assuming|conditions|safeguards?"
-    r"|guarded|guardrails?|caveats?|modulo|barring|limited\s+to|must|ha(?:s|ve)\s+to|needs?\s+to|abort"
+    r"|guarded|guardrails?|only\W*$|caveats?|modulo|barring|limited\s+to|must|ha(?:s|ve)\s+to|needs?\s+to|abort"
     r"|only\s+(?:if|after|once|when|for|in|with|the)|once\s+(?:we|you|the|all|this|it|that|these|those)"
     r"|(?:before|after)\s+(?:you|we|\w+ing)|mvp"
 )
@@ -53,7 +53,7 @@ _CONDITION_IN_REASON = re.compile(r"(?i)\b(?:" + _CONDITION_ALWAYS + r")(?!\w)")
 _CONDITION = re.compile(
     r"(?i)\b(?:"
     + _CONDITION_ALWAYS
-    + r"|once|when|after|before|only|except\w*|need\w*|required?|first|following|stop|w/|reduced"
+    + r"|once|when|after|before|except\w*|need\w*|required?|first|following|stop|w/|reduced"
     r"|smaller|fewer|shorter|capped|restricted|at\s+most|up\s+to"
     r"|" + _WITH + r")(?!\w)"
 )
@@ -90,9 +90,11 @@ _REASONED = re.compile(r"(?i)\s*(?:[.;:!(\u2013\u2014\u2192]|-+\s|because\b|sinc
 _PURPOSED = re.compile(r"(?i)\s+(?:(?:for|to|with|on|into)|for\s+(?:[\w-]+\s+){1,4}?)\s*\b" + PURPOSE)
 _WITH_FEELING = re.compile(r"(?i)\s+with\s+(?:(?:high|full|great)\s+)?(?:confidence|pleasure)")
 _OBJECT = re.compile(
-    r"(?i)\s+(?:(?:the|this|that|all|it|our|your|for|by|from|now|because|since|given|overall|as\s+(?:planned"
+    r"(?i)\s+(?:(?:the|this|that|all|it|our|your|from|now|because|since|given|overall"
+    r"|by\s+(?:me|us|codex|gemini|the\s+reviewer|reviewer)|as\s+(?:planned"
     r"|proposed|is|it\s+stands|submitted)"
-    r"|of\s+(?:this|it|the))\b|and\s+(?:proceed|go|merge|ship|launch|scale|train|start|move|good|ready|well|no)\b)"
+    r"|of\s+(?:this|it|the)|in\s+(?:\w+\s+){0,2}(?:shards?|steps|stages|phases|parts|batches))\b|and\s+(?:proceed"
+    r"|go|merge|ship|launch|scale|train|start|move|good|ready|well|no)\b)"
 )
 _BEFORE_COMMA_ONLY = re.compile(
     r"(?i)\s*,\s*(?:but|however|although|though|only|no|nothing|all|every|each|thanks?|great|nice|good|well"
@@ -138,7 +140,7 @@ def with_tail(head: Head, rest: str, place: Place) -> Mark | None:
         # "GO (example)", "Approved (outdated)": a word or two in brackets say what kind of verdict it is.
         known = head.mark == "conditions" or _CONDITION.search(aside["words"])
         return "conditions" if known and not _NEGATED.search(aside["words"]) else "unclear"
-    if head.mark == "conditions" and shape != "plain" and _LISTED.match(harmless):
+    if head.mark == "conditions" and (shape == "title" or (shape != "plain" and _LISTED.match(harmless))):
         shape = "plain"
     if shape is None:
         return "unclear" if place != "alone" else None
@@ -184,7 +186,8 @@ def _shape(rest: str, place: Place, head: Head) -> Literal["plain", "option", "t
     return (
         "plain"
         if re.match(
-            r"(?i)\s+(?:from\s+(?:me|us|my)|for|as|because|since|given|now|but|though|however|and\s+(?:proceed"
+            r"(?i)\s+(?:from\s+(?:me|us|my)|as\s+(?:all|the|every|each|it|this|planned|proposed|specified|is\b)"
+            r"|because|since|given|now|but|though|however|and\s+(?:proceed"
             r"|go|merge|ship|launch|scale|start|no))\b",
             rest,
         )

@@ -39,6 +39,9 @@ SECTION = re.compile(
 )
 """A heading below which every point is a condition."""
 
+BINDING_TITLE = re.compile(
+    r"(?i)(?<!not\s)(?<!no\s)\b(?:mandatory|required|binding|obligatory|must|blocking|conditions?)\b"
+)
 _OBLIGES = (
     r"\b(?:must|ha(?:s|ve)\s+to|needs?\s+to|(?:is|are|be)\s+(?:required|mandatory)|(?:i|we)\s+(?:require|insist"
     r"|demand)|shall|mandatory)\b",
@@ -55,7 +58,8 @@ _TERMS = (
     r"|with\s+the\s+proviso)\b",
     r"\b(?:under\s+the\s+condition|only\s+(?:if|after|once|when|then|while|as\s+long)|holds?\s+only|assuming"
     r"|as\s+soon\s+as)\b",
-    r"(?<!no\s)(?<!any\s)(?<!un)\b(?:pre-?)?conditions?\b[^.;]{0,40}?(?::|\bis\b|\bare\b)|\b(?:one|a|single)\s+(?:string|catch|caveat"
+    r"(?<!no\s)(?<!any\s)(?<!un)\b(?:pre-?)?conditions?\b[^.;]{0,40}?(?::|\bis\b|\bare\b)|\b(?:one|a"
+    r"|single)\s+(?:string|catch|caveat"
     r"|proviso|qualification)\b",
     r"\b(?:not|is|are)\s+to\s+be\b.{0,60}\b(?:before|until|unless|without)\b|\b(?:no|not)\b.{0,60}\bwithout\b",
     r"\b(?:abort|stop|halt|roll\s*back|pause|cancel|kill|end|no-go)\b.{0,60}\b(?:if|when|unless|as\s+soon\s+as"
@@ -63,7 +67,20 @@ _TERMS = (
     r"\b(?:if|when|unless|should)\b.{0,90}\b(?:abort|halt|roll\s*back|(?:treat|count)\s+(?:it|this)|stop\s+(?:and"
     r"|the|training|at)|no-go)\b",
     r"\b(?:do\s+not|don't|never)\b.{0,90}\b(?:until|unless|without|before)\b",
+    r"\b" + _REPAIR + r"\b[^.]{0,60}\b(?:before|prior\s+to|until|by)\s+(?:the|an?|we|you|any|next)\b",
     r"\b" + _REPAIR + r"\b.{0,60}\bfirst\b|\b(?:comes?|goes?)\s+first\b",
+)
+_ASKED = (
+    r"^\W*(?:\d+[.)]\s*)?please\s+(?!proceed|go\s+ahead|start|launch|find|note|see)\w+|\b(?:i|we)(?:'d"
+    r"|\s+would)\s+(?:like|want|prefer|love)\b",
+    r"\bneeds?\s+\w+ing\b|\bgot\s+to\b|\bto\s+be\s+(?:closed|done|settled|resolved|cleared|fixed|met|added)\b"
+    r"|\b(?:is|are)\s+expected\b",
+    r"\b(?:tied|bound|linked|limited|restricted)\s+to\b|\bpart\s+of\s+the\s+(?:deal|approval)\b"
+    r"|\bstrings?\s+attached\b|\bmandatory\b",
+    r"\b(?:terms|catch|proviso|caveats?)\s*:|\bnot\s+(?:above|over|beyond|more\s+than)\b|\bopen\s+points?\b"
+    r"|\bto\s+(?:clear|close|settle)\b",
+    r"\bends\s+the\b|\bmerge\s+(?:after|when|once)\b|\bthen\s+(?:continue|proceed|go\s+on|merge|scale)\b"
+    r"",
 )
 _BOUNDS = (
     r"^\W*(?:at\s+most|no\s+more\s+than|up\s+to|only|max(?:imum)?|valid|limited|restricted|capped?|scope)\b",
@@ -76,7 +93,7 @@ _OF_THE_APPROVAL = (
     + r"\s+(?:covers?|applies|holds?|lapses?|expires?|ends?|counts?|stands?|extends?|is\s+(?:for|valid|limited"
     r"|restricted|good|based\s+on\s+the\s+assumption))\b",
 )
-_ALWAYS = re.compile("(?i)" + "|".join((*_TERMS, *_BOUNDS, *_OF_THE_APPROVAL)))
+_ALWAYS = re.compile("(?i)" + "|".join((*_TERMS, *_ASKED, *_BOUNDS, *_OF_THE_APPROVAL)))
 _MODAL = re.compile("(?i)" + "|".join(_OBLIGES))
 _NO_MODAL = re.compile(
     r"(?i)\b(?:not|no\s+longer|never|nothing|no\s+\w+)\b.{0,24}\b(?:must|has\s+to|have\s+to|needs?|required?"

@@ -133,7 +133,8 @@ def _settled(seen: Sequence[Seen]) -> Reading:
         # "Good to go once it is repaired" does not stand against "Decision: REVISE".
         positive = [one for one in positive if not (one.mark == "conditions" and one.form == "stated")]
     negative = [one for one in stated if one.mark in ("revise", "reject", "denied")]
-    unclear = next((one for one in seen if one.mark in ("unclear", "open") and not one.scope), None)
+    doubtful = [one for one in seen if one.mark in ("unclear", "open") and not one.scope]
+    unclear = min(doubtful, key=lambda one: one.mark == "open", default=None)
     parts = [one for one in seen if one.scope]
     said = tuple(seen)
     if positive and negative:
@@ -142,6 +143,7 @@ def _settled(seen: Sequence[Seen]) -> Reading:
         against = next((one for one in seen if one.mark in ("revise", "reject", "denied")), None)
         if against:
             return _undetermined(said, against.line, "words of refusal beside an approval")
+        unclear = unclear or next((one for one in parts if one.mark in ("unclear", "open")), None)
         if unclear:
             return _undetermined(said, unclear.line, "words that leave the approval open")
         kind: LegacyVerdict = (
@@ -155,7 +157,9 @@ def _settled(seen: Sequence[Seen]) -> Reading:
             return _undetermined(said, open_.line, "words that leave the refusal open")
         return _refused(negative, said)
     words = [one for one in seen if one.form == "word" and one.mark not in ("unclear", "open") and not one.scope]
-    if words and not unclear and not parts:
+    # Further words about the verdict ("we flip to GO once ...") do not take a refusal back.
+    open_ = unclear and (unclear.mark == "unclear" or any(one.mark == "open" and one.form != "word" for one in seen))
+    if words and not open_ and not parts:
         return _refused(words, said)
     first = next((one for one in seen if one.form != "word"), next(iter(seen), None))
     why = (

@@ -76,7 +76,7 @@ _APPROVES = (
     r"good\s+to\s+go",
     r"go\s+ahead",
     r"go",
-    r"scale(?:\s+up)?",
+    r"scale(?:\s+up)?(?:\s+to\s+~?\d[\w.,]*)?",
     r"(?:production[\s-])?ready",
     r"lgtm",
     r"looks\s+good\s+to\s+me",
@@ -198,7 +198,7 @@ def head_of(value: str, place: Place) -> Head | None:
     start = hedge.end() if hedge else begin
     if hedge and (named := _NAMED.match(value, start)):
         return Head("conditions", named.end(), named.group())
-    choices = [*(_YES_NO if place == "strong" else ()), *_LABELLED]
+    choices = [*_LABELLED, *(_YES_NO if place == "strong" else ())]
     for mark, pattern in choices:
         found = pattern.match(value, start)
         if (

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-Zone = Literal["review", "request", "builder", "nobody"]
+Zone = Literal["review", "request", "builder", "told", "nobody"]
 
 _BOLD_HEADING = re.compile(r"^\s*(?:\*\*|__)(?P<title>[^*_]{1,80}?):?(?:\*\*|__):?\s*$")
 _ANSWERS = re.compile(r"(?i)\b(?:response|repl(?:y|ies)|answers?|answered)\b|^\W*(?:codex|gemini|reviewer|review)\W*$")
@@ -25,7 +25,8 @@ _ASKS = re.compile(
 )
 _BUILDER = re.compile(
     r"(?i)^\W*(?:the\s+)?(?:builder|agent|author|implementer|developer|submitter|claude(?:\s+code)?)(?:'s)?\b"
-    r"|\bself-?\s?(?:assessment|review|evaluation|check|report)\b|\b(?:previous|prior|earlier|last)\b"
+    r"|\bself-?\s?(?:assessment|review|evaluation|check|report)\b|\b(?:previous|prior|earlier|last|old|former"
+    r"|archived?|draft)\b"
 )
 SPEAKER = re.compile(
     r"(?i)^[\s>*_-]*(?:\[[^\]]{1,40}\]\s*)?(?:"
@@ -77,7 +78,7 @@ def zones_of(lines: Sequence[str]) -> Zoned:
     level, until_blank = 0, False
     for line, hidden in zip(lines, masked, strict=True):
         if hidden:
-            zones.append("nobody")
+            zones.append(hidden)
             continue
         if not line.strip() and until_blank:
             zone, until_blank = "review", False
@@ -151,9 +152,9 @@ def _after_speaker(spoken: re.Match[str], zone: Zone, until_blank: bool) -> tupl
     return own, own, bool(rest) and not lasting
 
 
-def _nobody(lines: Sequence[str]) -> tuple[list[bool], bool]:
+def _nobody(lines: Sequence[str]) -> tuple[list[Literal["nobody", "told", ""]], bool]:
     """Mark lines of code, block quotes and HTML comments, and what a line such as "The log says:" introduces."""
-    hidden: list[bool] = []
+    hidden: list[Literal["nobody", "told", ""]] = []
     fence, comment = "", False
     quoted, indented, listed = False, False, False
     introduced: Literal["", "before", "inside"] = ""
@@ -161,16 +162,16 @@ def _nobody(lines: Sequence[str]) -> tuple[list[bool], bool]:
     for line in lines:
         hit = _FENCE.match(line)
         if fence:
-            hidden.append(True)
+            hidden.append("nobody")
             if hit and hit["fence"].startswith(fence) and not line[hit.end() :].strip():
                 fence = ""
             continue
         if hit:
             fence = hit["fence"]
-            hidden.append(True)
+            hidden.append("nobody")
             continue
         if comment or "<!--" in line:
-            hidden.append(True)
+            hidden.append("nobody")
             comment = "-->" not in line.rpartition("<!--")[2]
             continue
         told = bool(line.strip())
@@ -179,7 +180,7 @@ def _nobody(lines: Sequence[str]) -> tuple[list[bool], bool]:
         listed = _LISTED.match(line) is not None or (listed and (not told or line.startswith("  ")))
         indented = line.startswith("    ") and not listed and (indented or not above.strip())
         introduced = _introduced(introduced, line, told)
-        hidden.append(quoted or indented or introduced == "inside")
+        hidden.append("nobody" if quoted or indented else "told" if introduced == "inside" else "")
         if told and introduced == "" and _opens(line[-_LOOKED_AT:]):
             introduced = "before"
         above = line
