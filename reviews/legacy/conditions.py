@@ -13,6 +13,7 @@ from reviews.legacy.layout import Page
 from reviews.legacy.masks import mask
 from reviews.legacy.sections import LABEL, Section, below, says_none
 from reviews.legacy.terms import BINDING_TITLE, SECTION, binds
+from reviews.legacy.vocabulary import head_of
 from reviews.legacy.zones import heading
 
 _OPTIONAL = re.compile(r"(?i)\b(?:suggestions?|nits?|optional|nice[\s-]to|ideas?|minor|low|cosmetic)\b")
@@ -20,6 +21,7 @@ _DUE = re.compile(
     r"(?i)\b(?:before|prior\s+to|until|no\s+later\s+than)\s+(?P<due>[^\s.,;:()]+(?:\s+[^\s.,;:()]+){0,5})"
     r"|\b(?P<stage>(?:stage|phase|gate)\s+\d\w?)\b"
 )
+_OPEN_BOX = re.compile(r"\W*(?:\[ \]|\u2610)\s*(?P<text>\w.*)$")
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+")
 _LOOKED_AT = 1500
 
@@ -80,4 +82,7 @@ def _binds(sentence: str) -> bool | None:
     """Say whether a sentence binds (True), advises (False) or neither (None); a question and a heading do neither."""
     if sentence.rstrip().endswith("?") or heading(sentence):
         return None
+    if box := _OPEN_BOX.match(sentence):
+        # "[ ] Reject" beside a ticked "Approve" is a choice that was not taken.
+        return True if head_of(box["text"], "weak") is None else None
     return binds(mask(sentence))

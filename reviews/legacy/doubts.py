@@ -45,14 +45,15 @@ _SECOND_THOUGHTS = (
     r"\b(?:scratch|strike)\s+that\b|\bon\s+reflection\b|\bsecond\s+thoughts?\b|\bcorrect(?:ed)?\s+myself\b"
     r"|\bstand\s+corrected\b",
     r"\b(?:second|closer)\s+look\b|\b(?:look|read|check)(?:ing)?\s+(?:\w+\s+)?again\b|\bre-?read(?:ing)?\b"
-    r"|\boops\b|\bapolog\w+",
+    r"|\boops\b|\bsorry\b|\bcalled\s+off\b|\bturned\s+out\b|\bdo\s+not\s+(?:act|rely|use\s+this|trust)\b|\bapolog\w+",
     r"\bchanged?\s+(?:my|our)\s+mind\b|\b(?:disregard|ignore|forget)\s+(?:what|my|the|this|all|everything)\b"
     r"|\bmy\s+mistake\b",
     r"\bi\s+was\s+(?:wrong|mistaken|too)\b|\bi\s+(?:overlooked|missed|misread|misjudged)\b|\btreat\s+(?:it|this"
     r"|that)\s+as\s+open\b",
     r"\b(?:i|we)\s+(?:do\s+not|don't|cannot|can't|no\s+longer)\s+(?:agree|concur|endorse|believe|support"
     r"|stand\s+by|share|buy|mean)\b",
-    r"\bdisagree\w*|\bnot\s+mine\b|\bnot\s+my\s+(?:own\s+)?(?:words?|verdict|decision|view|opinion|conclusion)\b",
+    r"(?:\b(?:i|we)\s+(?:\w+\s+)?|^\W*)disagree\w*|\bnot\s+mine\b|\bnot\s+my\s+(?:own\s+)?(?:words?|verdict"
+    r"|decision|view|opinion|conclusion)\b",
 )
 # What a text says of itself: that it is another's, kept for the record, made by a machine for a test.
 _OF_ITSELF = (

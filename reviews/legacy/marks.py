@@ -35,7 +35,7 @@ _DECISIVE = re.compile(
 _REVERSES = re.compile(
     r"(?i)\W*(?:(?:no|not|nope|never|wrong|false|well)\s*(?:[.,!;:]|$)|wait\b|actually\b|but\b|however\b"
     r"|unfortunately\b|sadly\b|alas\b"
-    r"|hold\s+on\b|or\s+not\b|then\s+again\b|just\s+kidding\b|not\s+really\b|nah\b|\(not\b)"
+    r"|hold\s+on\b|or\s+not\b|then\s+again\b|just\s+kidding\b|not\s+really\b|nah\b|as\s+if\b|dream\s+on\b|\(not\b)"
 )
 _TURNS = re.compile(
     r"(?i)\W*(?:then\s+again|well\W+(?:no|not)|no\W+wait|(?:no|not|nope)\s*[.,!;]|hm+\b|wait\b|actually\b"

@@ -82,7 +82,7 @@ _VERDICTS = re.compile(
     r"(?:(?i:\bno[\s_-]?go)|\b(?:MODIFY|ITERATE|REVISE|REJECT(?:ED)?|INVESTIGATE|HOLD|STOP|GO|SCALE))" + END
 )
 _OPTION = re.compile(
-    r"(?i)\b(?:options?|variants?|alternatives?|choices?|candidates?|route|scenario)\b|^\s*(?:(?:with|for|on"
+    r"(?i)\b(?:options?|variants?|alternatives?|choices?|candidates?|route|scenario|plan\s+\w)\b|^\s*(?:(?:with|for|on"
     r"|to)\s+)?\(?[a-h1-9]\)?(?=[\s.,;:)]|$)"
 )
 _PUNCTUATED = re.compile(r"\s*[.,;!|()\]\u2013\u2014\u2192-]|\s*:")
@@ -97,7 +97,8 @@ _OBJECT = re.compile(
     r"|go|merge|ship|launch|scale|train|start|move|good|ready|well|no)\b)"
 )
 _BEFORE_COMMA_ONLY = re.compile(
-    r"(?i)\s*,\s*(?:but|however|although|though|only|no|nothing|all|every|each|thanks?|great|nice|good|well"
+    r"(?i)\s*,\s*(?:but|however|although|though|only|ready|everything|no|nothing|all|every|each|thanks?|great"
+    r"|nice|good|well"
     r"|with|if|once|provided|pending|subject|conditional\w*|contingent|assuming|unless|until|before|and|proceed"
     r"|go|scale|ship|merge|please|on|as|so|the|this|it|for|after|we|you|i|because|since|given|see|both|limits"
     r"|numbers)\b"

@@ -82,6 +82,12 @@ _ASKED = (
     r"\bends\s+the\b|\bmerge\s+(?:after|when|once)\b|\bthen\s+(?:continue|proceed|go\s+on|merge|scale)\b"
     r"",
 )
+_DIRECTED = (
+    r"^\W*(?:nobody|no\s+one)\b|^\W*(?:remember|respect|observe|obey|mind)\b|\byou\s+owe\b|\b(?:i|we)\s+will\b"
+    r"|\b(?:i|we)'ll\b",
+    r"(?<!seems\s)(?<!appears\s)\bto\s+be\s+\w{2,}(?:ed|en|wn)\b|\bonly\s+with\b|\b(?:exit|stop|abort"
+    r"|acceptance)\s+criteri(?:on|a)\b",
+)
 _BOUNDS = (
     r"^\W*(?:at\s+most|no\s+more\s+than|up\s+to|only|max(?:imum)?|valid|limited|restricted|capped?|scope)\b",
     r"^\W*(?:stay|keep|limit|cap|restrict|wait|kill|abort|halt|pause|cancel)\b",
@@ -93,7 +99,7 @@ _OF_THE_APPROVAL = (
     + r"\s+(?:covers?|applies|holds?|lapses?|expires?|ends?|counts?|stands?|extends?|is\s+(?:for|valid|limited"
     r"|restricted|good|based\s+on\s+the\s+assumption))\b",
 )
-_ALWAYS = re.compile("(?i)" + "|".join((*_TERMS, *_ASKED, *_BOUNDS, *_OF_THE_APPROVAL)))
+_ALWAYS = re.compile("(?i)" + "|".join((*_TERMS, *_ASKED, *_DIRECTED, *_BOUNDS, *_OF_THE_APPROVAL)))
 _MODAL = re.compile("(?i)" + "|".join(_OBLIGES))
 _NO_MODAL = re.compile(
     r"(?i)\b(?:not|no\s+longer|never|nothing|no\s+\w+)\b.{0,24}\b(?:must|has\s+to|have\s+to|needs?|required?"

@@ -67,7 +67,7 @@ _HEDGE = _any(
 _STRESS = (
     r"(?:(?:an?|the|still|strong|clear|clearly|firm|full|fully|unconditional|definite|unanimous|hard|overall)\s+){0,3}"
 )
-_YES = r"(?:yes|y|true|pass(?:ed)?)(?=\s*(?:$|[.!,;:(|\u2013\u2014-]))"
+_YES = r"(?:yes|y|true|pass(?:ed)?)(?=\s*(?:$|[.!,;:(|\u2013\u2014]|-\s))"
 _NO = r"(?:no|n|false|fail(?:ed|s)?|hold|blocked|withheld|denied|declined)(?=\s*(?:$|[.!,;:(|\u2013\u2014-]))"
 _APPROVES = (
     r"approve[ds]?",
