@@ -20,12 +20,14 @@ _ADDED = re.compile(
     r"|amend(?:ment|ed)|later(?:\s+note)?|note\s+(?:added|by|from)|retraction|revised\s+(?:decision"
     r"|verdict))\b[^:]{0,40}:"
     r"|^[\s>#*_\[(-]*(?:p\.?s\.?|update|edit|addendum|correction)\b\s*(?:[-\u2013\u2014(]|\d|$)"
+    r"|^[\s>*_\[(-]*(?:p\.\s?s\.|ps\b)"
     r"|^[\s>*_\[(-]*(?:19|20)\d\d-\d\d-\d\d\b[^:|]{0,12}:\s*\D"
 )
 _TAKEN_BACK = (
     r"\bsuperseded\b|\bsupersed(?:es|ed)\s+(?:by|this|my|the\s+(?:above|earlier|verdict|decision|review))",
     r"\bretract(?:s|ed|ing|ion)?\b|\brescind\w*|\brevok\w+|\boverrid(?:e|es|den|ing)\b|\boverrul\w+|\brepeal\w*"
     r"|\bannul\w*",
+    r"\b(?:struck|crossed)\s+out\b",
     r"\bwithdr(?:aw|awn|ew|awing|awal)\b.{0,60}\b(?:approv|verdict|decision|go\b|sign)",
     r"\b(?:approv\w*|verdict|decision|sign-?off)\b.{0,40}\b(?:withdraw\w*|reversed|overturned|changed|void(?:ed)?"
     r"|invalid\w*|revised"

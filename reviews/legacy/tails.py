@@ -99,7 +99,7 @@ _OBJECT = re.compile(
 _BEFORE_COMMA_ONLY = re.compile(
     r"(?i)\s*,\s*(?:but|however|although|though|only|ready|everything|no|nothing|all|every|each|thanks?|great"
     r"|nice|good|well"
-    r"|with|if|once|provided|pending|subject|conditional\w*|contingent|assuming|unless|until|before|and|proceed"
+    r"|if|once|provided|pending|subject|conditional\w*|contingent|assuming|unless|until|before|and|proceed"
     r"|go|scale|ship|merge|please|on|as|so|the|this|it|for|after|we|you|i|because|since|given|see|both|limits"
     r"|numbers)\b"
 )
@@ -141,7 +141,9 @@ def with_tail(head: Head, rest: str, place: Place) -> Mark | None:
         # "GO (example)", "Approved (outdated)": a word or two in brackets say what kind of verdict it is.
         known = head.mark == "conditions" or _CONDITION.search(aside["words"])
         return "conditions" if known and not _NEGATED.search(aside["words"]) else "unclear"
-    if head.mark == "conditions" and (shape == "title" or (shape != "plain" and _LISTED.match(harmless))):
+    if head.mark == "conditions" and (
+        shape == "title" or re.match(r"\s*,", harmless) or (shape != "plain" and _LISTED.match(harmless))
+    ):
         shape = "plain"
     if shape is None:
         return "unclear" if place != "alone" else None
@@ -168,6 +170,9 @@ def _shape(rest: str, place: Place, head: Head) -> Literal["plain", "option", "t
     """Say how a sentence goes on after an approving phrase; None when it goes on in no known way."""
     if place == "alone" and re.match(r"\s*:", rest):
         return "title"
+    if company := re.match(r"(?i)\s*,(?=\s*with\b)", rest):
+        known = _CONDITION.search(rest) or _WITH_FEELING.match(rest[company.end() :])
+        return "plain" if known else "option"
     if re.match(r"\s*,", rest):
         return "plain" if _BEFORE_COMMA_ONLY.match(rest) else "option"
     if purpose := _PURPOSED.match(rest) or _WITH_FEELING.match(rest):

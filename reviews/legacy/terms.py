@@ -40,7 +40,8 @@ SECTION = re.compile(
 """A heading below which every point is a condition."""
 
 BINDING_TITLE = re.compile(
-    r"(?i)(?<!not\s)(?<!no\s)\b(?:mandatory|required|binding|obligatory|must|blocking|conditions?)\b"
+    r"(?i)(?<!not\s)(?<!no\s)\b(?:mandatory|required|binding|obligatory|must|blocking|conditions?|restrictions?"
+    r"|provisos?|safeguards?)\b"
 )
 _OBLIGES = (
     r"\b(?:must|ha(?:s|ve)\s+to|needs?\s+to|(?:is|are|be)\s+(?:required|mandatory)|(?:i|we)\s+(?:require|insist"
@@ -75,6 +76,8 @@ _ASKED = (
     r"|\s+would)\s+(?:like|want|prefer|love)\b",
     r"\bneeds?\s+\w+ing\b|\bgot\s+to\b|\bto\s+be\s+(?:closed|done|settled|resolved|cleared|fixed|met|added)\b"
     r"|\b(?:is|are)\s+expected\b",
+    r"\b(?:hinges|depends|rests|relies)\s+(?:up)?on\b|\bunder\s+no\s+circumstances\b|^\W*first\W+" + _REPAIR + r"\b",
+    r"\b(?:separate|another|new|further)\s+(?:decision|review|gate|approval)\b",
     r"\b(?:tied|bound|linked|limited|restricted)\s+to\b|\bpart\s+of\s+the\s+(?:deal|approval)\b"
     r"|\bstrings?\s+attached\b|\bmandatory\b",
     r"\b(?:terms|catch|proviso|caveats?)\s*:|\bnot\s+(?:above|over|beyond|more\s+than)\b|\bopen\s+points?\b"
@@ -116,6 +119,7 @@ _IF = re.compile(
 _FORBIDS = re.compile(r"(?i)^\W*(?:\d+[.)]\s*)?(?:please\s+)?(?:do\s+not|don't|never)\s+\w+")
 _BEFORE = re.compile(r"(?i)\b(?:before|prior\s+to|until)\s+(?:you\s+|we\s+|it\s+|the\s+)?" + _WORK)
 _NOTHING = re.compile(r"(?i)^\W*(?:no|nothing|none)\b|\bnot\s+(?:needed|required|necessary)\b")
+_NOT_NEEDED = re.compile(r"(?i)^\W*(?:no|nothing|none)\b.*\b(?:needed|required|necessary)\b")
 _PAST = re.compile(r"(?i)\b(?:was|were|had|has\s+been|have\s+been|did|already|is\s+done)\b")
 _SHOULD = re.compile(
     r"(?i)^\W*(?:\d+[.)]\s*)?(?:please\s+|also\s+|then\s+)*(?:ensure|make\s+sure|verify|confirm|re-?run|re-?check"
@@ -126,6 +130,8 @@ _SHOULD = re.compile(
 
 def binds(sentence: str) -> bool | None:
     """Say whether a sentence, with quoted parts masked, binds (True), advises (False) or neither (None)."""
+    if _NOT_NEEDED.search(sentence):
+        return None
     if _ALWAYS.search(sentence) and not re.search(r"(?i)\bwould\b", sentence) and not _PAST.search(sentence):
         return True
     if _FORBIDS.match(sentence) or (_IF.match(sentence) and not _PAST.search(sentence)):
