@@ -1,20 +1,25 @@
-"""The protocol every builder meets: it is shown a stage and proposes; it never launches, measures or decides."""
+"""The protocol every builder meets: it works with the tools of a workbench; it never measures, judges or decides."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from specs.grants import Proposal, StageView
+from agents.workbench import Workbench
 
 
 class Builder(Protocol):
-    """Prepares one attempt of one stage."""
+    """Works through the phases of every attempt."""
 
     name: str
 
-    def propose(self, view: StageView) -> Proposal:
-        """Return the parameters to move, or ask for a person.
+    def work(self, bench: Workbench) -> None:
+        """Call tools until the phase is done.
 
-        Whatever is returned is a proposal: a change outside the allowed ranges is refused when the grant is minted.
+        Whoever returns before that has given up: in ``plan`` a person is asked, in ``submit`` the gate judges without
+        claims, and in ``watch`` the session itself waits for the job.
+
+        Raises:
+            BuilderUnavailable: the builder cannot be reached; the session pauses and nothing is lost.
+            BudgetExceeded: what is left for the builder does not reach.
         """
         ...

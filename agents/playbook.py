@@ -5,7 +5,10 @@ It needs no model and no network. It never looks for a better parameter on its o
 
 from __future__ import annotations
 
-from specs.grants import Proposal, StageView
+from agents.turns import ToolCall
+from agents.workbench import Workbench
+from specs.grants import StageView
+from specs.tools import Arguments, AskPerson, LaunchStage, SubmitStage
 
 
 class Playbook:
@@ -13,19 +16,33 @@ class Playbook:
 
     name = "playbook"
 
-    def propose(self, view: StageView) -> Proposal:
-        """Take the spec's parameters first; afterwards exactly the required changes, or escalate."""
-        if view.opened_by == "approval":
-            return Proposal(reason="the parameters of the spec")
-        if view.opened_by == "retry":
-            return Proposal(changes=view.changes, reason="a person asked for another attempt")
-        outside = [
-            name
-            for name, value in view.required.items()
-            if name not in view.ranges or not view.ranges[name][0] <= value <= view.ranges[name][1]
-        ]
-        if outside or not view.required:
-            what = f"the required change of {', '.join(outside)} is" if outside else "no required change is"
-            return Proposal(reason=f"{what} inside the allowed ranges", escalate=True)
-        applied = ", ".join(f"{name} = {value:g}" for name, value in sorted(view.required.items()))
-        return Proposal(changes=view.changes | view.required, reason=f"required by the gate: {applied}")
+    def work(self, bench: Workbench) -> None:
+        """Launch with what the spec or the gate says, and submit without claims; waiting is left to the session."""
+        if bench.phase == "plan":
+            wish = proposed(bench.view)
+            bench.call(_call("launch_stage" if isinstance(wish, LaunchStage) else "ask_person", wish))
+        elif bench.phase == "submit":
+            bench.call(_call("submit_stage", SubmitStage()))
+
+
+def proposed(view: StageView) -> LaunchStage | AskPerson:
+    """Take the spec's parameters first; afterwards exactly the required changes, or ask a person."""
+    if view.opened_by == "approval":
+        return LaunchStage(stage=view.stage, reason="the parameters of the spec")
+    if view.opened_by == "retry":
+        return LaunchStage(stage=view.stage, changes=view.changes, reason="a person asked for another attempt")
+    outside = [
+        name
+        for name, value in view.required.items()
+        if name not in view.ranges or not view.ranges[name][0] <= value <= view.ranges[name][1]
+    ]
+    if outside or not view.required:
+        what = f"the required change of {', '.join(outside)} is" if outside else "no required change is"
+        return AskPerson(reason=f"{what} inside the allowed ranges")
+    applied = ", ".join(f"{name} = {value:g}" for name, value in sorted(view.required.items()))
+    changes = view.changes | view.required
+    return LaunchStage(stage=view.stage, changes=changes, reason=f"required by the gate: {applied}")
+
+
+def _call(name: str, arguments: Arguments) -> ToolCall:
+    return ToolCall(id=name, name=name, arguments=arguments.model_dump_json(exclude_defaults=True))
