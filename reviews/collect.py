@@ -1,6 +1,7 @@
 """From trail and store to :class:`reviews.evidence.Evidence`: the same function for the gate and for the audit.
 
-Only entries up to the end of the attempt's job count, so the audit sees later exactly what the gate saw then.
+Only entries up to the end of the attempt's job count, and what the builder handed in after it, so the audit sees later
+exactly what the gate saw then.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from reviews.text import plain
 from reviews.trail import Recorded
 from specs.errors import EvidenceMissing
 from specs.evidence import Artifact, ExitRecord, Item, JobOrder, Manifest
-from specs.grants import Grant
+from specs.grants import Claim, Grant
 from specs.loading import read_resolved
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
@@ -108,8 +109,18 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         attempts=_attempts(seen, stage_name),
         evaluations_of_heldout=_evaluations(seen, resolved),
         earlier=_earlier(seen, store, resolved),
+        **_submitted(entries, stage_name, attempt),
         **extra,
     )
+
+
+def _submitted(entries: Sequence[Recorded], stage: str, attempt: int) -> dict[str, Any]:
+    """Return what the builder claims of the attempt. It may only say so once: the key is the attempt's."""
+    submitted = find(entries, f"submit/{stage}.{attempt}")
+    if submitted is None:
+        return {}
+    claims = tuple(Claim.model_validate(one) for one in submitted.body["claims"])
+    return {"claims": claims, "sent_back": submitted.body["sent_back"]}
 
 
 def _input(run: Path, store: Store, artifact: Artifact) -> Path:

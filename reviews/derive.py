@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from reviews.checks import design_checks
-from reviews.claims import look_up
+from reviews.claims import claim_results
 from reviews.collect import find, load_items
 from reviews.evidence import Evidence
 from reviews.obligations import condition_results
@@ -16,7 +16,6 @@ from reviews.store import Store
 from reviews.text import plain
 from reviews.trail import Recorded
 from specs.errors import EvidenceMissing
-from specs.grants import Claim
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
 from specs.verdicts import CheckResult, Packet, Verdict
@@ -57,8 +56,6 @@ def derive_packet(
     if plan is None or checked is None:
         missing = "plan" if plan is None else "checks"
         raise EvidenceMissing(f"the attempt has no {missing} on record", where=f"{stage}.{attempt}")
-    stated = [Claim.model_validate(claim) for claim in plan.body["claims"]]
-    measured = {**evidence.earlier, **({stage: metrics} if metrics else {})}
     # An override that ends is judged at the time of the checks, which the trail keeps.
     moment = int(checked.entry.time_ns)
     history = History(
@@ -67,7 +64,7 @@ def derive_packet(
         previous_findings=_findings_before(entries, store, stage, attempt),
     )
     packet = build_packet(
-        evidence, metrics, checks, checks_digest=checks_digest, claims=look_up(stated, measured), history=history
+        evidence, metrics, checks, checks_digest=checks_digest, claims=claim_results(evidence, metrics), history=history
     )
     return packet.model_copy(update={"unchanged_since": _unchanged_since(entries, store, packet, attempt)})
 

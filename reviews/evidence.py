@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specs.evidence import ExitRecord, Item, Manifest
-from specs.grants import Grant
+from specs.grants import Claim, Grant
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
 from specs.stages import Stage
@@ -45,5 +45,9 @@ class Evidence:
     """One small record per attempt of this stage so far: attempt, parameters, outcome, metrics of interest."""
     evaluations_of_heldout: int = 0
     """Attempts of evaluate stages on the registered split, this one included."""
+    claims: tuple[Claim, ...] | None = None
+    """What the builder states in numbers; None when it has not handed the attempt in."""
+    sent_back: int = 0
+    """How many submissions were refused before, for claims the rows contradict."""
     earlier: dict[str, MetricSet] = field(default_factory=dict[str, MetricSet])
     """Metrics of accepted stages, by stage name."""

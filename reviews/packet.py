@@ -23,6 +23,8 @@ from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
 from specs.verdicts import CheckResult, ConditionResult, Packet, Span
 
+CLAIMS = "claims.as_measured"
+"""The check on what the builder states."""
 DESIGN = "design"
 """The design gate's place in packets and decisions; not a stage."""
 SAMPLE_ROWS = 12
@@ -94,17 +96,19 @@ def build_packet(
 
 
 def evidence_digest(packet: Packet) -> str:
-    """Return a digest of what a packet shows, without what differs between two runs of the same: log and history."""
+    """Return a digest of what a packet shows, without what differs between two runs of the same: log and history.
+
+    What the builder claims is left out: else a verdict could be asked for again by stating something new.
+    """
     return digest_value(
         {
             "registration": packet.registration,
             "parameters": packet.granted_parameters,
             "metrics": packet.metrics,
             # Without figures: some count attempts or seconds.
-            "checks": [[one.id, one.status] for one in packet.checks],
+            "checks": [[one.id, one.status] for one in packet.checks if one.id != CLAIMS],
             "criteria": [one.model_dump(mode="json") for one in packet.criteria],
             "rows": [packet.sample_rows, packet.flagged_rows],
-            "claims": [one.model_dump(mode="json") for one in packet.claims],
             "conditions": [one.model_dump(mode="json") for one in packet.conditions],
             "lifted": packet.lifted,
         }

@@ -1,10 +1,10 @@
 """START READING HERE: the way of a session.
 
-    open -> design_gate -> [ plan -> build -> launch -> wait -> measure -> check -> review -> decide ]* -> close
-                 |             ^                                                              |  |  |
-                 |             +------ next stage (approve), another attempt (revise) --------+  |  |
-                 |             +------ human (escalate; asked, answered, recorded) <-------------+  |
-                 +--> close    <------ accepted, null, reject, budget ------------------------------+
+    open -> design_gate -> [plan -> build -> launch -> wait -> measure -> submit -> check -> review -> decide]* -> close
+                 |            ^                                                                       |  |  |
+                 |            +------ next stage (approve), another attempt (revise) -----------------+  |  |
+                 |            +------ human (escalate; asked, answered, recorded) <----------------------+  |
+                 +--> close   <------ accepted, null, reject, budget ---------------------------------------+
 
 Every node may run twice: it records what it did under a key in the trail and finds it there the second time.
 A session is finished only when the snapshot's ``next`` and ``tasks`` are both empty.
@@ -18,7 +18,7 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 
-from sessions import gate, steps
+from sessions import building, gate, steps
 from sessions.session import Session
 from sessions.state import State
 
@@ -32,6 +32,7 @@ NODES: dict[str, Node] = {
     "launch": steps.launch,
     "wait": steps.wait,
     "measure": gate.measure,
+    "submit": building.submit,
     "check": gate.check,
     "review": gate.review,
     "decide": gate.decide,
@@ -53,7 +54,8 @@ def build_graph(session: Session | None, saver: BaseCheckpointSaver[Any] | None 
     graph.add_edge("build", "launch")
     graph.add_conditional_edges("launch", _route, {"go": "wait", "close": "close"})
     graph.add_edge("wait", "measure")
-    graph.add_edge("measure", "check")
+    graph.add_edge("measure", "submit")
+    graph.add_edge("submit", "check")
     graph.add_edge("check", "review")
     graph.add_edge("review", "decide")
     graph.add_conditional_edges("decide", _route, {"next": "plan", "again": "plan", "human": "human", "close": "close"})

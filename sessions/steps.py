@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,17 +17,18 @@ from reviews import grants
 from reviews.collect import accepted_attempt
 from reviews.trail import Recorded
 from sessions import ledger, report
+from sessions.building import watch_over, work_through
+from sessions.grounds import open_stage
 from sessions.jobs.launcher import JobState, job_folder, submit
+from sessions.jobs.watching import POLL_S
 from sessions.models import prepare_model
 from sessions.session import Session
 from sessions.state import State
 from specs.digests import digest_path
 from specs.errors import BudgetExceeded, PeergateError
 from specs.evidence import Artifact, JobOrder, Manifest, Progress
-from specs.grants import StageView
 from specs.stages import STAGE_KINDS, Stage, resolve_parameters
 
-POLL_S = 0.5
 CANCEL_WAIT_S = 30.0
 RESTART_S = 30.0
 """A launched job nobody has claimed for this long is started again; its claim keeps that harmless."""
@@ -42,28 +43,25 @@ def open_session(session: Session, state: State) -> State:
 
 def plan(session: Session, state: State) -> State:
     """Show the builder the stage that is open and record what it proposes."""
-    opening = grants.latest_opening(session.trail)
-    if opening is None:
-        raise PeergateError("no decision opens a stage", where=session.name)
+    opening = open_stage(session)
     spec = session.resolved.spec
     stage = spec.stage(opening.stage)
     names = [item.name for item in spec.stages]
     session.display.stage(stage.name, opening.attempt, names.index(stage.name) + 1, len(names))
     ensure_model(session)
-    proposal = session.builder.propose(_view(session, stage, opening))
-    recorded = session.trail.append(
-        "plan",
-        f"plan/{stage.name}.{opening.attempt}",
-        {
+    recorded = session.trail.find(f"plan/{stage.name}.{opening.attempt}")
+    if recorded is None:
+        wish = work_through(session, stage, opening.attempt)
+        body = {
             "stage": stage.name,
             "attempt": opening.attempt,
             "builder": session.builder.name,
-            "changes": proposal.changes,
-            "reason": proposal.reason,
-            "escalate": proposal.escalate,
-            "claims": [claim.model_dump(mode="json") for claim in proposal.claims],
-        },
-    )
+            "changes": wish.changes,
+            "reason": wish.reason,
+            "escalate": wish.escalate,
+            "answers": wish.answers,
+        }
+        recorded = session.trail.append("plan", f"plan/{stage.name}.{opening.attempt}", body)
     if recorded.body["changes"]:
         session.display.say(f"{stage.name}: {recorded.body['reason']}")
     route = "human" if recorded.body["escalate"] else "go"
@@ -121,6 +119,8 @@ def wait(session: Session, state: State) -> State:
     """Watch the job, whether or not this process started it, and record how it ended."""
     stage, attempt, key = _current(session, state)
     folder = job_folder(session.run, key)
+    if session.launcher.poll(folder).state in ("pending", "running"):
+        watch_over(session, stage, attempt)
     seen = 0
     since = time.monotonic()
     while True:
@@ -253,32 +253,6 @@ def resolve_input(session: Session, reference: str) -> Artifact:
         raise PeergateError(f"stage '{owner}' has no accepted attempt", where=reference)
     made = _body(session, f"exit/{session.name}.{owner}.{attempt}")["outputs"][output]
     return Artifact(name=reference, path=made["path"], digest=made["digest"], bytes=made["bytes"])
-
-
-_OPENED_BY: dict[str, Literal["approval", "revision", "retry"]] = {
-    "approve": "approval",
-    "revise": "revision",
-    "retry": "retry",
-}
-
-
-def _view(session: Session, stage: Stage, opening: grants.Opening) -> StageView:
-    opener = next(one for one in session.trail.iterate("decision", "human") if one.digest == opening.entry)
-    told = opener.body.get("outcome") or opener.body["answer"]
-    before = session.trail.find(f"plan/{stage.name}.{opening.attempt - 1}")
-    # A stage that is entered anew, the first time or after a retraction, begins with the spec.
-    changes = dict(before.body["changes"]) if before and told != "approve" else {}
-    return StageView(
-        stage=stage.name,
-        kind=stage.kind,
-        attempt=opening.attempt,
-        opened_by=_OPENED_BY[told],
-        objective=session.resolved.spec.objective,
-        parameters=stage.parameters.model_dump(mode="json") | changes,
-        changes=changes,
-        ranges={name: (limits.min, limits.max) for name, limits in stage.ranges.items()},
-        required=opener.body.get("required", {}),
-    )
 
 
 def _current(session: Session, state: State) -> tuple[Stage, int, str]:

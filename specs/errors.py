@@ -105,6 +105,10 @@ class GrantRefused(Blocked):
     """A job was asked for without a matching, unused and unexpired grant."""
 
 
+class BuilderUnavailable(Blocked):
+    """The builder's model cannot be reached for longer than the spec waits. The session pauses; nothing is lost."""
+
+
 class LeaseHeld(Blocked):
     """Another process is the orchestrator of this session."""
 

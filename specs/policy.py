@@ -16,6 +16,9 @@ Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 SIGNERS: dict[str, tuple[Role, ...]] = {
     "*": ("log",),
     "plan": ("builder",),
+    "call": ("builder",),
+    "note": ("builder",),
+    "submit": ("builder",),
     "verdict": ("reviewer",),
     "answered": ("reviewer",),
     "human": ("human",),

@@ -63,7 +63,7 @@ class ProposePlan(Arguments):
 
 
 class LaunchStage(Arguments):
-    """Ask for the launch of the stage that is open. A grant is minted for exactly these parameters, or it is refused."""
+    """Ask for the launch of the stage that is open. It gets a grant for exactly these parameters, or is refused."""
 
     stage: Annotated[str, StringConstraints(max_length=40)]
     """The stage that is open now."""

@@ -1,6 +1,9 @@
 """Trail entries: what is recorded at every hand-over.
 
-``open`` the session and its registration · ``model`` the weights it starts from · ``plan`` what the builder proposes ·
+``open`` the session and its registration · ``model`` the weights it starts from ·
+``turn`` an answer of the builder's model · ``call`` what a builder asks of a tool, written before it is carried out ·
+``result`` what came of it · ``note`` what the builder leaves for later · ``plan`` what it proposes ·
+``submit`` what it claims of an attempt ·
 ``grant`` the right to run · ``launch`` the intent to run, written before the job exists · ``exit`` how it ended ·
 ``lost`` a job that vanished · ``metrics``, ``checks``, ``packet``, ``verdict``, ``decision`` the way through a gate ·
 ``spend`` ledger lines · ``human`` what a person answered · ``override`` a check or condition lifted by a person ·
@@ -19,12 +22,17 @@ from specs.digests import Contract, Digest
 EntryKind = Literal[
     "open",
     "model",
+    "turn",
+    "call",
+    "result",
+    "note",
     "plan",
     "grant",
     "launch",
     "exit",
     "lost",
     "metrics",
+    "submit",
     "checks",
     "packet",
     "verdict",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from reviews.checks import (
+    claimed,
     health,
     jobs,
     leakage,
@@ -48,6 +49,7 @@ __all__ = [
 CHECKS: tuple[Check, ...] = (
     *registration.CHECKS,
     *jobs.CHECKS,
+    *claimed.CHECKS,
     *leakage.CHECKS,
     *power.CHECKS,
     *parity.CHECKS,

@@ -9,6 +9,7 @@ from typing import Any
 
 from reviews.evidence import Evidence
 from specs.digests import digest_bytes
+from specs.grants import Claim
 from specs.thresholds import Thresholds
 from tests.unit.evidence_on_disk import (
     TALES,
@@ -185,6 +186,10 @@ def two_kinds(evidence: Evidence, before: str, after: str, groups: str = "") -> 
     return replace(evidence, heldout=tuple(items))
 
 
+def _claims(evidence: Evidence, value: float, metric: str = "truncation_rate", tolerance: float = 0.0) -> Evidence:
+    return replace(evidence, claims=(Claim(stage="base", metric=metric, value=value, tolerance=tolerance),))
+
+
 NONE, ALL = "000000", "111111"
 OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "another registration": lambda one: replace(one, registered=OTHER),
@@ -238,6 +243,10 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "more passes than are of use": lambda one: with_thresholds(one, passes=1),
     "too few tokens": lambda one: with_thresholds(one, parameters_per_token=0.1),
     "other weights in the package": _repacked,
+    "a claim the rows contradict": lambda one: _claims(one, 0.999),
+    "a claim with room for anything": lambda one: _claims(one, 0.999, tolerance=0.9),
+    "a claim in the wrong cell": lambda one: _claims(one, 0.5, metric="acceptance_rate"),
+    "no claims after three that were sent back": lambda one: replace(one, claims=(), sent_back=3),
 }
 
 IRREPARABLE = {
@@ -262,6 +271,10 @@ CASES = [
     ("train", "a grant for another spec", "registration.unchanged", "FAIL"),
     ("base", "other weights than the pinned ones", "registration.model", "FAIL"),
     ("base", "another split", "registration.split", "FAIL"),
+    ("base", "a claim the rows contradict", "claims.as_measured", "FAIL"),
+    ("base", "a claim with room for anything", "claims.as_measured", "WARN"),
+    ("base", "a claim in the wrong cell", "claims.as_measured", "WARN"),
+    ("base", "no claims after three that were sent back", "claims.as_measured", "WARN"),
     ("tuned", "a third evaluation", "registration.evaluations", "WARN"),
     ("train", "an attempt left out", "registration.attempts", "FAIL"),
     ("train", "a crash", "jobs.exit", "FAIL"),

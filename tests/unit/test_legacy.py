@@ -261,14 +261,17 @@ PIECES = [
 
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_hostile_file_takes_no_long_time(piece: str) -> None:
-    """Each is as long as what is still read; a megabyte in all is told to be too long."""
+    """Each is as long as what is still read; a megabyte in all is told to be too long.
+
+    Time that grows with the square of the length would be minutes here, on any machine.
+    """
     line = (piece * 149_000)[:149_000]
     wrapped = ((piece * 3000)[:3000] + "\n") * 49
     short = ((piece * 60)[:60] + "\n") * 2400
     for text in (line, wrapped, short, line * 7):
         begun = time.process_time()
         read(text, ".json")
-        assert time.process_time() - begun < 2
+        assert time.process_time() - begun < 20
 
 
 def write_folder(folder: Path) -> Path:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents.playbook import Playbook
+from agents.playbook import Playbook, proposed
+from agents.turns import ToolCall, ToolResult
 from specs.grants import StageView
+from specs.tools import AskPerson, LaunchStage
 
 
 def view(**changes: Any) -> StageView:
@@ -23,24 +25,42 @@ def view(**changes: Any) -> StageView:
 
 def test_a_stage_that_is_entered_anew_is_the_spec_to_the_letter() -> None:
     for attempt in (1, 3):
-        proposal = Playbook().propose(view(opened_by="approval", attempt=attempt, required={}))
-        assert (proposal.changes, proposal.escalate) == ({}, False)
+        wish = proposed(view(opened_by="approval", attempt=attempt, required={}))
+        assert isinstance(wish, LaunchStage) and (wish.stage, wish.changes) == ("train", {})
 
 
 def test_a_required_change_is_added_to_what_was_changed_before() -> None:
-    assert Playbook().propose(view()).changes == {"epochs": 2, "learning_rate": 5e-5}
+    wish = proposed(view())
+    assert isinstance(wish, LaunchStage) and wish.changes == {"epochs": 2, "learning_rate": 5e-5}
 
 
 def test_a_required_change_outside_the_ranges_goes_to_a_person() -> None:
-    assert Playbook().propose(view(required={"learning_rate": 1e-3})).escalate
-    assert Playbook().propose(view(required={"batch_size": 4})).escalate
-    assert Playbook().propose(view(required={})).escalate
+    for required in ({"learning_rate": 1e-3}, {"batch_size": 4}, {}):
+        assert isinstance(proposed(view(required=required)), AskPerson)
 
 
 def test_a_person_may_ask_for_the_same_again() -> None:
-    proposal = Playbook().propose(view(opened_by="retry", required={}))
-    assert (proposal.changes, proposal.escalate) == ({"epochs": 2}, False)
+    wish = proposed(view(opened_by="retry", required={}))
+    assert isinstance(wish, LaunchStage) and wish.changes == {"epochs": 2}
 
 
-def test_it_states_no_numbers() -> None:
-    assert Playbook().propose(view()).claims == ()
+class OneCall:
+    """A workbench that takes down what it is called with."""
+
+    def __init__(self, phase: str) -> None:
+        self.phase, self.view, self.brief, self.tools, self.done = phase, view(), "", (), False
+        self.calls: list[ToolCall] = []
+
+    def call(self, call: ToolCall) -> ToolResult:
+        self.calls.append(call)
+        return ToolResult(call=call.id, text="")
+
+
+def test_it_makes_one_call_where_one_is_needed_and_states_no_numbers() -> None:
+    made: dict[str, list[tuple[str, str]]] = {}
+    for phase in ("plan", "watch", "submit"):
+        bench: Any = OneCall(phase)
+        Playbook().work(bench)
+        made[phase] = [(one.name, one.arguments) for one in bench.calls]
+    assert [name for name, _ in made["plan"]] == ["launch_stage"]
+    assert made["watch"] == [] and made["submit"] == [("submit_stage", "{}")]

@@ -1,0 +1,63 @@
+"""What the session shows a builder of the stage that is open, read from the trail."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from reviews import grants
+from reviews.trail import Recorded
+from sessions.session import Session
+from specs.errors import PeergateError
+from specs.grants import StageView
+from specs.stages import Stage
+
+_OPENED_BY: dict[str, Literal["approval", "revision", "retry"]] = {
+    "approve": "approval",
+    "revise": "revision",
+    "retry": "retry",
+}
+
+
+def opener_of(session: Session, stage: str, attempt: int) -> Recorded:
+    """Return the judgement that opened an attempt.
+
+    Raises:
+        PeergateError: nothing opened it.
+    """
+    opens = {"stage": stage, "attempt": attempt}
+    found = [one for one in session.trail.iterate("decision", "human") if one.body.get("opens") == opens]
+    if not found:
+        raise PeergateError("no decision opens this attempt", where=f"{session.name}.{stage}.{attempt}")
+    return found[-1]
+
+
+def open_stage(session: Session) -> grants.Opening:
+    """Return what the newest judgement opens.
+
+    Raises:
+        PeergateError: nothing is open.
+    """
+    opening = grants.latest_opening(session.trail)
+    if opening is None:
+        raise PeergateError("no decision opens a stage", where=session.name)
+    return opening
+
+
+def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
+    """Return the view of an attempt: what it starts from, what may be moved, what the gate asked for."""
+    opener = opener_of(session, stage.name, attempt)
+    told = opener.body.get("outcome") or opener.body["answer"]
+    before = session.trail.find(f"plan/{stage.name}.{attempt - 1}")
+    # A stage that is entered anew, the first time or after a retraction, begins with the spec.
+    changes = dict(before.body["changes"]) if before and told != "approve" else {}
+    return StageView(
+        stage=stage.name,
+        kind=stage.kind,
+        attempt=attempt,
+        opened_by=_OPENED_BY[told],
+        objective=session.resolved.spec.objective,
+        parameters=stage.parameters.model_dump(mode="json") | changes,
+        changes=changes,
+        ranges={name: (limits.min, limits.max) for name, limits in stage.ranges.items()},
+        required=opener.body.get("required", {}),
+    )

@@ -1,0 +1,55 @@
+"""Everything a builder may read, by name. What reads held-out items leaves nothing that may be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sessions.session import Session
+from specs.digests import Digest
+from specs.stages import STAGE_KINDS, Stage
+
+
+class Readable(NamedTuple):
+    """An artifact in the content store under a name."""
+
+    name: str
+    digest: Digest
+    what: str
+    suffix: str
+    """How a file with it would be called."""
+
+
+def reads_heldout(stage: Stage) -> bool:
+    """Say whether a stage takes held-out items, so that its rows and log show them."""
+    return "heldout" in stage.inputs.values() or stage.kind in ("evaluate", "package")
+
+
+def artifacts(session: Session) -> Iterator[Readable]:
+    """Yield what may be read: spec, constitution, training data, outputs of stages without held-out items, notes."""
+    opened = session.trail.find("open")
+    if opened is not None:
+        yield Readable("constitution", opened.body["constitution"], "the principles, YAML", ".yaml")
+    for name, digest in sorted(session.resolved.data_digests.items()):
+        if name != "heldout":
+            yield Readable(f"data.{name}", digest, "items for training, one JSON a line", ".jsonl")
+    stages = {stage.name: stage for stage in session.resolved.spec.stages}
+    for ended in session.trail.iterate("exit"):
+        stage, attempt = stages.get(ended.body["stage"]), ended.body["attempt"]
+        if stage is None or reads_heldout(stage):
+            continue
+        if ended.body["manifest"]:
+            yield Readable(f"{stage.name}.{attempt}.manifest", ended.body["manifest"], "what really ran", ".json")
+        for output in STAGE_KINDS[stage.kind].outputs:
+            made = ended.body["outputs"].get(output)
+            if made is not None and made["stored"]:
+                name = f"{stage.name}.{attempt}.{output}"
+                yield Readable(name, made["digest"], f"{made['bytes']} bytes, one JSON a line", ".jsonl")
+    for number, note in enumerate(session.trail.iterate("note"), 1):
+        told = f"{note.body['what']} note of {note.body['stage']}.{note.body['attempt']}"
+        yield Readable(f"note.{number}", note.body["text"], told, ".md")
+
+
+def find_artifact(session: Session, name: str) -> Readable | None:
+    """Return the artifact with a name if it may be read."""
+    return next((one for one in artifacts(session) if one.name == name), None)

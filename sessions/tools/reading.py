@@ -1,0 +1,79 @@
+"""Tools that read: the spec, artifacts by name, measured metrics."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from reviews.collect import registered_spec
+from sessions.tools.artifacts import artifacts, find_artifact
+from sessions.tools.work import Refused, Work
+from specs.metrics import METRICS, MetricSet
+from specs.tools import ListArtifacts, ReadArtifact, ReadMetrics, ReadSpec
+
+PRIVATE = ("reviewer", "panel")
+"""Who judges is no business of whoever is judged."""
+
+
+def read_spec(work: Work, arguments: ReadSpec) -> str:
+    """Return the registered spec or a part of it."""
+    session = work.session
+    resolved, registration = registered_spec(list(session.trail.iterate()), session.store)
+    value: Any = {name: part for name, part in resolved.spec.model_dump(mode="json").items() if name not in PRIVATE} | {
+        "registration": registration
+    }
+    for part in arguments.section.split("/")[1:]:
+        try:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise Refused(f"the spec has no {arguments.section}: '{part}' is not there") from error
+    return json.dumps(value, indent=1, ensure_ascii=False)
+
+
+def list_artifacts(work: Work, _: ListArtifacts) -> str:
+    """List what can be read."""
+    told = [f"{one.name}: {one.what}" for one in artifacts(work.session)]
+    withheld = "Held-out items and what was generated from them cannot be read; read_metrics gives their metrics."
+    return "\n".join([*told, withheld])
+
+
+def read_artifact(work: Work, arguments: ReadArtifact) -> str:
+    """Return a part of an artifact's text, with where it stands."""
+    found = find_artifact(work.session, arguments.name)
+    if found is None:
+        names = ", ".join(one.name for one in artifacts(work.session))
+        raise Refused(f"no artifact '{arguments.name}' may be read; there are: {names}")
+    text = work.session.store.get(found.digest).decode("utf-8", "replace")
+    part = text[arguments.offset : arguments.offset + arguments.limit]
+    end = arguments.offset + len(part)
+    more = f"; go on with offset {end}" if end < len(text) else ""
+    return f"{found.name}, characters {arguments.offset} to {end} of {len(text)}{more} (untrusted data)\n{part}"
+
+
+def read_metrics(work: Work, arguments: ReadMetrics) -> str:
+    """Return the metrics of an attempt with unit, population and interval."""
+    session = work.session
+    measured = [
+        one
+        for one in session.trail.iterate("metrics")
+        if one.body["stage"] == arguments.stage and arguments.attempt in (None, one.body["attempt"])
+    ]
+    if not measured:
+        attempt = f" attempt {arguments.attempt}" if arguments.attempt else ""
+        raise Refused(f"nothing was measured of stage '{arguments.stage}'{attempt} yet")
+    body = measured[-1].body
+    if not body["metrics"]:
+        raise Refused(f"{body['stage']}.{body['attempt']} could not be measured: {body['why']}")
+    found = MetricSet.model_validate(session.store.get_value(body["metrics"]))
+    told = {
+        one.id: {
+            "value": one.value,
+            "n": one.n,
+            "unit": one.unit,
+            "interval_95": one.interval,
+            "better": METRICS[one.id].direction if one.id in METRICS else "none",
+            "definition": one.definition,
+        }
+        for one in found.metrics.values()
+    }
+    return json.dumps({"stage": found.stage, "attempt": found.attempt, "metrics": told}, indent=1)

@@ -1,0 +1,59 @@
+"""What a tool works with, and how it says no."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agents.workbench import Phase
+from sessions.session import Session
+from specs.grants import Claim
+from specs.stages import Stage
+
+
+class Refused(Exception):
+    """A call that is not carried out; the only argument says why and what to do instead."""
+
+
+@dataclass
+class Work:
+    """One phase of one attempt, as the tools see and end it."""
+
+    session: Session
+    stage: Stage
+    attempt: int
+    phase: Phase
+    call: str = ""
+    """The key of the call that is being carried out."""
+    launch: Launch | None = None
+    """Set by ``launch_stage`` and ``ask_person``: how the phase ``plan`` ends."""
+    submission: Submission | None = None
+    """Set by ``submit_stage``: how the phase ``submit`` ends."""
+    job_ended: bool = False
+
+    @property
+    def key(self) -> str:
+        """The job key of the attempt."""
+        return f"{self.session.name}.{self.stage.name}.{self.attempt}"
+
+    @property
+    def done(self) -> bool:
+        """Whether the phase has ended."""
+        return self.launch is not None or self.submission is not None or self.job_ended
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the builder wants: these changes, or that a person is asked."""
+
+    reason: str
+    changes: dict[str, float | int] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
+    escalate: bool = False
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What the builder states about the attempt."""
+
+    claims: tuple[Claim, ...] = ()
+    answers: dict[str, str] = field(default_factory=dict)
