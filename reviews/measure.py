@@ -83,7 +83,8 @@ def _own_code() -> dict[str, str]:
     home = Path(__file__).parent
     files = [*home.glob("*.py"), *(home / "checks").glob("*.py"), *(home.parent / "training" / "tasks").glob("*.py")]
     files += [
-        home.parent / "specs" / f"{name}.py" for name in ("metrics", "stages", "thresholds", "verdicts", "session")
+        home.parent / "specs" / f"{name}.py"
+        for name in ("metrics", "stages", "text", "thresholds", "verdicts", "session")
     ]
     return {path.relative_to(home.parent).as_posix(): digest_file(path) for path in sorted(files)}
 

@@ -8,8 +8,12 @@ from typing import Any
 from specs.places import closest
 
 
-def list_price_usd(vendor: str, model: str, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float:
-    """Return what these tokens cost at a vendor's list price; the cached ones are part of the input.
+def list_price_usd(
+    vendor: str, model: str, input_tokens: int, output_tokens: int, cached_tokens: int = 0, *, written_tokens: int = 0
+) -> float:
+    """Return what these tokens cost at a vendor's list price.
+
+    Those read from the prompt cache and those written into it are part of the input.
 
     Raises:
         LookupError: no price is known of the model.
@@ -17,7 +21,10 @@ def list_price_usd(vendor: str, model: str, input_tokens: int, output_tokens: in
     """
     prices: Any = importlib.import_module("genai_prices")
     counted = prices.Usage(
-        input_tokens=input_tokens, output_tokens=output_tokens, cache_read_tokens=cached_tokens or None
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cache_read_tokens=cached_tokens or None,
+        cache_write_tokens=written_tokens or None,
     )
     return float(prices.calc_price(counted, model, provider_id=vendor).total_price)
 

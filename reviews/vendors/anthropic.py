@@ -6,7 +6,8 @@ import anthropic
 import httpx2
 from anthropic.types import Message, OutputConfigParam
 
-from reviews.vendors.wire import Question, Reply, Usage
+from reviews.vendors.wire import Question, Reply
+from specs.vendors.prices import Usage
 
 ADDRESS = "https://api.anthropic.com"
 ERRORS: tuple[type[Exception], ...] = (anthropic.AnthropicError, httpx2.HTTPError)

@@ -10,23 +10,18 @@ from typing import Literal, NamedTuple, TypeVar
 
 from reviews.reviewer import Answered, Exchange
 from reviews.text import plain
-from reviews.vendors.calls import RecordedClient
-from reviews.vendors.prices import ListedPrice, Price, StatedPrice, longest_answer, missing_package
-from reviews.vendors.wire import Form, Question, Reply, Usage
+from reviews.vendors.wire import Form, Question, Reply
 from specs.digests import canonical_bytes
-from specs.errors import ReviewerUnavailable, UserError
+from specs.errors import ReviewerUnavailable
 from specs.session import Effort
 from specs.session import Reviewer as ReviewerSpec
+from specs.vendors.calls import REASON_CHARACTERS, RecordedClient
+from specs.vendors.keys import find_key
+from specs.vendors.prices import Price, is_count, is_free, longest_answer, missing_package, most_tokens, price_of
 
 MOST_OUTPUT_TOKENS = 32_000
 """The thinking of a model counts too, so this is far more than an answer needs."""
 LEAST_OUTPUT_TOKENS = 1_000
-MARGIN_TOKENS = 1_000
-"""What an API may add to a request that we do not see: roles, and how it writes the schema."""
-REASON_CHARACTERS = 500
-KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
-ENDPOINT_KEY = "PEERGATE_REVIEWER_KEY"
-"""For an endpoint named in a spec: whoever wrote the spec must not be sent the key of a vendor."""
 
 _LATER = "under reviewer.effort in a new session"
 Send = Callable[[Question, RecordedClient, str, str], Reply]
@@ -65,8 +60,7 @@ class Model:
 
     def cost_cap(self, effort: Effort) -> float:
         """Return the most USD one question of this effort can cost; 0 when tokens are free."""
-        free = self.price.usd(Usage(1_000_000, 1_000_000)) == 0
-        return 0.0 if free else effort.max_cost_usd
+        return 0.0 if is_free(self.price) else effort.max_cost_usd
 
     def ask(self, instructions: str, text: str, form: Form, effort: Effort, read: Callable[[str], T]) -> Answered[T]:
         """Ask once, and return what ``read`` makes of the answer or the error, together with what it took.
@@ -87,8 +81,7 @@ class Model:
 
     def _question(self, instructions: str, text: str, form: Form, effort: Effort) -> Question:
         """Write the request so that its price cannot exceed the cap."""
-        # No tokenizer makes more tokens than bytes, so this holds for models whose tokenizer nobody knows.
-        at_most = len(instructions.encode()) + len(text.encode()) + len(canonical_bytes(form.schema)) + MARGIN_TOKENS
+        at_most = most_tokens(instructions.encode(), text.encode(), canonical_bytes(form.schema))
         longest = longest_answer(self.price, at_most, effort.max_cost_usd, MOST_OUTPUT_TOKENS)
         if longest < LEAST_OUTPUT_TOKENS:
             raise ReviewerUnavailable(
@@ -110,22 +103,15 @@ class Model:
                 if wait is None:
                     refused = question.reasoning is not None and http.statuses[-1:] == [400]
                     hint = f"if it refuses to be asked for reasoning: reasoning: not_sent {_LATER}" if refused else ""
-                    raise ReviewerUnavailable(self._why(error, http), where=self.name, hint=hint) from error
+                    raise ReviewerUnavailable(http.why(error), where=self.name, hint=hint) from error
                 time.sleep(wait)
             except (ValueError, TypeError, AttributeError) as error:
                 # The SDKs do not validate what they read: a body in another form surfaces as one of these.
                 message = f"the response is not in the form of the API ({type(error).__name__})"
                 raise ReviewerUnavailable(message, where=self.name) from error
 
-    def _why(self, error: Exception, http: RecordedClient) -> str:
-        calls = len(http.statuses)
-        status = http.statuses[-1] if http.statuses else None
-        said = plain(http.without_key(str(error)), REASON_CHARACTERS)
-        answered = "no whole response" if status is None else f"status {status}"
-        return f"{answered} after {calls} {'call' if calls == 1 else 'calls'}: {type(error).__name__}: {said}"
-
     def _exchange(self, http: RecordedClient, reply: Reply | None, effort: Effort) -> Exchange:
-        usage = reply.usage if reply and _is_count(reply.usage) else None
+        usage = reply.usage if reply and is_count(reply.usage) else None
         usd, measured = 0.0, True
         if usage is not None:
             usd = self.price.usd(usage)
@@ -149,28 +135,19 @@ def reasoning(effort: Effort) -> Literal["low", "medium", "high"] | None:
     return None if effort.reasoning == "not_sent" else effort.reasoning
 
 
-def _is_count(usage: Usage | None) -> bool:
-    """Say whether a usage can be priced: an endpoint may write anything there."""
-    return usage is not None and all(type(count) is int and 0 <= count < 2**40 for count in usage)
-
-
 def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> Model:
     """Build the model a reviewer of a spec names.
 
     Raises:
         UserError: the key is not set, the SDK is not installed, or no price is known of the model.
     """
-    name = ENDPOINT_KEY if spec.base_url else KEYS[spec.vendor]
-    key = environ.get(name, "").strip()
-    if not key and not spec.base_url:
-        raise UserError(f"{name} is not set", where=f"reviewer vendor '{spec.vendor}'", hint=f"export {name}=...")
+    key = find_key("reviewer", spec.vendor, spec.base_url, environ)
     model = spec.model or ""
-    stated = spec.usd_per_million_tokens
-    price = StatedPrice(stated) if stated else ListedPrice(spec.vendor, model)
+    price = price_of(spec.vendor, model, spec.usd_per_million_tokens, "reviewer")
     where, sender = _SENDERS[spec.vendor, spec.api]
     try:
         module = importlib.import_module(f"reviews.vendors.{where}")
     except ImportError as error:
         raise missing_package(spec.vendor) from error
     send: Send = getattr(module, sender)
-    return Model(Api(spec.vendor, send, module.ERRORS, spec.base_url or module.ADDRESS, key or "no-key"), model, price)
+    return Model(Api(spec.vendor, send, module.ERRORS, spec.base_url or module.ADDRESS, key), model, price)

@@ -6,7 +6,8 @@ import httpx2
 import openai
 from openai.types.responses import Response
 
-from reviews.vendors.wire import Question, Reply, Usage
+from reviews.vendors.wire import Question, Reply
+from specs.vendors.prices import Usage
 
 ADDRESS = "https://api.openai.com/v1"
 ERRORS: tuple[type[Exception], ...] = (openai.OpenAIError, httpx2.HTTPError)

@@ -14,7 +14,8 @@ from openai.types.chat import ChatCompletion
 from openai.types.chat.completion_create_params import ResponseFormat
 
 from reviews.vendors.openai import ADDRESS, ERRORS
-from reviews.vendors.wire import Question, Reply, Usage
+from reviews.vendors.wire import Question, Reply
+from specs.vendors.prices import Usage
 
 __all__ = ["ADDRESS", "ERRORS", "read", "send", "send_json_object"]
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specs.digests import digest_bytes
 from specs.errors import ReviewerUnavailable
+from specs.vendors.prices import Usage
 
 
 class Part(BaseModel):
@@ -45,14 +46,6 @@ class Question(NamedTuple):
     timeout_s: float
     reasoning: Literal["low", "medium", "high"] | None = None
     """How hard to think; None asks for nothing, and the model does what it does."""
-
-
-class Usage(NamedTuple):
-    """Tokens as the API counted them. ``input_tokens`` holds the cached ones too."""
-
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int = 0
 
 
 class Reply(NamedTuple):

@@ -17,12 +17,13 @@ import pytest
 from reviews.reviewer import Answered, Exchange
 from reviews.store import Store
 from reviews.trail import read_entries
-from reviews.vendors import calls
 from reviews.vendors.answer import Answer, answer_form, to_verdict
-from reviews.vendors.model import ENDPOINT_KEY, Model, make_model
+from reviews.vendors.model import Model, make_model
 from reviews.vendors.wire import enclose, read_part
 from specs.session import Effort, TokenPrice
 from specs.session import Reviewer as ReviewerSpec
+from specs.vendors import calls
+from specs.vendors.keys import ENDPOINT_KEYS
 from specs.verdicts import Verdict
 from tests.e2e.sessions import environment
 from tests.fixtures.llama_server import KEY, MISSING, MODEL, llama_server
@@ -63,7 +64,7 @@ def text_of(exchange: Exchange) -> str | None:
 def model_at(address: str, **changes: Any) -> Model:
     values: dict[str, Any] = {"vendor": "openai", "model": MODEL, "base_url": address, "api": "chat_json_object"}
     values |= {"usd_per_million_tokens": TokenPrice(input=0, output=0)} | changes
-    return make_model(ReviewerSpec(**values), {ENDPOINT_KEY: KEY})
+    return make_model(ReviewerSpec(**values), {ENDPOINT_KEYS["reviewer"]: KEY})
 
 
 def ask(model: Model, effort: Effort = EFFORT) -> Answered[Verdict]:
@@ -119,7 +120,9 @@ def test_a_question_on_the_command_line_is_answered_and_recorded(address: str, t
     command += ["--topic", "size of the pilot", "--question", "Are 100 samples enough?"]
     command += ["--context", str(tmp_path / "notes.md"), "--reviewer", str(tmp_path / "reviewer.yaml")]
     for tried in range(1, MOST_TRIES + 1):
-        done = subprocess.run(command, capture_output=True, text=True, env=environment() | {ENDPOINT_KEY: KEY})
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment() | {ENDPOINT_KEYS["reviewer"]: KEY}
+        )
         said = json.loads(done.stdout)
         assert done.returncode == (0 if said["answer"] else 4), done.stderr
         if said["answer"] is None:
@@ -151,7 +154,7 @@ def test_a_server_without_the_responses_api_is_no_verdict(address: str) -> None:
 def test_a_wrong_key_is_no_verdict(address: str) -> None:
     values = {"vendor": "openai", "model": MODEL, "base_url": address, "api": "chat_json_object"}
     spec = ReviewerSpec.model_validate(values | {"usd_per_million_tokens": {"input": 0, "output": 0}})
-    review = ask(make_model(spec, {ENDPOINT_KEY: "another-key"}))
+    review = ask(make_model(spec, {ENDPOINT_KEYS["reviewer"]: "another-key"}))
     assert review.error is not None and "status 401 after 1 call" in review.error.message
 
 

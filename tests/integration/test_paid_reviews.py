@@ -12,7 +12,6 @@ import pytest
 
 from reviews.store import Store
 from reviews.trail import Trail
-from reviews.vendors import calls
 from sessions import gate, ledger
 from sessions.jobs.local import job_environment
 from sessions.session import Session
@@ -20,6 +19,7 @@ from sessions.wiring import make_reviewer
 from specs.digests import digest_bytes
 from specs.errors import UserError
 from specs.session import ResolvedSpec
+from specs.vendors import calls
 from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api, truncated
 from tests.integration.test_reviewers import ANSWER, KEY
 from tests.unit.evidence_on_disk import resolved_spec

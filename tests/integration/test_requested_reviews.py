@@ -17,8 +17,6 @@ from reviews.requests import record
 from reviews.requests.audit import requests_damage
 from reviews.store import Store
 from reviews.trail import Recorded, Trail, read_entries
-from reviews.vendors import calls
-from reviews.vendors.model import ENDPOINT_KEY, KEYS
 from sessions import ledger, request_book
 from sessions.desk import Desk, Requested
 from sessions.ledger import balance_of
@@ -26,6 +24,8 @@ from sessions.requests import adversarial_review, ask_review, request_review
 from specs.errors import AuditDamage, Blocked, BudgetExceeded, ReviewerUnavailable, UserError
 from specs.requests import AdversarialRequest, QuestionRequest, ReviewRequest
 from specs.session import Effort, Efforts, Reviewer, TokenPrice
+from specs.vendors import calls
+from specs.vendors.keys import ENDPOINT_KEYS, KEYS
 from tests.fixtures.loopback_api import (
     ANTHROPIC,
     CHAT,
@@ -96,7 +96,7 @@ def desk(api: Api, here: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
         one = Effort(timeout_s=timeout_s, max_cost_usd=1.0)
         values: dict[str, Any] = {"model": MODELS[vendor], "usd_per_million_tokens": price}
         values |= {"effort": Efforts(low=one, medium=one, high=one), "vendor": "openai"}
-        environ = {ENDPOINT_KEY: KEY}
+        environ = {ENDPOINT_KEYS["reviewer"]: KEY}
         if vendor in KEYS:
             module = __import__(f"reviews.vendors.{vendor}", fromlist=["ADDRESS"])
             monkeypatch.setattr(module, "ADDRESS", api.address)
@@ -370,7 +370,7 @@ def session(here: Path, api: Api, share: str = "0.3", closed: bool = False) -> P
 
 def test_in_a_session_the_registered_reviewer_answers_from_its_budget(api: Api, desk: MakeDesk, here: Path) -> None:
     run = session(here, api)
-    done = ask_review(ASK, desk(session="small", environ={ENDPOINT_KEY: KEY}))
+    done = ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
     assert done.answer is not None and done.folder == Path("runs/small") and done.asked.reviewer == "openai:tiny"
     reserved, settled = entries(run, "spend")
     assert (reserved.body["job"], reserved.body["party"], reserved.body["usd"]) == ("review/asked.1", "reviewer", 0.5)
@@ -398,7 +398,7 @@ def test_a_share_that_is_used_up_refuses_and_says_so(api: Api, desk: MakeDesk, h
         {"what": "reserve", "job": "review/x.1", "party": "reviewer", "stage": "x", "usd": 2.8},
     )
     trail.close()
-    done = ask_review(ASK, desk(session="small", environ={ENDPOINT_KEY: KEY}))
+    done = ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
     assert isinstance(done.error, BudgetExceeded) and "0.2000 USD" in done.error.message and api.got == []
     assert (done.answered.by, done.answered.reservation) == ("nobody", None)
     assert verdict(run)[:2] == (2, [])
@@ -408,7 +408,7 @@ def test_a_closed_session_takes_no_more_requests(api: Api, desk: MakeDesk, here:
     run = session(here, api, closed=True)
     before = (run / "trail.sqlite").read_bytes()
     with pytest.raises(UserError, match="session 'small' is closed: nothing can be added to its trail"):
-        ask_review(ASK, desk(session="small", environ={ENDPOINT_KEY: KEY}))
+        ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
     assert (run / "trail.sqlite").read_bytes() == before and api.got == []
 
 
@@ -426,7 +426,7 @@ def test_a_session_that_closes_while_the_reviewer_is_asked_keeps_its_end(api: Ap
     thread = threading.Thread(target=close)
     thread.start()
     with pytest.raises(Blocked, match="was closed while the reviewer was asked") as caught:
-        ask_review(ASK, desk(session="small", environ={ENDPOINT_KEY: KEY}))
+        ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
     thread.join()
     assert [one.entry.kind for one in entries(run)][-1] == "close" and not entries(run, "answered")
     kept = Store(run / "store").get_value(caught.value.hint.split("kept in the store: ")[1].split(";")[0])
@@ -455,7 +455,7 @@ def test_requests_from_outside_are_no_hours_of_the_session(api: Api, desk: MakeD
     budget = request_book.registered_spec(entries(run), Store(run / "store"))[0].spec.budget
     before = balance_of(entries(run), budget).hours
     time.sleep(0.3)
-    ask_review(ASK, desk(session="small", environ={ENDPOINT_KEY: KEY}))
+    ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
     assert balance_of(entries(run), budget).hours == before
 
 
@@ -467,7 +467,7 @@ def test_a_process_that_dies_while_asking_leaves_its_reservation_counted(
 ) -> None:
     """As after kill -9: nothing after the call is carried out."""
     run = session(here, api)
-    given = {"session": "small", "environ": {ENDPOINT_KEY: KEY}}
+    given = {"session": "small", "environ": {ENDPOINT_KEYS["reviewer"]: KEY}}
 
     class Killed(BaseException):
         pass

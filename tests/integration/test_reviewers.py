@@ -14,12 +14,13 @@ import pytest
 from reviews.evidence import Evidence
 from reviews.reviewer import Answered, Exchange
 from reviews.settle import settle
-from reviews.vendors import calls, model
-from reviews.vendors.model import ENDPOINT_KEY, KEYS
+from reviews.vendors import model
 from reviews.vendors.modelled import ModelReviewer, model_reviewer, render
 from specs.errors import ReviewerUnavailable, UserError
 from specs.session import Effort, Efforts, TokenPrice
 from specs.session import Reviewer as ReviewerSpec
+from specs.vendors import calls
+from specs.vendors.keys import ENDPOINT_KEYS, KEYS
 from specs.verdicts import Packet, Verdict
 from tests.fixtures.loopback_api import (
     ANTHROPIC,
@@ -90,7 +91,7 @@ def reviewer_at(api: Api, vendor: str, monkeypatch: pytest.MonkeyPatch, **effort
     values["effort"] = Efforts(low=one, medium=one, high=one)
     if vendor not in KEYS:
         values |= {"base_url": api.address, "api": vendor}
-        return model_reviewer(ReviewerSpec(**values), {ENDPOINT_KEY: KEY})
+        return model_reviewer(ReviewerSpec(**values), {ENDPOINT_KEYS["reviewer"]: KEY})
     # Not through the environment: the reviewers must not let it redirect them.
     module = __import__(f"reviews.vendors.{vendor}", fromlist=["ADDRESS"])
     monkeypatch.setattr(module, "ADDRESS", api.address)
@@ -426,7 +427,7 @@ def test_an_endpoint_of_the_spec_never_gets_the_vendors_key(api: Api, packet: Pa
     assert review.value is not None and review.exchange.usd == 0 and api.got[0].path == "/v1/responses"
     assert KEY not in str(api.got[0].headers)
     api.next_review()
-    ask(model_reviewer(spec, {ENDPOINT_KEY: KEY}), packet)
+    ask(model_reviewer(spec, {ENDPOINT_KEYS["reviewer"]: KEY}), packet)
     assert api.got[1].headers["authorization"] == f"Bearer {KEY}"
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from reviews.vendors.calls import RETRIES
-from reviews.vendors.model import ENDPOINT_KEY, KEYS, MOST_OUTPUT_TOKENS
+from reviews.vendors.model import MOST_OUTPUT_TOKENS
 from specs.lint_reviewer import LATENCY_S
 from specs.session import Efforts
+from specs.vendors.calls import RETRIES
+from specs.vendors.keys import ENDPOINT_KEYS, KEYS
 from tests.unit.spec_files import loads, write_spec
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -48,7 +49,7 @@ def test_the_table_of_efforts_is_the_one_in_force() -> None:
 
 
 def test_names_and_numbers_are_those_of_the_code() -> None:
-    for name in (*KEYS.values(), ENDPOINT_KEY):
+    for name in (*KEYS.values(), ENDPOINT_KEYS["reviewer"]):
         assert f"`{name}`" in PAGE and f"`{name}`" in SPECS
     assert f"{RETRIES} times at most" in PAGE and f"{MOST_OUTPUT_TOKENS:,} tokens" in PAGE
     for tier, seconds in LATENCY_S.items():

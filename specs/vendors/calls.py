@@ -1,20 +1,27 @@
 """One HTTP exchange with an API: bounded in time and size, recorded, and repeated only where that cannot cost twice.
 
 The SDKs build requests and read responses; they are told not to repeat anything themselves (``max_retries=0``).
-Repeated is a call that the API refused with 408, 409, 429 or 5xx, or that never reached it, at most ``RETRIES`` times
-and never past the deadline. A call that timed out or was cut off may have been billed, so it is not repeated.
+May be repeated: a call that the API refused with 408, 409, 429 or 5xx, or that never reached it. A call that timed out
+or was cut off may have been billed. A review repeats at most ``RETRIES`` times, never past its deadline, and nothing
+that may have been billed; a builder waits longer (``agents/providers/model.py``).
 """
 
 from __future__ import annotations
 
+import random
 import time
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx2
 
+from specs.text import plain
+
 RETRIES = 3
 BACKOFF_S = 1.0
+JITTER = 0.25
+"""Waits are up to so much longer than they have to be: those who were refused together do not come back together."""
+REASON_CHARACTERS = 500
 MAX_RESPONSE_BYTES = 4 * 2**20
 _REFUSED_FOR_NOW = (408, 409, 429)
 _HEADERS = ("host", "accept", "content-type", "content-length", "user-agent", "anthropic-version")
@@ -24,7 +31,7 @@ _SHORTEST_KEY = 8
 
 
 class RecordedClient(httpx2.Client):
-    """An HTTP client for one review: keeps the bodies, ends at a deadline and removes an echoed key.
+    """An HTTP client for one turn or one review: keeps the bodies, ends at a deadline and removes an echoed key.
 
     Redirects are not followed: the SDKs put the key into headers of their own, which would travel along. Sent are the
     headers of ``_HEADERS`` and the key, nothing else: the SDKs add what ``OPENAI_CUSTOM_HEADERS`` and its like hold,
@@ -45,7 +52,7 @@ class RecordedClient(httpx2.Client):
 
     @property
     def remaining_s(self) -> float:
-        """Return the seconds left for the whole review."""
+        """Return the seconds left for all calls of this client."""
         return self.deadline - time.monotonic()
 
     @property
@@ -103,15 +110,37 @@ class RecordedClient(httpx2.Client):
             response.close()
         return b"".join(pieces)
 
+    @property
+    def refused_for_now(self) -> bool:
+        """Say whether the last call cost nothing and may be repeated as it was."""
+        status = self.statuses[-1] if self.statuses else None
+        return not self._reached or status in _REFUSED_FOR_NOW or (status is not None and status >= 500)
+
+    @property
+    def told_to_wait_s(self) -> float | None:
+        """Return what the last answer asks to wait; None when it says nothing."""
+        return retry_after_s(self._answer_headers)
+
     def wait_s(self) -> float | None:
         """Return how long to wait before the last call is repeated; None when it must not be."""
-        status = self.statuses[-1] if self.statuses else None
-        refused = status in _REFUSED_FOR_NOW or (status is not None and status >= 500)
-        if len(self.statuses) > RETRIES or not (refused or not self._reached):
+        if len(self.statuses) > RETRIES or not self.refused_for_now:
             return None
-        told = retry_after_s(self._answer_headers)
-        wait = BACKOFF_S * 2 ** (len(self.statuses) - 1) if told is None else told
+        wait = backoff_s(len(self.statuses) - 1, self.told_to_wait_s)
         return wait if wait < self.remaining_s else None
+
+    def why(self, error: Exception) -> str:
+        """Say in one line why there is no answer, without the key."""
+        calls = len(self.statuses)
+        status = self.statuses[-1] if self.statuses else None
+        said = plain(self.without_key(str(error)), REASON_CHARACTERS)
+        answered = "no whole response" if status is None else f"status {status}"
+        return f"{answered} after {calls} {'call' if calls == 1 else 'calls'}: {type(error).__name__}: {said}"
+
+
+def backoff_s(repeats: int, told: float | None, longest_s: float = float("inf")) -> float:
+    """Return how long to wait after so many repeats: what the server asks for, or twice as long each time."""
+    wait = min(BACKOFF_S * 2 ** min(repeats, 30), longest_s) if told is None else told
+    return wait * random.uniform(1, 1 + JITTER)
 
 
 def retry_after_s(headers: httpx2.Headers) -> float | None:

@@ -1,0 +1,61 @@
+"""Makes text that somebody else wrote safe to print: no escape sequences, no control or invisible characters.
+
+What it does not guarantee: that the text is true, that look-alike letters are told apart, or that it is safe to
+put into HTML, a shell or markup of ``rich`` (nothing is escaped here). Removing joiners changes how some scripts
+and emoji are drawn. A cut may fall between a letter and its combining mark.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# ECMA-48 control functions, in their 7-bit (ESC x) and 8-bit (C1) forms. The body of a control string ends at any
+# control character, a line end included: an escape that is never closed cannot hide the lines after it, and every
+# character is looked at a bounded number of times.
+_ESCAPE = re.compile(
+    r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS, SOS, PM, APC
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
+    r"|\x1b[ -/]*[0-~]"  # all other two-part escapes, and the opening of one that is never closed
+)
+_LINE_END = re.compile("\r\n|[\r\u2028\u2029]")
+# Default_Ignorable_Code_Point of Unicode (DerivedCoreProperties.txt) outside category Cf: drawn as nothing, so a
+# text could carry a hidden message in them.
+_IGNORABLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def plain(text: str, limit: int) -> str:
+    r"""Return ``text`` as at most ``limit`` printable characters, newlines and tabs.
+
+    ANSI escape sequences (ECMA-48), control characters and characters that are drawn as nothing are removed, every
+    kind of line end becomes ``\n`` and lone surrogates become U+FFFD. What is cut off is counted in a mark at the
+    end, unless the limit is too small to hold the mark. Applying it twice changes nothing.
+
+    Args:
+        text: untrusted text: model output, a log line, a reviewer's statement.
+        limit: the most characters to return, the mark included.
+
+    Raises:
+        ValueError: the limit is negative.
+    """
+    if limit < 0:
+        raise ValueError(f"limit is {limit}; it cannot be negative")
+    text = _LINE_END.sub("\n", _ESCAPE.sub("", text))
+    text = _SURROGATE.sub("\ufffd", _IGNORABLE.sub("", text))
+    return _cut("".join(one for one in text if one in "\n\t" or unicodedata.category(one) not in ("Cc", "Cf")), limit)
+
+
+def _cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    kept = limit
+    # A longer number makes the mark longer, which leaves more out; two or three rounds settle it.
+    while kept > 0:
+        mark = f"... [{len(text) - kept} characters left out]"
+        if kept + len(mark) <= limit:
+            return text[:kept] + mark
+        kept = limit - len(mark)
+    return text[:limit]

@@ -1,0 +1,29 @@
+"""Which key is used for whom: a vendor's own from its usual variable, an endpoint's from a variable of its party."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from specs.errors import UserError
+
+KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+ENDPOINT_KEYS = {"builder": "PEERGATE_BUILDER_KEY", "reviewer": "PEERGATE_REVIEWER_KEY"}
+"""For an endpoint named in a spec: whoever wrote the spec must not be sent the key of a vendor."""
+NO_KEY = "no-key"
+"""Sent to an endpoint that wants none: the SDKs refuse to work without."""
+
+
+def find_key(
+    party: Literal["builder", "reviewer"], vendor: str, base_url: str | None, environ: Mapping[str, str]
+) -> str:
+    """Return the key a party uses.
+
+    Raises:
+        UserError: the key of a vendor is not set.
+    """
+    name = ENDPOINT_KEYS[party] if base_url else KEYS[vendor]
+    key = environ.get(name, "").strip()
+    if not key and not base_url:
+        raise UserError(f"{name} is not set", where=f"{party} vendor '{vendor}'", hint=f"export {name}=...")
+    return key or NO_KEY

@@ -1,0 +1,107 @@
+"""What asking a model costs: known before it is asked, or it is not asked."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from specs.errors import UserError
+from specs.price_list import is_listed, list_price_usd, unlisted
+from specs.session import TokenPrice
+
+MARGIN_TOKENS = 1_000
+"""What an API may add to a request that we do not see: roles, and how it writes schemas and tools."""
+WRITTEN = 1.25
+"""What writing a token into the prompt cache for five minutes costs beside one of input (Anthropic's price list)."""
+
+
+class Usage(NamedTuple):
+    """Tokens as the API counted them. ``input_tokens`` holds the cached ones too."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+
+
+class Price(Protocol):
+    """Turns tokens into USD."""
+
+    def usd(self, usage: Usage, written_tokens: int = 0) -> float:
+        """Return what these tokens cost. Those written into the prompt cache are part of the input."""
+        ...
+
+
+class StatedPrice:
+    """The price a spec states. Tokens read from a cache cost as much as all others."""
+
+    def __init__(self, price: TokenPrice) -> None:
+        self.price = price
+
+    def usd(self, usage: Usage, written_tokens: int = 0) -> float:
+        """Return what these tokens cost."""
+        counted = usage.input_tokens + written_tokens * (WRITTEN - 1)
+        return (counted * self.price.input + usage.output_tokens * self.price.output) / 1e6
+
+
+class ListedPrice:
+    """The vendor's list price."""
+
+    def __init__(self, vendor: str, model: str, party: str) -> None:
+        """Look the model up; ``party`` is who asks it: ``builder`` or ``reviewer``.
+
+        Raises:
+            UserError: no price is known of it, or ``genai-prices`` is not installed.
+        """
+        try:
+            if not is_listed(vendor, model):
+                message, hint = unlisted(vendor, model)
+                raise UserError(message, where=f"{party}.model", hint=hint)
+        except ImportError as error:
+            raise missing_package("genai-prices") from error
+        self.vendor = vendor
+        self.model = model
+
+    def usd(self, usage: Usage, written_tokens: int = 0) -> float:
+        """Return what these tokens cost."""
+        return list_price_usd(self.vendor, self.model, *usage, written_tokens=written_tokens)
+
+
+def price_of(vendor: str, model: str, stated: TokenPrice | None, party: str) -> Price:
+    """Return the price a spec states, or else the one that is listed.
+
+    Raises:
+        UserError: there is neither, or ``genai-prices`` is not installed.
+    """
+    return StatedPrice(stated) if stated else ListedPrice(vendor, model, party)
+
+
+def is_free(price: Price) -> bool:
+    """Say whether tokens cost nothing."""
+    return price.usd(Usage(1_000_000, 1_000_000)) == 0
+
+
+def most_tokens(*parts: bytes) -> int:
+    """Return how many tokens a request of these parts can have at most.
+
+    No tokenizer makes more tokens than bytes, so this holds for models whose tokenizer nobody knows.
+    """
+    return sum(len(part) for part in parts) + MARGIN_TOKENS
+
+
+def longest_answer(price: Price, input_tokens: int, cap_usd: float, at_most: int) -> int:
+    """Return how many output tokens the cap pays for, after an input of at most so many tokens."""
+    # The list price of a long input can raise that of the output, so both are asked for together.
+    asked = price.usd(Usage(input_tokens, 0))
+    each = (price.usd(Usage(input_tokens, 1000)) - asked) / 1000
+    if asked > cap_usd:
+        return 0
+    return at_most if each <= 0 else min(at_most, int((cap_usd - asked) / each))
+
+
+def is_count(usage: Usage | None) -> bool:
+    """Say whether a usage can be priced: an endpoint may write anything there."""
+    return usage is not None and all(type(count) is int and 0 <= count < 2**40 for count in usage)
+
+
+def missing_package(name: str) -> UserError:
+    """Return the error for a package that only builders and reviewers with a model need."""
+    return UserError(f"package '{name}' is not installed", hint="pip install 'peergate[reviewers]'")
