@@ -17,13 +17,14 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reviews.log import merkle
 from reviews.log.envelope import (
     MAX_ENTRY_BYTES,
     EnvelopeSignature,
     Recorded,
+    canonical_body,
     entry_of,
     pae,
     payload_of,
@@ -44,6 +45,19 @@ from specs.trail import GENESIS, Entry, EntryKind, Head
 __all__ = ["MAX_ENTRY_BYTES", "Recorded", "Trail", "origin_of", "read_entries", "seal_path"]
 
 
+class _Edge(NamedTuple):
+    """Where the next entry goes."""
+
+    version: int
+    """SQLite's number for what other connections have committed: as long as it stays, so does the rest."""
+    tree: merkle.Frontier
+    root: bytes
+    newest: Recorded | None
+    policy: Policy | None
+    signers: dict[str, SigningKey]
+    """Who signs which kind of entry, as far as that was looked up."""
+
+
 class Trail:
     """The trail of one session, open for appending."""
 
@@ -54,7 +68,7 @@ class Trail:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._walk = Walk(session=session)
         self._in_force: tuple[str, Policy] | None = None
-        self._newest: tuple[tuple[int, str, str], Recorded] | None = None
+        self._left: _Edge | None = None
         # One connection has one transaction, so threads take turns as processes do.
         self._lock = threading.RLock()
         self._connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
@@ -123,6 +137,8 @@ class Trail:
         try:
             yield
         except BaseException as error:
+            # Also when SQLite has rolled back by itself: what was left is not there.
+            self._left = None
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError):
@@ -135,42 +151,45 @@ class Trail:
 
     def _add(self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None) -> Recorded:
         """Write the entry and the head that follow what is there."""
+        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        edge = self._left if self._left is not None and self._left.version == version else self._edge(version)
+        self._left = None
+        tree, in_force = edge.tree, edge.policy
+        if in_force is None:
+            self.keys.create()
+            policy = in_force = new_policy(self.session, self.keys)
+        signer = edge.signers.get(kind) or self._signer(in_force, kind, tree.size)
+        found, row = self._next(edge, kind, key, body, policy, signer)
+        tree.append(merkle.leaf_hash(row.envelope))
+        root = tree.root()
+        note = self._note(in_force, tree.size, root)
+        values = (row.seq, row.payload.decode(), row.signatures.decode())
+        self._connection.execute("INSERT INTO entry VALUES (?, ?, ?)", values)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO head VALUES (0, ?, ?, ?)", (tree.size, b"".join(tree.hashes), note)
+        )
+        if kind != "keys":
+            # The same keys sign until a `keys` entry says otherwise.
+            self._left = _Edge(version, tree, root, found, in_force, edge.signers | {kind: signer})
+        return found
+
+    def _edge(self, version: int) -> _Edge:
+        """Read where the next entry goes."""
         head = self._connection.execute("SELECT size, frontier FROM head").fetchone()
         last = self._connection.execute(
             "SELECT seq, payload, signatures FROM entry ORDER BY seq DESC LIMIT 1"
         ).fetchone()
-        newest = self._last(last) if last else None
+        newest = self._decoded(last) if last else None
         size = last[0] + 1 if last else 0
         told, frontier = head or (0, b"")
         if told != size or len(frontier) != 32 * size.bit_count():
             raise AuditDamage(f"the trail has {size} entries, its head is of {told}", where=str(self.path))
         tree = merkle.Frontier(size, _hashes(frontier))
-        in_force = self.policy()
-        if in_force is None:
-            self.keys.create()
-            policy = in_force = new_policy(self.session, self.keys)
-        signer = self._signer(in_force, kind, size)
-        found, row = self._next(newest, tree, kind, key, body, policy, signer)
-        tree.append(merkle.leaf_hash(row.envelope))
-        note = self._note(in_force, tree)
-        values = (row.seq, row.payload.decode(), row.signatures.decode())
-        self._connection.execute("INSERT INTO entry VALUES (?, ?, ?)", values)
-        self._newest = values, found
-        self._connection.execute(
-            "INSERT OR REPLACE INTO head VALUES (0, ?, ?, ?)", (tree.size, b"".join(tree.hashes), note)
-        )
-        return found
-
-    def _last(self, row: tuple[int, str, str]) -> Recorded:
-        """Return the newest entry; what this object wrote itself and is still there is not read again."""
-        if self._newest is None or self._newest[0] != row:
-            self._newest = row, self._decoded(row)
-        return self._newest[1]
+        return _Edge(version, tree, tree.root(), newest, self.policy(), {})
 
     def _next(
         self,
-        newest: Recorded | None,
-        tree: merkle.Frontier,
+        edge: _Edge,
         kind: EntryKind,
         key: str,
         body: dict[str, Any],
@@ -178,27 +197,29 @@ class Trail:
         signer: SigningKey,
     ) -> tuple[Recorded, Stored]:
         """Return the entry that follows and its row, or raise if they could not be kept and read again."""
+        newest, size = edge.newest, edge.tree.size
         try:
+            written, said = canonical_body(body)
             entry = Entry(
-                seq=tree.size,
+                seq=size,
                 kind=kind,
                 session=self.session,
                 key=key,
                 # Verifiers want times in order; a clock that was set back must not look like tampering.
                 time_ns=str(max(time.time_ns(), int(newest.entry.time_ns) if newest else 0)),
-                previous=f"sha256:{tree.root().hex()}",
-                body=json.loads(written := canonical_bytes(body)),
+                previous=f"sha256:{edge.root.hex()}",
+                body=said,
                 policy=policy.model_dump(mode="json") if policy else None,
             )
             payload = payload_of(entry, written)
-            # Floats of 2**53 and beyond come back as integers JSON refuses, and readers stop at some depth.
-            if entry_of(payload) != entry:
+            # Readers stop at some depth.
+            if entry_of(payload, written) != entry:
                 raise ValueError("it reads back as something else")
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"trail entry '{key}' is refused, it could not be read back as written: {error}"
             ) from error
-        row = Stored(tree.size, payload, signatures_text(EnvelopeSignature(signer.id, signer.sign(pae(payload)))))
+        row = Stored(size, payload, signatures_text(EnvelopeSignature(signer.id, signer.sign(pae(payload)))))
         data = row.envelope
         if len(data) > MAX_ENTRY_BYTES:
             raise PeergateError(
@@ -226,13 +247,13 @@ class Trail:
             )
         return own
 
-    def _note(self, policy: Policy, tree: merkle.Frontier) -> str:
+    def _note(self, policy: Policy, size: int, root: bytes) -> str:
         """Return the signed head of a tree."""
-        wanted = policy.current("log", tree.size - 1)
+        wanted = policy.current("log", size - 1)
         if wanted is None:
             raise UserError("the policy of this trail names no key of the log", where=str(self.path))
         signer = self._own(wanted)
-        head = Checkpoint(policy.origin, tree.size, tree.root())
+        head = Checkpoint(policy.origin, size, root)
         return str(head.signed(sign_text(NoteKey(policy.origin, LOG_KEY, signer.public), signer.sign, head.text)))
 
     def policy(self) -> Policy | None:
