@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from pydantic import Field
 
 from specs.digests import Contract
 
@@ -26,11 +28,14 @@ class ToolResult(Contract):
 
 
 class Usage(Contract):
-    """Tokens as the API counted them. ``input_tokens`` holds the cached ones too."""
+    """Tokens as the API counted them. ``input_tokens`` holds the cached and the written ones too."""
 
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
+    """Read from the prompt cache."""
+    written_tokens: int = 0
+    """Written into the prompt cache, where a vendor charges for that."""
 
 
 Stop = Literal["tool_use", "end", "length", "refusal"]
@@ -41,9 +46,23 @@ class Turn(Contract):
 
     text: str
     calls: tuple[ToolCall, ...]
+    """Empty unless ``stop`` is ``tool_use``: calls of an answer that ended early are not whole."""
     stop: Stop
     model: str
     usage: Usage | None
     usd: float
     usd_is_measured: bool
     """False: the API did not say what it counted, so the cap counts as the price."""
+    verbatim: str = Field(default="", exclude_if=lambda given: not given)
+    """The answer as JSON in the vendor's own form, where the vendor wants more of it back than text and calls."""
+
+
+class Message(NamedTuple):
+    """One message of a conversation. Calls and verbatim belong to the assistant, results to the user."""
+
+    role: Literal["user", "assistant"]
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    verbatim: str = ""
+    results: tuple[ToolResult, ...] = ()
+    """Come before the text."""

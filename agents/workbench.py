@@ -67,6 +67,10 @@ class Workbench(Protocol):
         """
         ...
 
+    def release(self, reservation: str, usd: float) -> None:
+        """Settle a reservation whose turn never came: at 0, or at its cap where a call may have been billed."""
+        ...
+
     def record(self, turn: Turn, reservation: str, request: bytes, response: bytes) -> None:
         """Record a turn, before its calls are carried out, and settle what it cost."""
         ...

@@ -13,13 +13,13 @@ from reviews.obligations import open_for
 from reviews.standing import retracted
 from reviews.text import plain
 from reviews.trail import Recorded
-from reviews.vendors.wire import enclose
 from sessions import ledger
 from sessions.grounds import opener_of
 from sessions.session import Session
 from specs.grants import StageView
 from specs.metrics import MetricSet
 from specs.stages import Stage
+from specs.vendors.markers import enclose
 from specs.verdicts import Verdict
 
 STATEMENT = 600

@@ -155,7 +155,11 @@ class SessionWorkbench:
         """
         self._session.checkpoint()
         budget = self._session.resolved.spec.budget
-        return ledger.reserve_turn(self._session.trail, budget, self.work.stage.name, self.work.attempt, cap_usd)
+        return ledger.reserve_turn(self._session.trail, budget, self.work.stage, self.work.attempt, cap_usd)
+
+    def release(self, reservation: str, usd: float) -> None:
+        """Settle a reservation whose turn never came."""
+        ledger.settle_turn(self._session.trail, reservation, usd)
 
     def record(self, turn: Turn, reservation: str, request: bytes, response: bytes) -> None:
         """Record a turn before its calls are carried out, and settle what it cost."""

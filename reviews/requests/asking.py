@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from reviews.requests.forms import form_of, read_adversarial, read_question, read_review
 from reviews.reviewer import Answered
-from reviews.vendors.wire import enclose
 from specs.digests import canonical_bytes
 from specs.requests import AdversarialRequest, Answer, Mode, QuestionRequest, Reading, ReviewRequest
 from specs.session import Effort
+from specs.vendors.markers import enclose
 
 if TYPE_CHECKING:  # Imports an HTTP client: whoever needs no model needs none.
     from reviews.vendors.model import Model

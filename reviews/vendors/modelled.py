@@ -9,11 +9,11 @@ from reviews.packet import DESIGN
 from reviews.reviewer import Answered
 from reviews.vendors.answer import answer_form, instructions, to_verdict
 from reviews.vendors.model import Model, make_model
-from reviews.vendors.wire import enclose
 from specs.errors import ReviewerUnavailable
 from specs.lint_reviewer import DESIGN_STAKES
 from specs.session import Effort, Efforts
 from specs.session import Reviewer as ReviewerSpec
+from specs.vendors.markers import enclose
 from specs.verdicts import Packet, Verdict
 
 

@@ -19,11 +19,12 @@ from reviews.store import Store
 from reviews.trail import read_entries
 from reviews.vendors.answer import Answer, answer_form, to_verdict
 from reviews.vendors.model import Model, make_model
-from reviews.vendors.wire import enclose, read_part
+from reviews.vendors.wire import read_part
 from specs.session import Effort, TokenPrice
 from specs.session import Reviewer as ReviewerSpec
 from specs.vendors import calls
 from specs.vendors.keys import ENDPOINT_KEYS
+from specs.vendors.markers import enclose
 from specs.verdicts import Verdict
 from tests.e2e.sessions import environment
 from tests.fixtures.llama_server import KEY, MISSING, MODEL, llama_server
