@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from specs.places import LintProblem, Loc
 from specs.price_list import is_listed, unlisted
-from specs.session import Effort, Efforts, Reviewer, SessionSpec
+from specs.session import Builder, Effort, Efforts, Reviewer, SessionSpec
 
 DESIGN_STAKES = "medium"
 """The design gate is no stage, so no spec states its stakes."""
@@ -69,22 +69,28 @@ def _lint_one(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
             if key in reviewer.model_fields_set:
                 yield LintProblem((*place, key), f"'{reviewer.vendor}' asks no model", "remove the line", (vendor,))
         return
-    if reviewer.base_url is not None:
-        loc: Loc = (*place, "base_url")
-        if reviewer.vendor != "openai":
-            message = f"vendor '{reviewer.vendor}' has one address; an address of your own is for vendor openai"
-            yield LintProblem(loc, message, "remove the line, or take vendor openai", (vendor,))
-        elif reviewer.usd_per_million_tokens is None:
-            message = "the price of an endpoint of your own is not known"
-            hint = "add usd_per_million_tokens: {input: ..., output: ...}, 0 if it costs nothing"
-            yield LintProblem(loc, message, hint, (vendor, (*place, "usd_per_million_tokens")))
-    elif reviewer.api != "responses":
+    yield from lint_endpoint(place, reviewer)
+    if reviewer.base_url is None and reviewer.api != "responses":
         message = f"'{reviewer.api}' is for an endpoint of your own; vendor '{reviewer.vendor}' has one API"
         hint = "remove the line, or name the endpoint under base_url"
         yield LintProblem((*place, "api"), message, hint, (vendor,))
-    if reviewer.base_url is None and reviewer.usd_per_million_tokens is None and reviewer.model:
-        yield from _lint_price(place, reviewer.vendor, reviewer.model)
     yield from _lint_times(place, reviewer)
+
+
+def lint_endpoint(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem]:
+    """Address and price of whoever asks a model belong together."""
+    if party.base_url is not None:
+        loc: Loc = (*place, "base_url")
+        vendor: Loc = (*place, "vendor")
+        if party.vendor != "openai":
+            message = f"vendor '{party.vendor}' has one address; an address of your own is for vendor openai"
+            yield LintProblem(loc, message, "remove the line, or take vendor openai", (vendor,))
+        elif party.usd_per_million_tokens is None:
+            message = "the price of an endpoint of your own is not known"
+            hint = "add usd_per_million_tokens: {input: ..., output: ...}, 0 if it costs nothing"
+            yield LintProblem(loc, message, hint, (vendor, (*place, "usd_per_million_tokens")))
+    elif party.usd_per_million_tokens is None and party.model:
+        yield from _lint_price(place, party.vendor, party.model)
 
 
 def _lint_price(place: Loc, vendor: str, model: str) -> Iterator[LintProblem]:

@@ -27,11 +27,9 @@ class ModelSource(Contract):
     digest: Digest | None = None
 
 
-class Builder(Contract):
-    """Who acts. ``playbook`` follows the spec without a model."""
-
-    vendor: Literal["playbook", "anthropic", "openai"] = "playbook"
-    model: str | None = None
+def is_none(value: Any) -> bool:
+    """Say whether a value is not set. Such fields are left out: registrations made before they came stay the same."""
+    return value is None
 
 
 class TokenPrice(Contract):
@@ -41,14 +39,42 @@ class TokenPrice(Contract):
     output: Annotated[float, Field(ge=0)]
 
 
+Address = Annotated[str, StringConstraints(pattern=r"^https?://[^/@?#\s]+(/[^?#\s]*)?$")]
+
+
+class Builder(Contract):
+    """Who acts. ``playbook`` follows the spec without a model; the others have a model work with tools."""
+
+    vendor: Literal["playbook", "anthropic", "openai"] = "playbook"
+    model: str | None = None
+    base_url: Address | None = Field(default=None, exclude_if=is_none)
+    """An endpoint that speaks OpenAI's chat completions with tools, used instead of OpenAI's own."""
+    usd_per_million_tokens: TokenPrice | None = Field(default=None, exclude_if=is_none)
+    """The model's price; needed with ``base_url`` and for models no price is known of."""
+    max_output_tokens: Annotated[int, Field(ge=256, le=128_000)] = 8_000
+    """The longest answer of one turn, thinking included; with the conversation it bounds what a turn can cost."""
+    timeout_s: Annotated[float, Field(gt=0, le=3600)] = 600.0
+    """The longest one call may take."""
+    outage_s: Annotated[float, Field(ge=0, le=86_400)] = 1800.0
+    """How long calls are repeated while the API refuses them or is not reached; then the session pauses."""
+    reasoning: Literal["low", "medium", "high"] | None = Field(default=None, exclude_if=is_none)
+    """How hard the model is asked to think; not stated, it is asked nothing."""
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether the builder's turns go over the wire."""
+        return self.vendor != "playbook"
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_used(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what a builder without a model has no use for: registrations made before stay the same."""
+        values: dict[str, Any] = handler(self)
+        return values if self.asks_a_model else {"vendor": values["vendor"], "model": values["model"]}
+
+
 Api = Literal["responses", "chat", "chat_json_object"]
 Reasoning = Literal["low", "medium", "high", "not_sent"]
 """How hard a model is asked to think. ``not_sent``: it is asked nothing, for models that refuse the question."""
-
-
-def is_none(value: Any) -> bool:
-    """Say whether a value is not set. Such fields are left out: registrations made before they came stay the same."""
-    return value is None
 
 
 class Effort(Contract):
@@ -76,7 +102,7 @@ class Reviewer(Contract):
 
     vendor: Literal["checklist", "person", "anthropic", "openai"] = "checklist"
     model: str | None = None
-    base_url: Annotated[str, StringConstraints(pattern=r"^https?://[^/@?#\s]+(/[^?#\s]*)?$")] | None = None
+    base_url: Address | None = None
     """An endpoint that speaks one of OpenAI's APIs, used instead of OpenAI's own."""
     api: Api = Field(default="responses", exclude_if=lambda given: given == "responses")
     """The API of the endpoint. The two of chat differ in how the answer's schema is sent (docs/reviewers.md)."""
@@ -130,6 +156,12 @@ class HeldBack(Contract):
     teardown: Annotated[float, Field(ge=0, le=1)] = 0.05
 
 
+BUILDER_SHARE = 0.2
+"""Of the budget: what a builder's model and its helpers may take where the spec does not say."""
+DEAD_MAN_MINUTES = 720.0
+"""Jobs outlive their orchestrator for half a day: a night without anybody is no reason to lose a training run."""
+
+
 class Budget(Contract):
     """What the session may spend. The machine's rate is the user's own figure: Peergate cannot know it."""
 
@@ -137,6 +169,34 @@ class Budget(Contract):
     machine_usd_per_hour: Annotated[float, Field(ge=0)]
     max_hours: Annotated[float, Field(gt=0)]
     held_back: HeldBack = HeldBack()
+    builder_max_usd: Annotated[float, Field(gt=0)] | None = Field(default=None, exclude_if=is_none)
+    """The most the builder's model and its helpers may take; a fifth of ``max_cost_usd`` where it is not stated."""
+    storage_usd_per_gb: Annotated[float, Field(ge=0)] | None = Field(default=None, exclude_if=is_none)
+    """What keeping a GB (10**9 bytes) of a job's outputs costs, for as long as you keep it. Not stated: nothing."""
+    dead_man_minutes: Annotated[float, Field(gt=0)] | None = Field(
+        default=DEAD_MAN_MINUTES, exclude_if=lambda given: given == DEAD_MAN_MINUTES
+    )
+    """A job ends itself when no orchestrator was there for this long; null: it never does."""
+
+    @property
+    def evaluation_usd(self) -> float:
+        """What is held back for evaluation."""
+        return self.held_back.evaluation * self.max_cost_usd
+
+    @property
+    def review_usd(self) -> float:
+        """What is held back for reviews."""
+        return self.held_back.review * self.max_cost_usd
+
+    @property
+    def teardown_usd(self) -> float:
+        """What is held back for what has to happen when the rest is spent."""
+        return self.held_back.teardown * self.max_cost_usd
+
+    @property
+    def builder_usd(self) -> float:
+        """The most the builder and its helpers may take in all."""
+        return BUILDER_SHARE * self.max_cost_usd if self.builder_max_usd is None else self.builder_max_usd
 
 
 class DataFile(Contract):

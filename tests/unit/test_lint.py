@@ -31,7 +31,7 @@ def test_a_valid_spec_breaks_no_rule(tmp_path: Path) -> None:
         (LOSS, "- {metric: max_grad_norm, below: 100}"),
         ("{min: 0.5, max: 1.0}", "{min: 0.8, max: 0.8}"),
         ("  max_hours: 2\n", "  max_hours: 1.1666666666666667\n"),
-        ("{vendor: playbook}", "{vendor: anthropic, model: some-model}"),
+        ("{vendor: playbook}", "{vendor: anthropic, model: claude-opus-5}"),
         ("max_cost_usd: 10", "max_cost_usd: 2.6"),
         ("{evaluation: 0.2, review: 0.05, teardown: 0.05}", "{evaluation: 0.3, review: 0.3, teardown: 0.1}"),
     ],
@@ -296,7 +296,7 @@ def test_what_is_allowed_stays_allowed(tmp_path: Path, old: str, new: str) -> No
         ("{vendor: checklist}", "{vendor: checklist, model: m}", "reviewer.model", "'checklist' works without a model"),
         (
             "{vendor: playbook}\nreviewer: {vendor: checklist}",
-            "{vendor: openai, model: a}\nreviewer: {vendor: openai, model: gpt-5-mini}",
+            "{vendor: openai, model: gpt-5}\nreviewer: {vendor: openai, model: gpt-5-mini}",
             "reviewer.vendor",
             "the reviewer is from the builder's vendor 'openai'",
         ),

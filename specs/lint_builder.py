@@ -1,0 +1,38 @@
+"""Rules on a builder that asks a model: what goes together, what it costs, and that it is not its own judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specs.lint_reviewer import lint_endpoint, reviewers_of
+from specs.makers import makers
+from specs.places import LintProblem, Loc
+from specs.session import SessionSpec
+
+_MODEL_ONLY = ("base_url", "usd_per_million_tokens", "max_output_tokens", "timeout_s", "outage_s", "reasoning")
+
+
+def lint_builder(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Endpoint and price belong together, and no reviewer is the builder's model at another address."""
+    builder = spec.builder
+    vendor: Loc = ("builder", "vendor")
+    if not builder.asks_a_model:
+        for key in _MODEL_ONLY:
+            if key in builder.model_fields_set:
+                yield LintProblem(("builder", key), f"'{builder.vendor}' asks no model", "remove the line", (vendor,))
+        return
+    yield from lint_endpoint(("builder",), builder)
+    yield from _lint_makers(spec)
+
+
+def _lint_makers(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Vendors written the same are told in ``specs/lint.py``; here are those that an address or a name gives away."""
+    for place, reviewer in reviewers_of(spec):
+        same = sorted(makers(spec.builder) & makers(reviewer))
+        if same and reviewer.vendor != spec.builder.vendor:
+            uses: tuple[Loc, ...] = tuple(("builder", key) for key in ("vendor", "model", "base_url"))
+            uses = (*uses, (*place, "model"), (*place, "base_url"))
+            message = (
+                f"builder and reviewer are both {same[0]}'s, by vendor, address or model: it would judge its own work"
+            )
+            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'", uses)
