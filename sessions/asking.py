@@ -106,7 +106,7 @@ def _record(
 def _settled(session: Session, judged: Recorded) -> Recorded:
     """Settle what a verdict cost, from its entry: a process may have died between the two."""
     if "reservation" in judged.body:
-        ledger.settle_review(session.trail, judged.body["stage"], judged.body["reservation"], judged.body["usd"])
+        ledger.settle_review(session.trail, judged.body["reservation"], judged.body["usd"])
     return judged
 
 

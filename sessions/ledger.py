@@ -1,21 +1,32 @@
 """The ledger: what is spent, reserved and left, computed from the trail and from nothing else.
 
-Reserve before the job, settle after it. There is no counter that a resume could reset. Held-back shares keep
-evaluation, review and teardown possible whatever the other stages cost.
+Reserve before anything that costs, settle after it. There is no counter that a resume could reset. A reservation that
+was never settled counts in full; a call whose answer was lost with its process is settled at its whole cap, because it
+may have been billed. Who may take how much is in ``sessions/accounts.py``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from reviews.trail import Recorded, Trail
-from specs.errors import BudgetExceeded
+from sessions.accounts import AMENDMENT, TOLERANCE_USD, Accounts, Party
+from specs.errors import BudgetExceeded, PeergateError
 from specs.session import Budget
 from specs.stages import Stage
 
 REQUESTED = "review/asked."
 """How the keys of reservations for requested reviews begin."""
+AMEND = "`peergate amend` with a larger budget, then `peergate resume`"
+_WHO: dict[Party, str] = {
+    "builder": "the builder's turn",
+    "helper": "the helper's turn",
+    "reviewer": "the review",
+    "job": "the attempt",
+    "storage": "keeping its outputs",
+}
 
 
 class Balance(NamedTuple):
@@ -40,61 +51,114 @@ def balance(trail: Trail, budget: Budget) -> Balance:
 
 def balance_of(entries: Sequence[Recorded], budget: Budget) -> Balance:
     """Add up the entries of a trail."""
-    reserved: dict[str, float] = {}
-    spent = 0.0
-    for recorded in entries:
-        if recorded.entry.kind != "spend":
-            continue
-        body = recorded.body
-        if body["what"] == "reserve":
-            reserved[body["job"]] = body["usd"]
-        else:
-            reserved.pop(body["job"], None)
-            spent += body["usd"]
-    hours = _active_seconds(entries) / 3600
-    held = sum(reserved.values())
-    return Balance(spent, held, budget.max_cost_usd - spent - held, hours, budget.max_hours - hours)
+    now = Accounts(entries, budget)
+    hours = active_hours(entries)
+    return Balance(now.spent(), now.reserved(), now.left_usd, hours, budget.max_hours - hours)
 
 
-def reserve(trail: Trail, budget: Budget, stage: Stage, key: str) -> None:
-    """Set the price cap of a job aside before it starts; repeating it for the same job changes nothing.
+def reserve(
+    trail: Trail,
+    budget: Budget,
+    party: Party,
+    stage: Stage | str,
+    key: str,
+    cap: float,
+    task: str = "",
+    task_usd: float | None = None,
+) -> None:
+    """Set the most something can cost aside before it begins; repeating it for the same key changes nothing.
+
+    Args:
+        trail: the session's.
+        budget: the one in force.
+        party: who spends it.
+        stage: the stage it is spent on, or what stands for one (``design``).
+        key: names the reservation once and for all.
+        cap: the most it can cost.
+        task: names a helper's task.
+        task_usd: the most the task may take in all.
 
     Raises:
-        BudgetExceeded: the cap does not fit in what is left for this kind of stage, or no hours are left.
+        BudgetExceeded: the cap does not fit in what is left for this party and stage, or is not known.
     """
-    if trail.find(f"reserve/{key}"):
-        return
-    now = balance(trail, budget)
-    shares = budget.held_back
-    # Evaluation may use its own share; everybody else leaves all three alone.
-    held = shares.review + shares.teardown + (0.0 if stage.kind in ("evaluate", "package") else shares.evaluation)
-    # What reviews have taken came out of their share, so that much less of it is still held back.
-    taken = min(_reviews_usd(list(trail.iterate())), shares.review * budget.max_cost_usd)
-    available = now.left_usd - held * budget.max_cost_usd + taken
-    cap = price_cap(budget, stage)
-    if cap > available + 1e-9:
-        raise BudgetExceeded(
-            f"the attempt may cost {cap:.4f} USD, "
-            f"{max(available, 0):.4f} USD of {budget.max_cost_usd:g} are left for it",
-            where=key,
-            hint="raise budget.max_cost_usd or lower the stage's max_minutes in a new session",
-        )
-    if now.left_hours <= 0:
-        raise BudgetExceeded(
-            f"the session has run {now.hours:.2f} h of {budget.max_hours:g} h",
-            where=key,
-            hint="raise budget.max_hours in a new session",
-        )
-    trail.append(
-        "spend", f"reserve/{key}", {"what": "reserve", "job": key, "party": "job", "stage": stage.name, "usd": cap}
-    )
+    with trail.alone():
+        if trail.find(f"reserve/{key}"):
+            return
+        if not math.isfinite(cap) or cap < 0:
+            raise BudgetExceeded(f"the price of {_WHO[party]} is not known ({cap})", where=key)
+        least = min(Accounts(trail.iterate("spend"), budget).limits(party, stage, task, task_usd))
+        if cap > least.usd + TOLERANCE_USD:
+            raise BudgetExceeded(
+                f"{_WHO[party]} may cost {cap:.4f} USD, {max(least.usd, 0):.4f} USD {least.words}",
+                where=key,
+                hint=AMEND,
+            )
+        name = stage if isinstance(stage, str) else stage.name
+        body: dict[str, Any] = {"what": "reserve", "job": key, "party": party, "stage": name, "usd": cap}
+        trail.append("spend", f"reserve/{key}", body | ({"task": task} if task else {}))
 
 
-def settle(trail: Trail, budget: Budget, stage: Stage, key: str, seconds: float) -> None:
+def settle(trail: Trail, key: str, usd: float | None, **facts: Any) -> None:
+    """Replace a reservation by what it came to; repeating it changes nothing. None, not known, is the whole cap.
+
+    Raises:
+        PeergateError: nothing was reserved under the key.
+    """
+    with trail.alone():
+        reserved = trail.find(f"reserve/{key}")
+        if reserved is None:
+            raise PeergateError("nothing is reserved, so nothing can be settled", where=key)
+        known = max(usd, 0.0) if usd is not None and math.isfinite(usd) else reserved.body["usd"]
+        kept = {name: value for name, value in reserved.body.items() if name in ("job", "party", "stage", "task")}
+        body = {"what": "settle", **kept, "usd": known, **facts}
+        trail.append("spend", f"settle/{key}", body)
+
+
+def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_bytes: int = 0) -> None:
+    """Set aside what an attempt may cost before it starts, and what keeping its outputs may.
+
+    Args:
+        trail: the session's.
+        budget: the one in force.
+        stage: what is attempted.
+        key: the job's.
+        keeps_bytes: how large its outputs are going to be, as far as that is known.
+
+    Raises:
+        BudgetExceeded: the cap does not fit in what is left for this kind of stage, or its time not in the hours left.
+    """
+    with trail.alone():
+        if trail.find(f"reserve/{key}"):
+            return
+        hours = active_hours(list(trail.iterate()))
+        if hours + stage.max_minutes / 60 > budget.max_hours + TOLERANCE_USD:
+            raise BudgetExceeded(
+                f"the session has run {hours:.2f} h of {budget.max_hours:g} h, "
+                f"the attempt may take {stage.max_minutes / 60:.2f} h",
+                where=key,
+                hint=AMEND,
+            )
+        reserve(trail, budget, "job", stage, key, price_cap(budget, stage))
+        if budget.storage_usd_per_gb is not None:
+            reserve(trail, budget, "storage", stage, _storage(key), storage_usd(budget, keeps_bytes))
+
+
+def settle_job(trail: Trail, budget: Budget, key: str, seconds: float) -> None:
     """Replace a reservation by what the job's wall time cost."""
     usd = round(max(seconds, 0.0) / 3600 * budget.machine_usd_per_hour, 6)
-    body = {"what": "settle", "job": key, "party": "job", "stage": stage.name, "usd": usd, "seconds": round(seconds, 3)}
-    trail.append("spend", f"settle/{key}", body)
+    settle(trail, key, usd, seconds=round(seconds, 3))
+
+
+def settle_storage(trail: Trail, budget: Budget, key: str, kept_bytes: int | None) -> None:
+    """Settle what keeping a job's outputs costs, if the spec states a rate; None where nobody knows what was kept."""
+    if trail.find(f"reserve/{_storage(key)}"):
+        usd = None if kept_bytes is None else storage_usd(budget, kept_bytes)
+        settle(trail, _storage(key), usd, bytes=kept_bytes)
+
+
+def storage_usd(budget: Budget, size: int) -> float:
+    """Return what keeping so many bytes costs; nothing where the spec states no rate."""
+    return round(size / 1e9 * (budget.storage_usd_per_gb or 0.0), 6)
 
 
 def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str, cap: float) -> str:
@@ -109,59 +173,88 @@ def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str,
         BudgetExceeded: the cap does not fit in what is left for reviews.
     """
     with trail.alone():
-        return _reserve_review(trail, budget, stage, attempt, cap)
+        key, repeat = f"review/{stage}.{attempt}", 1
+        while trail.find(f"reserve/{key}") is not None:
+            settle(trail, key, None)
+            repeat += 1
+            key = f"review/{stage}.{attempt}/{repeat}"
+        reserve(trail, budget, "reviewer", stage, key, cap)
+        return key
 
 
-def _reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str, cap: float) -> str:
-    key, repeat = f"review/{stage}.{attempt}", 1
-    while (lost := trail.find(f"reserve/{key}")) is not None:
-        settle_review(trail, stage, key, lost.body["usd"])
-        repeat += 1
-        key = f"review/{stage}.{attempt}/{repeat}"
-    entries = list(trail.iterate())
-    share = budget.held_back.review * budget.max_cost_usd
-    teardown = budget.held_back.teardown * budget.max_cost_usd
-    available = min(share - _reviews_usd(entries), balance_of(entries, budget).left_usd - teardown)
-    if cap > available + 1e-9:
-        raise BudgetExceeded(
-            f"the review may cost {cap:.4f} USD, "
-            f"{max(available, 0):.4f} USD of the {share:.4f} USD for reviews are left",
-            where=key,
-            hint="raise budget.held_back.review or lower reviewer.effort in a new session",
-        )
-    body = {"what": "reserve", "job": key, "party": "reviewer", "stage": stage, "usd": cap}
-    trail.append("spend", f"reserve/{key}", body)
-    return key
-
-
-def settle_review(trail: Trail, stage: str, key: str, usd: float) -> None:
+def settle_review(trail: Trail, key: str, usd: float) -> None:
     """Replace a reservation by what the review cost; repeating it changes nothing."""
-    if trail.find(f"settle/{key}") is None:
-        body = {"what": "settle", "job": key, "party": "reviewer", "stage": stage, "usd": usd}
-        trail.append("spend", f"settle/{key}", body)
+    settle(trail, key, usd)
 
 
-def _reviews_usd(entries: Sequence[Recorded]) -> float:
-    """Return what reviews have spent and reserved."""
-    amounts: dict[str, float] = {}
-    for recorded in entries:
-        if recorded.entry.kind == "spend" and recorded.body["party"] == "reviewer":
-            amounts[recorded.body["job"]] = recorded.body["usd"]
-    return sum(amounts.values())
+def reserve_turn(
+    trail: Trail,
+    budget: Budget,
+    stage: Stage,
+    attempt: int,
+    cap: float,
+    party: Literal["builder", "helper"] = "builder",
+    task: str = "",
+    task_usd: float | None = None,
+) -> str:
+    """Set aside what a turn of the builder or of a helper may cost, and return its key.
+
+    Who works on a stage takes one turn at a time (a helper: of one task). A turn before it that was not settled was
+    lost with its process and counts as its whole cap.
+
+    Args:
+        trail: the session's.
+        budget: the one in force.
+        stage: the stage it works on.
+        attempt: the number of the attempt.
+        cap: the most the turn can cost.
+        party: who takes it.
+        task: names the helper's task; helpers in parallel have different ones.
+        task_usd: the most all turns of the task may take.
+
+    Raises:
+        BudgetExceeded: the cap does not fit in what is left for the builder, the stage or the task, or is not known.
+    """
+    of = f"{party}/{stage.name}.{attempt}/" + (f"{task}/" if task else "")
+    with trail.alone():
+        lines = Accounts(trail.iterate("spend"), budget).select(party, task=task)
+        before = [line for line in lines if line.key.startswith(of)]
+        for line in before:
+            if not line.is_settled:
+                settle(trail, line.key, None)
+        key = f"{of}{len(before) + 1}"
+        reserve(trail, budget, party, stage, key, cap, task, task_usd)
+        return key
+
+
+def settle_turn(trail: Trail, key: str, usd: float | None) -> None:
+    """Replace a reservation by what the turn cost; None where nobody knows. Repeating it changes nothing."""
+    settle(trail, key, usd)
+
+
+def _storage(key: str) -> str:
+    return f"storage/{key}"
 
 
 def _is_from_outside(recorded: Recorded) -> bool:
     """Say whether an entry may be recorded while no orchestrator runs."""
-    if recorded.entry.kind == "spend":
-        return recorded.body["job"].startswith(REQUESTED)
-    return recorded.entry.kind in ("asked", "answered", "override", "retraction")
+    kind, body = recorded.entry.kind, recorded.body
+    if kind == "spend" and body["job"].startswith(REQUESTED):
+        return True
+    return kind in ("asked", "answered", "override", "retraction", "amendment") or body.get("stage") == AMENDMENT
 
 
-def _active_seconds(entries: Sequence[Recorded]) -> float:
+def _ends_a_stretch(recorded: Recorded) -> bool:
+    """Say whether the orchestrator stops after an entry, until somebody resumes the session."""
+    body = recorded.body
+    return recorded.entry.kind in ("pause", "budget") or body.get("outcome") == "escalate" or bool(body.get("escalate"))
+
+
+def active_hours(entries: Sequence[Recorded]) -> float:
     """Sum the stretches from open or resume to the pause, or to the last entry before the next resume.
 
-    What is recorded while the session is paused (a cancel, say) adds nothing, nor does what somebody else records at
-    any time: a question asked an hour after the orchestrator was killed is no hour of the session.
+    What is recorded while nobody orchestrates (a cancel, an amendment) adds nothing, nor does what somebody else
+    records at any time: a question asked an hour after the orchestrator was killed is no hour of the session.
     """
     total = 0
     last: int | None = None
@@ -172,8 +265,8 @@ def _active_seconds(entries: Sequence[Recorded]) -> float:
         kind = recorded.entry.kind
         if last is not None and kind not in ("open", "resume"):
             total += now - last
-        if kind == "pause":
+        if _ends_a_stretch(recorded):
             last = None
         elif last is not None or kind in ("open", "resume"):
             last = now
-    return total / 1e9
+    return total / 3600e9

@@ -327,7 +327,7 @@ class Book:
         with self.trail.alone():
             record.record_answered(self.trail, body)
             if body.reservation is not None:
-                ledger.settle_review(self.trail, STAGE, body.reservation, body.usd)
+                ledger.settle_review(self.trail, body.reservation, body.usd)
         return Requested(opened.request, opened.reading, opened.body, body, answer, error, self.folder)
 
 

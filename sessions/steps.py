@@ -90,7 +90,7 @@ def launch(session: Session, state: State) -> State:
     stage, _, key = _current(session, state)
     order = _order(session, state)
     try:
-        ledger.reserve(session.trail, session.resolved.spec.budget, stage, key)
+        ledger.reserve_job(session.trail, session.resolved.spec.budget, stage, key)
     except BudgetExceeded as error:
         session.display.say(str(error))
         return {"route": "close", "outcome": "budget"}
@@ -145,7 +145,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     if job.exit is None:
         session.trail.append("lost", f"lost/{key}", common)
         # What it cost is unknown, so the whole reservation counts as spent.
-        ledger.settle(session.trail, budget, stage, key, stage.max_minutes * 60)
+        ledger.settle_job(session.trail, budget, key, stage.max_minutes * 60)
         session.display.job_ended(stage.name, f"{key} is lost: its process is gone and left no exit record")
         return
     manifest, outputs = _keep_outputs(session, stage, folder)
@@ -157,7 +157,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     }
     session.trail.append("exit", f"exit/{key}", body)
     seconds = job.exit.ended - job.exit.started
-    ledger.settle(session.trail, budget, stage, key, seconds)
+    ledger.settle_job(session.trail, budget, key, seconds)
     ended = "done" if job.exit.code == 0 else f"ended with code {job.exit.code} ({job.exit.reason})"
     session.display.job_ended(stage.name, f"job {key} {ended} after {seconds:.0f} s")
 

@@ -183,6 +183,8 @@ class EvaluateStage(StageBase):
     """An ``evaluate`` stage."""
 
     kind: Literal["evaluate"]
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The most the stage may cost, over all its attempts and the builder's turns on it; reviews do not count."""
     parameters: EvaluateParameters = EvaluateParameters()
 
 

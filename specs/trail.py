@@ -6,7 +6,8 @@
 ``submit`` what it claims of an attempt ·
 ``grant`` the right to run · ``launch`` the intent to run, written before the job exists · ``exit`` how it ended ·
 ``lost`` a job that vanished · ``metrics``, ``checks``, ``packet``, ``verdict``, ``decision`` the way through a gate ·
-``spend`` ledger lines · ``human`` what a person answered · ``override`` a check or condition lifted by a person ·
+``spend`` ledger lines · ``budget`` what comes next does not fit in the budget: a person is asked ·
+``human`` what a person answered · ``override`` a check or condition lifted by a person ·
 ``amendment`` a changed registration · ``retraction`` a judgement taken back, with all that came after it ·
 ``asked`` a review that somebody requested, written before anybody is asked · ``answered`` what came of it ·
 ``workspace`` the first entry of a trail that holds requested reviews and no session ·
@@ -38,6 +39,7 @@ EntryKind = Literal[
     "verdict",
     "decision",
     "spend",
+    "budget",
     "human",
     "override",
     "amendment",

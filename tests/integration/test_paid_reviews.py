@@ -176,11 +176,11 @@ def test_reviews_end_with_their_share(session: Session, api: Api) -> None:
 def test_what_reviews_take_from_their_share_is_not_held_back_a_second_time(session: Session) -> None:
     budget = session.resolved.spec.budget
     key = ledger.reserve_review(session.trail, budget, "design", 1, 3.0)
-    ledger.settle_review(session.trail, "design", key, 3.0)
+    ledger.settle_review(session.trail, key, 3.0)
     # 10 USD, 3 for reviews (spent), 2 and 0.5 held back for evaluation and teardown: 4.5 are left for training.
     train = session.resolved.spec.stage("train").model_copy(update={"max_minutes": 4.5 / 2 * 60})
     budget = budget.model_copy(update={"max_hours": 100})
-    ledger.reserve(session.trail, budget, train, "train.1")
+    ledger.reserve_job(session.trail, budget, train, "train.1")
 
 
 LINT = [
