@@ -25,7 +25,7 @@ demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 
 	@$(BIN)/peergate audit verify $(RUNS)/demo
 
 test: setup  ## run all tests but those marked `nightly`
-	$(BIN)/python -m pytest -m "not nightly"
+	$(BIN)/python -m pytest -m "not nightly" -n logical --dist loadgroup
 
 test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills, a hundred thousand mutations (an hour)
 	$(BIN)/python -m pytest -m nightly
