@@ -22,6 +22,7 @@ from reviews.standing import newest_judgement
 from reviews.store import Store, write_durably
 from reviews.trail import Trail
 from sessions import steps
+from sessions.budget_end import answer_of
 from sessions.graph import build_graph
 from sessions.session import Cancelled, Display, Paused, Session
 from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_session
@@ -51,10 +52,10 @@ def start(spec_path: Path, runs: Path, name: str | None, display: Display) -> Pa
             f"{run} exists already",
             hint=f"`peergate resume {name}` goes on with it; or choose another --name",
         )
-    _register(run, name, spec_path, resolved)
+    register(run, name, spec_path, resolved)
     with lease(run):
         session = make_session(run, display, resolved)
-        _drive(session, None)
+        drive(session, None)
     return run
 
 
@@ -86,7 +87,7 @@ def resume(
         number = sum(1 for _ in session.trail.iterate("resume")) + 1
         session.trail.append("resume", f"resume/{number}", {"by": getpass.getuser()})
         given = {"answer": answer, "reason": reason, "by": by or getpass.getuser(), "expires": expires}
-        _drive(session, given if answer else None)
+        drive(session, given if answer else None)
     return run
 
 
@@ -124,7 +125,7 @@ def require_run(run: Path) -> Path:
     return run
 
 
-def _register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> None:
+def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> None:
     """Create the run folder whole: spec, data and the ``open`` entry, before anything else happens."""
     run.parent.mkdir(parents=True, exist_ok=True)
     partial = run.with_name(f".{name}.opening")
@@ -160,7 +161,7 @@ def _register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> 
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _drive(session: Session, answer: dict[str, Any] | None) -> None:
+def drive(session: Session, answer: dict[str, Any] | None) -> None:
     """Run the graph until it ends, asks a person, is paused or cancelled."""
     connection = sqlite3.connect(session.run / "state.sqlite", check_same_thread=False)
     connection.execute("PRAGMA synchronous=FULL")
@@ -170,6 +171,9 @@ def _drive(session: Session, answer: dict[str, Any] | None) -> None:
             config: Any = {"configurable": {"thread_id": session.name}, "recursion_limit": 10_000}
             snapshot = _snapshot(session, graph, config)
             waiting = bool(snapshot.interrupts)
+            asked = session.trail.find(snapshot.interrupts[0].value["asked"]) if waiting else None
+            if asked is not None and asked.entry.kind == "budget":
+                answer = answer_of(list(session.trail.iterate()), asked, answer)
             if answer is not None and not waiting:
                 raise UserError(
                     "nothing is being asked of a person", where=session.name, hint="resume without --answer"
