@@ -67,6 +67,10 @@ class Workbench(Protocol):
         """
         ...
 
+    def wait(self, seconds: float, why: str) -> None:
+        """Wait before the model is asked again, and tell whoever watches why. A person can end the wait."""
+        ...
+
     def release(self, reservation: str, usd: float) -> None:
         """Settle a reservation whose turn never came: at 0, or at its cap where a call may have been billed."""
         ...

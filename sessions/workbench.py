@@ -8,6 +8,7 @@ third time, calls that fail in a row and calls in all are counted, and beyond th
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from pydantic import ValidationError
@@ -156,6 +157,15 @@ class SessionWorkbench:
         self._session.checkpoint()
         budget = self._session.resolved.spec.budget
         return ledger.reserve_turn(self._session.trail, budget, self.work.stage, self.work.attempt, cap_usd)
+
+    def wait(self, seconds: float, why: str) -> None:
+        """Wait, until somebody stops the session, and say why."""
+        self._session.display.say(f"  {self._session.builder.name}: waits {seconds:.0f} s: {plain(why, 200)}")
+        until = time.monotonic() + seconds
+        self._session.checkpoint()
+        while (left := until - time.monotonic()) > 0:
+            self._session.stop.wait(min(left, 1.0))
+            self._session.checkpoint()
 
     def release(self, reservation: str, usd: float) -> None:
         """Settle a reservation whose turn never came."""

@@ -3,7 +3,7 @@
 The SDKs build requests and read responses; they are told not to repeat anything themselves (``max_retries=0``).
 May be repeated: a call that the API refused with 408, 409, 429 or 5xx, or that never reached it. A call that timed out
 or was cut off may have been billed. A review repeats at most ``RETRIES`` times, never past its deadline, and nothing
-that may have been billed; a builder waits longer (``agents/providers/model.py``).
+that may have been billed; a builder waits longer (``agents/providers/patience.py``).
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ class RecordedClient(httpx2.Client):
     which may be secrets of one vendor, and the address may be somebody else's.
     """
 
-    def __init__(self, timeout_s: float, key: str) -> None:
+    def __init__(self, timeout_s: float, key: str, most_bytes: int | None = None) -> None:
         super().__init__(follow_redirects=False)
         self.started = time.monotonic()
         self.deadline = self.started + timeout_s
         self._authorization = f"Bearer {key.strip()}"
+        self._most_bytes = most_bytes or MAX_RESPONSE_BYTES
         self._key = key.strip() if len(key.strip()) >= _SHORTEST_KEY else ""
         self.sent = b""
         self.received: bytes | None = None
@@ -102,8 +103,8 @@ class RecordedClient(httpx2.Client):
             for piece in response.iter_bytes():
                 pieces.append(piece)
                 size += len(piece)
-                if size > MAX_RESPONSE_BYTES:
-                    raise httpx2.ReadError(f"the response is longer than {MAX_RESPONSE_BYTES} bytes")
+                if size > self._most_bytes:
+                    raise httpx2.ReadError(f"the response is longer than {self._most_bytes} bytes")
                 if self.remaining_s <= 0:
                     raise httpx2.ReadTimeout("the response did not end in time")
         finally:

@@ -1,0 +1,1 @@
+"""Models that can play the builder. The SDKs are imported only when such a builder is made."""
