@@ -2,7 +2,8 @@
 
 A session's question stays what it was: model, data, task and stages cannot be amended. A change of the analysis, of
 criteria, thresholds or parameters after the first job has run makes every later claim exploratory, because it may have
-been chosen after a look at the data. Budget, reviewer and limits of time or rounds do not touch what is claimed.
+been chosen after a look at the data. Budget, reviewer and limits of time or rounds do not touch what is claimed, so a
+session whose budget has ended can be given more at any place where it stopped.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from reviews.answers import waits_for_budget
 from reviews.packet import build_design_packet
 from reviews.standing import retracted
 from reviews.text import plain
@@ -21,7 +23,7 @@ from specs.verdicts import CheckResult, Packet
 AMENDMENT = "amendment"
 """Its place in the keys of packet, checks and verdict."""
 
-_LIMITS = r"/stages/\d+/(max_minutes|gate/max_rounds|gate/stakes)"
+_LIMITS = r"/stages/\d+/(max_minutes|max_cost_usd|gate/max_rounds|gate/stakes)"
 _AMENDABLE = re.compile(
     rf"/(budget|reviewer|analysis|thresholds)(/.*)?|/stages/\d+/(parameters|ranges|gate)(/.*)?|{_LIMITS}"
 )
@@ -62,11 +64,23 @@ def _differences(pointer: str, old: Any, new: Any) -> Iterator[Change]:
 
 def refused(entries: Sequence[Recorded], old: ResolvedSpec, found: Sequence[Change]) -> list[str]:
     """Say which changes cannot be made at the end of these entries, and why."""
-    reached = {one.body["stage"] for one in entries if one.entry.kind == "grant"}
-    problems = [f"stage '{stage}' is under way: amend when its gate has decided" for stage in _under_way(entries)]
+    unused = _unused(entries)
+    reached = {one.body["stage"] for one in entries if one.entry.kind == "grant" and one.entry.key not in unused}
+    short = waits_for_budget(entries)
+    waiting = (short.body["stage"], short.body["attempt"]) if short else None
+    problems = [
+        f"stage '{stage}' is under way: amend when its gate has decided"
+        for stage, attempt in _under_way(entries, unused)
+        if (stage, attempt) != waiting
+    ]
+    # Where a gate waits for money, its evidence is on the table: nothing may change by which it is judged.
+    at_a_gate = short is not None and short.body["at"] not in ("plan", "launch")
     for change in found:
         if not _AMENDABLE.fullmatch(change.pointer):
             problems.append(f"{change.pointer} cannot be amended: it is what the session is about")
+            continue
+        if at_a_gate and not _HARMLESS.fullmatch(change.pointer):
+            problems.append(f"{change.pointer} cannot be amended now: a gate waits for money to be judged by it")
             continue
         stage = re.match(r"/stages/(\d+)/", change.pointer)
         if stage is None or _HARMLESS.fullmatch(change.pointer):
@@ -77,15 +91,33 @@ def refused(entries: Sequence[Recorded], old: ResolvedSpec, found: Sequence[Chan
     return problems
 
 
-def _under_way(entries: Sequence[Recorded]) -> list[str]:
-    """Return the stages with a granted attempt that no gate has decided and no retraction has ended."""
+def _unused(entries: Sequence[Recorded]) -> frozenset[str]:
+    """Return the keys of grants that were never launched because the budget did not reach."""
+    launched = {one.body["key"] for one in entries if one.entry.kind == "launch"}
+    short = {
+        (one.body["stage"], one.body["attempt"])
+        for one in entries
+        if one.entry.kind == "budget" and one.body["at"] == "launch"
+    }
+    return frozenset(
+        one.entry.key
+        for one in entries
+        if one.entry.kind == "grant"
+        and (one.body["stage"], one.body["attempt"]) in short
+        and one.entry.key.partition("/")[2] not in launched
+    )
+
+
+def _under_way(entries: Sequence[Recorded], unused: frozenset[str]) -> list[tuple[str, int]]:
+    """Return the attempts with a grant in use that no gate has decided and no retraction has ended."""
     decided = {(one.body["stage"], one.body["attempt"]) for one in entries if one.entry.kind == "decision"}
     void = retracted(entries)
     by_digest = {one.digest: one.entry.seq for one in entries}
     return [
-        one.body["stage"]
+        (one.body["stage"], one.body["attempt"])
         for one in entries
         if one.entry.kind == "grant"
+        and one.entry.key not in unused
         and (one.body["stage"], one.body["attempt"]) not in decided
         and by_digest.get(one.body["decision"]) not in void
     ]

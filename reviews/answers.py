@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from reviews.collect import is_in_force
 from reviews.grants import opened_by
 from reviews.obligations import open_for
 from reviews.standing import next_attempt, standing
@@ -14,25 +15,40 @@ from specs.session import ResolvedSpec
 
 
 def last_question(entries: Sequence[Recorded], session: str) -> Recorded:
-    """Return the entry a person is asked about: the newest escalation of gate or builder, or a retraction.
+    """Return the entry a person is asked about: the newest escalation of gate or builder, a budget, or a retraction.
 
     Raises:
         PeergateError: nobody is asked anything.
     """
     for recorded in reversed(standing(entries)):
         kind, body = recorded.entry.kind, recorded.body
-        if kind == "retraction" or body.get("outcome") == "escalate" or body.get("escalate"):
+        escalated = (kind == "decision" and body["outcome"] == "escalate") or (kind == "plan" and body["escalate"])
+        if kind in ("retraction", "budget") or escalated:
             return recorded
     raise PeergateError("nothing was escalated", where=session)
+
+
+def waits_for_budget(entries: Sequence[Recorded]) -> Recorded | None:
+    """Return the entry that says what does not fit in the budget, if nobody has answered it and nothing was amended."""
+    for recorded in reversed(entries):
+        kind = recorded.entry.kind
+        if kind == "budget":
+            return recorded
+        if kind in ("human", "retraction", "close") or is_in_force(recorded):
+            return None
+    return None
 
 
 def answer_effect(resolved: ResolvedSpec, entries: Sequence[Recorded], asked: Recorded, answer: str) -> dict[str, Any]:
     """Return what an answer opens and which conditions it waives.
 
     ``retry`` opens another attempt of the stage that was asked about, ``approve`` what its approval would have opened;
-    approving over conditions that are due waives them, because they kept the stage closed.
+    approving over conditions that are due waives them, because they kept the stage closed. A budget that is used up is
+    no gate: nobody can approve over it, and only an attempt that was not launched is made anew.
     """
     stage = asked.body["stage"]
+    if asked.entry.kind == "budget" and (answer != "retry" or asked.body["at"] != "launch"):
+        return {"opens": None, "waives": []}
     if answer == "retry" and stage is not None:
         return {"opens": {"stage": stage, "attempt": next_attempt(entries, stage)}, "waives": []}
     if answer != "approve":

@@ -10,12 +10,12 @@ from reviews.measure import measuring_code
 from reviews.settle import carried, settle
 from reviews.trail import Recorded
 from sessions import ledger
-from sessions.asking import ask
+from sessions.asking import ask, without_review
 from sessions.gate import keep_checks
 from sessions.runtime import lease, require_run
 from sessions.session import Display
 from sessions.wiring import make_session
-from specs.errors import UserError
+from specs.errors import BudgetExceeded, UserError
 from specs.loading import load_spec
 from specs.verdicts import Packet, Verdict
 
@@ -28,6 +28,7 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
     Raises:
         SpecError: the changed spec is wrong.
         UserError: nothing is changed, something is that cannot be, or the session is closed.
+        BudgetExceeded: not even the shares for reviews and teardown pay for its review.
         LeaseHeld: the session runs.
     """
     with lease(require_run(run)):
@@ -49,7 +50,13 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
             display.checks(checks)
             kept = keep_checks(session, AMENDMENT, number, checks)
             packet = amendment_packet(entries, old, new, checks, checks_digest=kept, reason=reason)
-            judged = ask(session, AMENDMENT, number, packet)
+            try:
+                judged = ask(session, AMENDMENT, number, packet)
+            except BudgetExceeded as error:
+                if not override:
+                    hint = "`peergate amend --override` puts it in force without a review, in your name"
+                    raise BudgetExceeded(error.message, where=error.where, hint=hint) from error
+                judged = without_review(session, AMENDMENT, number, error)
             verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
             shown = Packet.model_validate(session.store.get_value(judged.body["packet"]))
             decision = settle(new, shown, verdict, number)

@@ -11,12 +11,19 @@ from reviews.store import Store
 from reviews.trail import Recorded
 from sessions import ledger
 from sessions.session import Session
-from specs.errors import PeergateError, ReviewerUnavailable
-from specs.verdicts import Packet, Verdict
+from specs.errors import BudgetExceeded, PeergateError, ReviewerUnavailable
+from specs.policy import PERSON
+from specs.verdicts import Packet
 
 
 def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
-    """Record the packet, have it reviewed, and record and return the verdict's entry."""
+    """Record the packet, have it reviewed, and record and return the verdict's entry.
+
+    Raises:
+        BudgetExceeded: nothing is left to pay the review with. There is no verdict then, so the gate stays closed, and
+            it can be asked for again.
+        ReviewerUnavailable: the reviewer's process does not even sign that there is no verdict.
+    """
     at = f"{stage}.{attempt}"
     body = {"stage": stage, "attempt": attempt, "packet": session.store.put_value(packet)}
     digest: str = session.trail.append("packet", f"packet/{at}", body).body["packet"]
@@ -46,6 +53,16 @@ def _ask_panel(
         reviewer = members.pop(0)
         number = len(answers) + 1
         key = f"verdict/{stage}.{attempt}/{number}"
+def without_review(session: Session, stage: str, attempt: int, error: BudgetExceeded) -> Recorded:
+    """Record that nobody could be paid for a review: a verdict that approves nothing."""
+    packet = session.trail.find(f"packet/{stage}.{attempt}")
+    if packet is None:
+        raise PeergateError("there is no packet to judge", where=f"{stage}.{attempt}")
+    name = NAME if isinstance(session.reviewer, Panel) else session.reviewer.name
+    answer = Answer(name, None, f"{type(error).__name__}: {error.message}")
+    return _record(session, f"verdict/{stage}.{attempt}", stage, attempt, packet.body["packet"], answer, {})
+
+
         judged = session.trail.find(key)
         if judged is None:
             answer, facts = _ask_one(session, reviewer, stage, attempt, packet, digest, f"/member-{number}")
@@ -91,6 +108,11 @@ def _record(
 ) -> Recorded:
     verdict = answer.verdict or Verdict(
         reviewer=answer.reviewer,
+    except BudgetExceeded as refused:
+        # No money is no judgement: with more of it the same packet can be reviewed. A call that was made is one.
+        if not facts:
+            raise
+        return Answer(reviewer.name, None, f"{type(refused).__name__}: {refused.message}"), facts
         findings=(),
         recommendation="none: the reviewer gave no verdict",
         reasoning=answer.error,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from sessions.session import Session
 from sessions.state import State
 from sessions.tools.work import Launch
 from sessions.workbench import SessionWorkbench
+from specs.errors import BudgetExceeded
 from specs.stages import Stage
 
 
@@ -23,7 +26,9 @@ def watch_over(session: Session, stage: Stage, attempt: int) -> None:
     """Let the builder watch its job, if it wants to. The session waits for the end in any case."""
     bench = SessionWorkbench(session, stage, attempt, "watch")
     if not bench.done:
-        session.builder.work(bench)
+        # Without money for the builder, nobody watches but the session: the job is paid for.
+        with suppress(BudgetExceeded):
+            session.builder.work(bench)
 
 
 def submit(session: Session, state: State) -> State:

@@ -23,6 +23,7 @@ from reviews.settle import carried, settle
 from reviews.trail import Recorded
 from sessions import ledger
 from sessions.asking import ask
+from sessions.budget_end import go_on
 from sessions.session import Session
 from sessions.state import State
 from specs.errors import EvidenceMissing, PeergateError
@@ -92,6 +93,8 @@ def human(session: Session, state: State) -> State:
     """Ask a person. Nothing before the interrupt has an effect: it runs again when the answer comes."""
     asked = last_question(list(session.trail.iterate()), session.name)
     answer = interrupt({"session": session.name, "asked": asked.entry.key, "reasons": asked.body.get("reasons", [])})
+    if asked.entry.kind == "budget":
+        return go_on(session, asked, answer)
     stage, attempt = asked.body["stage"], asked.body["attempt"]
     body = {"stage": stage, "attempt": attempt, "asked": asked.digest, **answer}
     body |= answer_effect(session.resolved, list(session.trail.iterate()), asked, answer["answer"])

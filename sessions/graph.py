@@ -4,8 +4,9 @@
                  |            ^                                                                       |  |  |
                  |            +------ next stage (approve), another attempt (revise) -----------------+  |  |
                  |            +------ human (escalate; asked, answered, recorded) <----------------------+  |
-                 +--> close   <------ accepted, null, reject, budget ---------------------------------------+
+                 +--> close   <------ accepted, null, reject ------------------------------------------------+
 
+Where the budget ends, before anything is spent, a person is asked too; after an amendment the node is entered again.
 Every node may run twice: it records what it did under a key in the trail and finds it there the second time.
 A session is finished only when the snapshot's ``next`` and ``tasks`` are both empty.
 """
@@ -19,8 +20,10 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 
 from sessions import building, gate, steps
+from sessions.budget_end import BUYING, ask_for_budget
 from sessions.session import Session
 from sessions.state import State
+from specs.errors import BudgetExceeded
 
 Node = Callable[[Session, State], State]
 
@@ -45,21 +48,22 @@ def build_graph(session: Session | None, saver: BaseCheckpointSaver[Any] | None 
     """Compile the session graph; without a session it can be drawn but not run."""
     graph = StateGraph(State)
     for name, node in NODES.items():
-        graph.add_node(name, _bind(node, session))
+        graph.add_node(name, _bind(name, node, session))
 
     graph.add_edge(START, "open")
     graph.add_edge("open", "design_gate")
     graph.add_conditional_edges("design_gate", _route, {"next": "plan", "human": "human", "close": "close"})
     graph.add_conditional_edges("plan", _route, {"go": "build", "human": "human"})
     graph.add_edge("build", "launch")
-    graph.add_conditional_edges("launch", _route, {"go": "wait", "close": "close"})
+    graph.add_conditional_edges("launch", _route, {"go": "wait", "human": "human"})
     graph.add_edge("wait", "measure")
     graph.add_edge("measure", "submit")
-    graph.add_edge("submit", "check")
+    graph.add_conditional_edges("submit", _route, {"go": "check", "human": "human"})
     graph.add_edge("check", "review")
-    graph.add_edge("review", "decide")
+    graph.add_conditional_edges("review", _route, {"go": "decide", "human": "human"})
     graph.add_conditional_edges("decide", _route, {"next": "plan", "again": "plan", "human": "human", "close": "close"})
-    graph.add_conditional_edges("human", _route, {"next": "plan", "again": "plan", "close": "close"})
+    entered_again = {name: name for name in BUYING if name != "launch"}
+    graph.add_conditional_edges("human", _route, {"next": "plan", "again": "plan", "close": "close"} | entered_again)
     graph.add_edge("close", END)
     return graph.compile(checkpointer=saver)
 
@@ -68,11 +72,16 @@ def _route(state: State) -> str:
     return state["route"]  # pyright: ignore[reportTypedDictNotRequiredAccess]
 
 
-def _bind(node: Node, session: Session | None) -> Any:
+def _bind(name: str, node: Node, session: Session | None) -> Any:
     def run(state: State) -> State:
         if session is None:
             raise RuntimeError("this graph was built for drawing only")
         session.checkpoint()
-        return node(session, state)
+        try:
+            return node(session, state)
+        except BudgetExceeded as error:
+            if name not in BUYING:
+                raise
+            return ask_for_budget(session, name, state, error)
 
     return run

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from reviews.answers import waits_for_budget
 from reviews.standing import newest_judgement
 from reviews.trail import Recorded, read_entries
 from sessions.folders import TRAIL
@@ -89,6 +90,8 @@ def overview(run: Path) -> Overview:
 def _reasons(entries: list[Recorded], judged: Recorded | None) -> tuple[str, ...]:
     if (packet := waits_for_verdict(entries)) is not None:
         return (f"gate {packet.entry.key.partition('/')[2]} waits for a person's verdict",)
+    if (short := waits_for_budget(entries)) is not None:
+        return tuple(short.body["reasons"])
     return tuple(judged.body.get("reasons", ())) if judged else ()
 
 
@@ -104,7 +107,7 @@ def waits_for_verdict(entries: list[Recorded]) -> Recorded | None:
 
 def is_waiting(entries: list[Recorded]) -> bool:
     """Say whether the session waits for a person: to answer, or to give a verdict."""
-    if waits_for_verdict(entries) is not None:
+    if waits_for_verdict(entries) is not None or waits_for_budget(entries) is not None:
         return True
     for recorded in reversed(entries):
         kind, body = recorded.entry.kind, recorded.body

@@ -28,13 +28,17 @@ from specs.errors import EvidenceMissing
 from specs.session import ResolvedSpec
 from specs.verdicts import CheckResult, Packet, Verdict
 
-REPORT_JSON = "report/report.json"
-REPORT_MARKDOWN = "report/report.md"
+FINAL, INTERIM = "report", "interim"
+"""Folders in the run folder: the report the trail records, and one of a session that waits for money."""
+REPORT_JSON = f"{FINAL}/report.json"
+REPORT_MARKDOWN = f"{FINAL}/report.md"
+WAITING = "waiting"
+"""The outcome in an interim report."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write(run: Path, trail: str, store_name: str, outcome: str) -> dict[str, str]:
+def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FINAL) -> dict[str, str]:
     """Write the report of a session that ends with ``outcome``; returns digests by path relative to the run folder."""
     entries, store = read_entries(run / trail), Store(run / store_name)
     resolved, registered = registered_spec(entries, store)
@@ -79,7 +83,7 @@ def write(run: Path, trail: str, store_name: str, outcome: str) -> dict[str, str
         "trail": {"entries": len(entries), "head": entries[-1].digest},
         "verify": f"peergate audit verify {run.name}",
     }
-    pictures = plots.draw(run / "report", data, _losses(entries, store, resolved))
+    pictures = plots.draw(run / folder, data, _losses(entries, store, resolved))
     data["plots"] = pictures
     examples = _examples(arms)
     environment = Environment(
@@ -87,11 +91,12 @@ def write(run: Path, trail: str, store_name: str, outcome: str) -> dict[str, str
     )
     environment.filters["cell"] = _cell
     text = environment.get_template("report.md.j2").render(report=data, examples=examples)
-    write_durably(run / REPORT_MARKDOWN, text.encode())
+    markdown, for_machines = f"{folder}/report.md", f"{folder}/report.json"
+    write_durably(run / markdown, text.encode())
     write_durably(
-        run / REPORT_JSON, json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False).encode()
+        run / for_machines, json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False).encode()
     )
-    files = [REPORT_JSON, REPORT_MARKDOWN, *(f"report/{name}" for name in pictures)]
+    files = [for_machines, markdown, *(f"{folder}/{name}" for name in pictures)]
     return {name: digest_file(run / name) for name in files}
 
 
@@ -158,6 +163,8 @@ def _result(
             return f"stopped by a person at the gate of '{stage}'"
         case "budget":
             return f"stopped after the gate of '{stage}': the next attempt does not fit in the budget"
+        case "waiting":
+            return f"interim, after the gate of '{stage}': the session waits for a larger budget"
         case _:
             return f"{outcome} after the gate of '{stage}'"
 
@@ -177,9 +184,11 @@ def _sentence(comparison: dict[str, Any]) -> str:
 
 def _why(entries: Sequence[Recorded], store: Store) -> list[str]:
     """Return the reasons of the last judgement, with the rows that show them where a check failed."""
-    last = next((one for one in reversed(entries) if one.entry.kind in ("decision", "human")), None)
+    last = next((one for one in reversed(entries) if one.entry.kind in ("decision", "human", "budget")), None)
     if last is None:
         return []
+    if last.entry.kind == "budget":
+        return [plain(reason, 500) for reason in last.body["reasons"]]
     if last.entry.kind == "human":
         return [f"{plain(last.body['by'], 100)} answered '{last.body['answer']}': {plain(last.body['reason'], 500)}"]
     lines = list(last.body["reasons"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-Route = Literal["go", "next", "again", "human", "close"]
+Route = Literal["go", "next", "again", "human", "close", "design_gate", "plan", "submit", "review"]
 
 
 class State(TypedDict, total=False):

@@ -25,7 +25,7 @@ from sessions.models import prepare_model
 from sessions.session import Session
 from sessions.state import State
 from specs.digests import digest_path
-from specs.errors import BudgetExceeded, PeergateError
+from specs.errors import PeergateError
 from specs.evidence import Artifact, JobOrder, Manifest, Progress
 from specs.stages import STAGE_KINDS, Stage, resolve_parameters
 
@@ -89,11 +89,7 @@ def launch(session: Session, state: State) -> State:
     """Reserve the money, then hand the job to the launcher, which checks the grant again."""
     stage, _, key = _current(session, state)
     order = _order(session, state)
-    try:
-        ledger.reserve_job(session.trail, session.resolved.spec.budget, stage, key)
-    except BudgetExceeded as error:
-        session.display.say(str(error))
-        return {"route": "close", "outcome": "budget"}
+    ledger.reserve_job(session.trail, session.resolved.spec.budget, stage, key)
     submit(session.launcher, session.trail, session.run, order, session.resolved.registration())
     return {"route": "go"}
 

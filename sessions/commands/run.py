@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from reviews.answers import waits_for_budget
+from reviews.trail import read_entries
 from sessions import runtime
 from sessions.commands.show import print_summary
 from sessions.display import Terminal
+from sessions.folders import TRAIL
 from sessions.overview import EXIT_CODES, overview
 from sessions.runtime import Answer
 from sessions.session import Paused
@@ -57,4 +60,6 @@ def _finish(run: Path) -> NoReturn:
     print_summary(run)
     state = overview(run)
     code = EXIT_CODES[state.decision] if state.decision else ExitCode.BLOCKED
+    if state.state == "waiting" and waits_for_budget(read_entries(run / TRAIL)) is not None:
+        code = ExitCode.BUDGET
     raise SystemExit(int(code))

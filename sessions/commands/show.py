@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from reviews.answers import waits_for_budget
 from reviews.obligations import obligations
 from reviews.store import Store
 from reviews.text import plain
@@ -15,7 +16,7 @@ from reviews.trail import Recorded, read_entries
 from sessions import ledger
 from sessions.commands.output import print_json, print_table
 from sessions.overview import find_runs, overview, waits_for_verdict
-from sessions.report import REPORT_JSON, REPORT_MARKDOWN
+from sessions.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN
 from sessions.runtime import require_run
 from sessions.wiring import STORE, TRAIL
 from specs.errors import EvidenceMissing
@@ -83,6 +84,9 @@ def report(name: str, runs: Path, as_json: bool) -> None:
     """
     run = require_run(runs / name)
     path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
+    if not path.is_file() and waits_for_budget(read_entries(run / TRAIL)) is not None:
+        path = run / INTERIM / path.name
+        print("interim: the session waits for a larger budget", file=sys.stderr)
     if not path.is_file():
         raise EvidenceMissing(
             f"session '{name}' has no report yet", where=str(run), hint=f"`peergate status {name}` says how it stands"
@@ -124,6 +128,8 @@ def print_summary(run: Path) -> None:
     print(f"\n{state.name}: {state.state}")
     for reason in state.reasons:
         print(f"  - {plain(reason, 2000)}")
+    if (run / INTERIM).is_dir():
+        print(f"interim report: {where}/{INTERIM}/report.md")
     if state.state == "waiting":
         print(f"answer: {_how_to_answer(read_entries(run / TRAIL), state.name, run.parent)}")
 
@@ -133,6 +139,9 @@ def _how_to_answer(entries: list[Recorded], name: str, runs: Path) -> str:
     if waits_for_verdict(entries) is not None:
         return f"peergate review show {run}, then peergate review give {run} --file VERDICT.json"
     where = "" if runs.resolve() == Path("runs").resolve() else f" --runs {_shown(runs.resolve())}"
+    if waits_for_budget(entries) is not None:
+        amend = f"peergate amend {name} SPEC{where} --reason ..., then peergate resume {name}{where}"
+        return f"{amend}; or peergate resume {name}{where} --answer stop --reason ..."
     return f"peergate resume {name}{where} --answer retry|approve|stop --reason ..."
 
 
