@@ -12,8 +12,7 @@ from reviews.trail import Recorded
 from sessions import ledger
 from sessions.session import Session
 from specs.errors import BudgetExceeded, PeergateError, ReviewerUnavailable
-from specs.policy import PERSON
-from specs.verdicts import Packet
+from specs.verdicts import Packet, Verdict
 
 
 def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
