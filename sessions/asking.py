@@ -21,7 +21,6 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
     Raises:
         BudgetExceeded: nothing is left to pay the review with. There is no verdict then, so the gate stays closed, and
             it can be asked for again.
-        ReviewerUnavailable: the reviewer's process does not even sign that there is no verdict.
     """
     at = f"{stage}.{attempt}"
     body = {"stage": stage, "attempt": attempt, "packet": session.store.put_value(packet)}
@@ -42,16 +41,6 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
     return _record(session, f"verdict/{at}", stage, attempt, digest, answer, facts)
 
 
-def _ask_panel(
-    session: Session, panel: Panel, stage: str, attempt: int, packet: Packet, digest: str
-) -> tuple[Answer, dict[str, Any]]:
-    """Ask every member, each recorded by itself, and whoever breaks a tie if they disagree."""
-    answers: list[Answer] = []
-    members = list(panel.members)
-    while members:
-        reviewer = members.pop(0)
-        number = len(answers) + 1
-        key = f"verdict/{stage}.{attempt}/{number}"
 def without_review(session: Session, stage: str, attempt: int, error: BudgetExceeded) -> Recorded:
     """Record that nobody could be paid for a review: a verdict that approves nothing."""
     packet = session.trail.find(f"packet/{stage}.{attempt}")
@@ -62,6 +51,16 @@ def without_review(session: Session, stage: str, attempt: int, error: BudgetExce
     return _record(session, f"verdict/{stage}.{attempt}", stage, attempt, packet.body["packet"], answer, {})
 
 
+def _ask_panel(
+    session: Session, panel: Panel, stage: str, attempt: int, packet: Packet, digest: str
+) -> tuple[Answer, dict[str, Any]]:
+    """Ask every member, each recorded by itself, and whoever breaks a tie if they disagree."""
+    answers: list[Answer] = []
+    members = list(panel.members)
+    while members:
+        reviewer = members.pop(0)
+        number = len(answers) + 1
+        key = f"verdict/{stage}.{attempt}/{number}"
         judged = session.trail.find(key)
         if judged is None:
             answer, facts = _ask_one(session, reviewer, stage, attempt, packet, digest, f"/member-{number}")
@@ -98,6 +97,11 @@ def _ask_one(
         if review.value is None:
             raise review.error or ReviewerUnavailable("no verdict", where=reviewer.name)
         return Answer(reviewer.name, review.value, ""), facts
+    except BudgetExceeded as refused:
+        # No money is no judgement: with more of it the same packet can be reviewed. A call that was made is one.
+        if not facts:
+            raise
+        return Answer(reviewer.name, None, f"{type(refused).__name__}: {refused.message}"), facts
     except PeergateError as failed:
         return Answer(reviewer.name, None, f"{type(failed).__name__}: {failed.message}"), facts
 
@@ -107,11 +111,6 @@ def _record(
 ) -> Recorded:
     verdict = answer.verdict or Verdict(
         reviewer=answer.reviewer,
-    except BudgetExceeded as refused:
-        # No money is no judgement: with more of it the same packet can be reviewed. A call that was made is one.
-        if not facts:
-            raise
-        return Answer(reviewer.name, None, f"{type(refused).__name__}: {refused.message}"), facts
         findings=(),
         recommendation="none: the reviewer gave no verdict",
         reasoning=answer.error,
