@@ -106,6 +106,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         output_digests=digests,
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
         log_tail=log_tail,
+        code=_code(order, store),
         attempts=_attempts(seen, stage_name),
         evaluations_of_heldout=_evaluations(seen, resolved),
         earlier=_earlier(seen, store, resolved),
@@ -134,6 +135,11 @@ def _input(run: Path, store: Store, artifact: Artifact) -> Path:
 
 def _order(launch: Recorded | None, store: Store) -> JobOrder | None:
     return JobOrder.model_validate_json(store.get(launch.body["order"])) if launch else None
+
+
+def _code(order: JobOrder | None, store: Store) -> str:
+    digest = order.parameters.get("code") if order else None
+    return store.get(digest).decode("utf-8", "replace") if isinstance(digest, str) else ""
 
 
 def _left_behind(

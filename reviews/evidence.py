@@ -41,6 +41,8 @@ class Evidence:
     baseline_manifest: Manifest | None = None
     baseline_parameters: dict[str, Any] = field(default_factory=dict[str, Any])
     log_tail: str = ""
+    code: str = ""
+    """The script that was granted, if the stage runs one."""
     attempts: tuple[dict[str, Any], ...] = ()
     """One small record per attempt of this stage so far: attempt, parameters, outcome, metrics of interest."""
     evaluations_of_heldout: int = 0

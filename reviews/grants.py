@@ -92,6 +92,10 @@ def mint(
         parameters = resolve_parameters(stage, changes)
     except ValueError as error:
         raise GrantRefused(str(error), where=f"{trail.session}.{stage.name}") from error
+    if stage.allow_code and resolved.data_digests["heldout"] in inputs.values():
+        raise GrantRefused(
+            "an input holds the held-out items, which no code may read", where=f"{trail.session}.{stage.name}"
+        )
     now = time.time()
     _require_settled(trail, resolved, stage.name, now)
     wanted = Grant(

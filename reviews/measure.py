@@ -13,7 +13,7 @@ from typing import NamedTuple
 from reviews import statistics
 from reviews.evidence import Evidence
 from reviews.installed import installed_identities
-from reviews.rows import read_rows
+from reviews.rows import read_objects, read_rows
 from reviews.strata import Pair, each_kind
 from specs.digests import digest_file, digest_value
 from specs.errors import EvidenceMissing
@@ -60,6 +60,10 @@ def measure(evidence: Evidence) -> MetricSet:
                     rows["baseline"] = digest_file(evidence.baseline_rows)
         case "package":
             values = _package(evidence)
+        case "recipe":
+            # Nothing: what a builder's code computes is a claim.
+            read_objects(evidence.outputs.get("rows"), "recipe rows")
+            values = {}
     return MetricSet(
         stage=stage.name,
         attempt=evidence.attempt,

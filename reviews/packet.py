@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from reviews.criteria import criteria_results
 from reviews.evidence import Evidence
 from reviews.measure import accepted_rows, judged_rows
-from reviews.rows import read_rows
+from reviews.rows import read_objects, read_rows
 from reviews.text import plain
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing
@@ -31,6 +31,8 @@ SAMPLE_ROWS = 12
 FLAGGED_ROWS = 20
 ROW_CHARACTERS = 400
 LOG_CHARACTERS = 4000
+CODE_CHARACTERS = 200_000
+"""Far more than a script may have: escaping makes it longer, and what a reviewer does not see is not reviewed."""
 
 EFFECTIVE_SETTINGS = 100
 VALUE_CHARACTERS = 200
@@ -92,6 +94,7 @@ def build_packet(
         conditions=history.conditions,
         lifted=history.lifted,
         previous_findings=history.previous_findings,
+        code=plain(evidence.code, CODE_CHARACTERS),
     )
 
 
@@ -200,6 +203,7 @@ def _rows(evidence: Evidence) -> Rows:
         "sft": _steps,
         "evaluate": _answers,
         "package": _probes,
+        "recipe": _stated,
     }
     try:
         return read[evidence.stage.kind](evidence)
@@ -245,6 +249,12 @@ def _steps(evidence: Evidence) -> Rows:
 def _probes(evidence: Evidence) -> Rows:
     rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
     return [{"item": row.item, "tokens": len(row.expected), "identical": row.expected == row.reloaded} for row in rows]
+
+
+def _stated(evidence: Evidence) -> Rows:
+    """Return a recipe's rows as text: their names and values are the builder's own."""
+    rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
+    return [{"claimed": plain(json.dumps(row, ensure_ascii=False), ROW_CHARACTERS)} for row in rows]
 
 
 def _effective(evidence: Evidence) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from sessions.state import State
 from specs.digests import digest_path
 from specs.errors import PeergateError
 from specs.evidence import Artifact, JobOrder, Manifest, Progress
-from specs.stages import STAGE_KINDS, Stage, resolve_parameters
+from specs.stages import FOLDERS, STAGE_KINDS, Stage, resolve_parameters
 
 CANCEL_WAIT_S = 30.0
 RESTART_S = 30.0
@@ -199,7 +199,7 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | N
 
 
 def _output_path(folder: Path, name: str, kind: str) -> Path:
-    return folder / "out" / (name if kind == "checkpoint" else f"{name}.jsonl")
+    return folder / "out" / (name if kind in FOLDERS else f"{name}.jsonl")
 
 
 def close(session: Session, state: State) -> State:

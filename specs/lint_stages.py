@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -16,6 +17,7 @@ from specs.stages import PARAMETERS, STAGE_KINDS, ArtifactKind, Criterion, Kind,
 RESERVED = ("model", "heldout", "data")
 """Words that already mean something where a stage is referred to."""
 
+_ROLE = re.compile(r"[a-z][a-z0-9_]{0,39}")
 HELDOUT_READERS: tuple[Kind, ...] = ("evaluate", "package")
 _LOWER = ("at_least", "above")
 _UPPER = ("at_most", "below")
@@ -40,6 +42,9 @@ def lint_names(spec: SessionSpec) -> Iterator[LintProblem]:
 def lint_inputs(spec: SessionSpec) -> Iterator[LintProblem]:
     """Roles are complete and known; references resolve to an earlier artifact of the right kind."""
     for index, stage in enumerate(spec.stages):
+        if stage.kind == "recipe":
+            yield from _recipe_inputs(spec, index, stage)
+            continue
         roles = STAGE_KINDS[stage.kind].inputs
         kind: Loc = ("stages", index, "kind")
         meant: set[str] = set()
@@ -63,7 +68,52 @@ def lint_inputs(spec: SessionSpec) -> Iterator[LintProblem]:
                 yield LintProblem(("stages", index, "inputs", role), message, hint, (kind,))
 
 
-def _reference(spec: SessionSpec, index: int, loc: Loc, reference: str, needed: ArtifactKind) -> Iterator[LintProblem]:
+def _recipe_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
+    """A recipe reads any artifact under any name, but nothing that holds or answers held-out items."""
+    kind: Loc = ("stages", index, "kind")
+    for role, reference in stage.inputs.items():
+        loc: Loc = ("stages", index, "inputs", role)
+        if not _ROLE.fullmatch(role):
+            yield LintProblem(loc, f"'{role}' cannot be the name of an input", "lower-case letters, digits and '_'")
+        head, _, tail = reference.partition(".")
+        source = next((one for one in spec.stages[:index] if one.name == head), None)
+        if reference == "heldout":
+            message = "the held-out split is not for recipe stages"
+            yield LintProblem(loc, message, f"only {' and '.join(HELDOUT_READERS)} stages may read it", (kind,))
+        elif source is not None and source.reads_heldout and STAGE_KINDS[source.kind].outputs.get(tail) == "rows":
+            message = f"'{reference}' holds answers to held-out items, which no code of a builder may read"
+            yield LintProblem(loc, message, "what they add up to is measured by Peergate", (kind,))
+        else:
+            yield from _reference(spec, index, loc, reference, None)
+
+
+def lint_code(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Code of a builder is allowed by name, where it cannot reach held-out items, and only if somebody can write it."""
+    for index, stage in enumerate(spec.stages):
+        loc: Loc = ("stages", index, "allow_code")
+        kind: Loc = ("stages", index, "kind")
+        if stage.kind != "recipe":
+            if stage.allow_code:
+                heldout = stage.kind in HELDOUT_READERS
+                why = "reads held-out items" if heldout else "is judged by what Peergate's own code reads back"
+                message = f"{stage.kind} {why}: it runs no code of a builder"
+                yield LintProblem(loc, message, "remove the line; a recipe stage runs code", (kind,))
+            continue
+        if not stage.allow_code:
+            message = "a recipe runs code that the builder hands in, and the stage does not allow it"
+            yield LintProblem(loc, message, "write allow_code: true", (kind,))
+        if stage.parameters.code is not None:
+            message = "the code of a recipe is handed in by the builder, not registered"
+            yield LintProblem(("stages", index, "parameters", "code"), message, "remove the line", (kind,))
+        if spec.builder.vendor == "playbook":
+            message = "'playbook' writes no code, so this stage could never start"
+            yield LintProblem(kind, message, "name a builder that asks a model", (("builder", "vendor"),))
+
+
+def _reference(
+    spec: SessionSpec, index: int, loc: Loc, reference: str, needed: ArtifactKind | None
+) -> Iterator[LintProblem]:
+    """Check that a reference resolves to an earlier artifact, and of the right kind where one is needed."""
     names = [stage.name for stage in spec.stages]
     all_names: tuple[Loc, ...] = tuple(("stages", number, "name") for number in range(len(names)))
     uses: tuple[Loc, ...] = (("stages", index, "kind"),)
@@ -97,7 +147,7 @@ def _reference(spec: SessionSpec, index: int, loc: Loc, reference: str, needed: 
             yield LintProblem(loc, message, hint, uses)
             return
         found = outputs[tail]
-    if found != needed:
+    if needed is not None and found != needed:
         hint = _candidates(spec, index, needed)
         yield LintProblem(loc, f"needs {_a(needed)}, '{reference}' is {_a(found)}", hint, uses)
 
@@ -115,7 +165,7 @@ def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
 
 
 def _a(kind: ArtifactKind) -> str:
-    return "a checkpoint" if kind == "checkpoint" else kind
+    return {"checkpoint": "a checkpoint", "files": "a folder of files"}.get(kind, kind)
 
 
 def lint_criteria(spec: SessionSpec) -> Iterator[LintProblem]:

@@ -10,8 +10,10 @@ from typing import Literal
 
 from specs.digests import Contract, Digest
 
-Scope = Literal["generate", "evaluate", "sft", "package", "comparison"]
-"""The stage kind whose raw rows hold the population; ``comparison`` pairs the two arms of the analysis."""
+Scope = Literal["generate", "evaluate", "sft", "package", "recipe", "comparison"]
+"""The stage kind whose raw rows hold the population; ``comparison`` pairs the two arms of the analysis.
+
+No metric is measured by recipes: what builder's code computes is a claim."""
 
 
 class MetricDefinition(Contract):

@@ -6,18 +6,21 @@ temperature of -1 and a builder cannot move one there either.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from specs.digests import Contract
+from specs.digests import Contract, Digest
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Reference = Annotated[str, StringConstraints(pattern=r"^(model|heldout|[a-z][a-z0-9_]{0,39}\.[a-z][a-z0-9_]{0,39})$")]
 """``model``, ``heldout``, ``data.<name>`` or ``<stage>.<output>``."""
 
-Kind = Literal["generate", "sft", "evaluate", "package"]
-ArtifactKind = Literal["checkpoint", "items", "rows", "examples"]
+Kind = Literal["generate", "sft", "evaluate", "package", "recipe"]
+ArtifactKind = Literal["checkpoint", "items", "rows", "examples", "files"]
+FOLDERS: tuple[ArtifactKind, ...] = ("checkpoint", "files")
+"""Artifact kinds that are folders; the others are files of one JSON object a line."""
 
 
 class GenerateParameters(Contract):
@@ -69,11 +72,27 @@ class PackageParameters(Contract):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
-Parameters = GenerateParameters | SftParameters | EvaluateParameters | PackageParameters
+class RecipeParameters(Contract):
+    """Run a script of the builder in a sandbox; what it may use of the machine is registered here."""
+
+    code: Digest | None = None
+    """Digest of the script. The builder hands it in; a spec does not give it."""
+    memory_mb: Annotated[int, Field(ge=64, le=1_048_576)] = 2048
+    """Of all its processes together. What it writes to /out, /tmp and /dev/shm is in memory too, and not in this."""
+    output_mb: Annotated[int, Field(ge=1, le=65536)] = 64
+    """The most that /out can hold; /tmp and /dev/shm can hold as much again, each."""
+    processes: Annotated[int, Field(ge=1, le=4096)] = 64
+    """Threads are counted too."""
+    gpu: bool = False
+    """Whether it may use the machine's NVIDIA GPUs."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+Parameters = GenerateParameters | SftParameters | EvaluateParameters | PackageParameters | RecipeParameters
 
 
 class StageKind(Contract):
-    """What a kind reads and writes: role -> artifact kind."""
+    """What a kind reads and writes: role -> artifact kind. A recipe reads what its stage names, under any role."""
 
     inputs: dict[str, ArtifactKind]
     outputs: dict[str, ArtifactKind]
@@ -90,6 +109,7 @@ STAGE_KINDS: dict[Kind, StageKind] = {
     "package": StageKind(
         inputs={"model": "checkpoint", "items": "items"}, outputs={"rows": "rows", "package": "checkpoint"}
     ),
+    "recipe": StageKind(inputs={}, outputs={"rows": "rows", "files": "files"}),
 }
 
 PARAMETERS: dict[Kind, type[Parameters]] = {
@@ -97,6 +117,7 @@ PARAMETERS: dict[Kind, type[Parameters]] = {
     "sft": SftParameters,
     "evaluate": EvaluateParameters,
     "package": PackageParameters,
+    "recipe": RecipeParameters,
 }
 
 
@@ -162,7 +183,16 @@ class StageBase(Contract):
     ranges: dict[str, Range] = {}
     max_minutes: Annotated[float, Field(gt=0, le=60 * 24 * 30)] = 10.0
     """The job is ended after this long; also what its price cap is computed from."""
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The most the stage may cost, over all its attempts and the builder's turns on it; reviews do not count."""
     gate: Gate = Gate()
+    allow_code: bool = Field(default=False, exclude_if=lambda given: not given)
+    """Whether the builder may hand in code for this stage. Left out where it may not: older registrations stay."""
+
+    @property
+    def reads_heldout(self) -> bool:
+        """Whether the held-out split is among the inputs, so that the outputs tell something of it."""
+        return "heldout" in self.inputs.values()
 
 
 class GenerateStage(StageBase):
@@ -183,8 +213,6 @@ class EvaluateStage(StageBase):
     """An ``evaluate`` stage."""
 
     kind: Literal["evaluate"]
-    max_cost_usd: Annotated[float, Field(gt=0)] | None = Field(default=None, exclude_if=lambda given: given is None)
-    """The most the stage may cost, over all its attempts and the builder's turns on it; reviews do not count."""
     parameters: EvaluateParameters = EvaluateParameters()
 
 
@@ -195,18 +223,33 @@ class PackageStage(StageBase):
     parameters: PackageParameters = PackageParameters()
 
 
-Stage = Annotated[GenerateStage | SftStage | EvaluateStage | PackageStage, Field(discriminator="kind")]
+class RecipeStage(StageBase):
+    """A ``recipe`` stage."""
+
+    kind: Literal["recipe"]
+    parameters: RecipeParameters = RecipeParameters()
 
 
-def resolve_parameters(
-    stage: GenerateStage | SftStage | EvaluateStage | PackageStage, changes: dict[str, Any]
-) -> Parameters:
+AnyStage = GenerateStage | SftStage | EvaluateStage | PackageStage | RecipeStage
+Stage = Annotated[AnyStage, Field(discriminator="kind")]
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def resolve_parameters(stage: AnyStage, changes: dict[str, Any]) -> Parameters:
     """Return the stage's parameters with ``changes`` applied, each inside its registered range.
 
+    Code is a change like any other: its digest is part of the parameters, so a grant is for that code and no other.
+
     Raises:
-        ValueError: a change names no range of this stage, leaves its range or breaks the parameter's own limits.
+        ValueError: a change names no range of this stage, leaves its range or breaks the parameter's own limits; code
+            is given where the stage does not allow it, or is missing where the stage runs nothing else.
     """
+    if stage.kind == "recipe" and "code" not in changes:
+        raise ValueError(f"stage '{stage.name}' runs code, and none was handed in")
     for name, value in changes.items():
+        if name == "code":
+            _require_code(stage, value)
+            continue
         allowed = stage.ranges.get(name)
         if allowed is None:
             raise ValueError(f"'{name}' has no allowed range in stage '{stage.name}'")
@@ -214,3 +257,10 @@ def resolve_parameters(
             raise ValueError(f"{name} = {value!r} leaves the allowed range [{allowed.min:g}, {allowed.max:g}]")
     merged = stage.parameters.model_dump() | changes
     return PARAMETERS[stage.kind].model_validate(merged)
+
+
+def _require_code(stage: AnyStage, value: Any) -> None:
+    if stage.kind != "recipe" or not stage.allow_code:
+        raise ValueError(f"stage '{stage.name}' ({stage.kind}) does not allow code")
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise ValueError(f"code = {value!r} is not the digest of a script that was handed in")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from specs.digests import Contract, Digest
 from specs.grants import ClaimResult
 from specs.stages import Criterion
@@ -154,6 +156,8 @@ class Packet(Contract):
     """What was found in the attempt before."""
     unchanged_since: int | None = None
     """The earlier attempt that gave the same metrics, checks and rows."""
+    code: str = Field(default="", exclude_if=lambda given: not given)
+    """The script of a recipe, as it ran."""
 
 
 class Decision(Contract):

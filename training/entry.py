@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from specs.digests import digest_file, digest_path, digest_value
 from specs.errors import ExitCode
 from specs.evidence import JobOrder, Manifest, Progress
-from specs.stages import PARAMETERS, STAGE_KINDS, Kind, Parameters
+from specs.stages import FOLDERS, PARAMETERS, STAGE_KINDS, Kind, Parameters
 
 PACKAGES = ("torch", "transformers", "tokenizers", "trl", "datasets", "accelerate", "numpy", "safetensors")
 PROGRESS_EVERY_S = 0.5
@@ -40,6 +40,8 @@ class Done:
     tokens: int
     effective: dict[str, Any]
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    threads: int | None = None
+    """None for those of torch, which then ran in this process."""
 
 
 class Job:
@@ -74,8 +76,14 @@ class Job:
             os.fsync(handle.fileno())
 
 
-def run_stage(kind: Kind, work: Callable[[Job], Done]) -> NoReturn:
-    """Run a stage on the job folder given as the only argument, then leave the process with its exit code."""
+def run_stage(kind: Kind, work: Callable[[Job], Done], *, uses_torch: bool = True) -> NoReturn:
+    """Run a stage on the job folder given as the only argument, then leave the process with its exit code.
+
+    Args:
+        kind: the kind this process carries out.
+        work: does it.
+        uses_torch: whether it does so in this process; torch is then seeded.
+    """
     if len(sys.argv) != 2:
         print(f"usage: python -P -m training.stages.{kind} JOB_FOLDER", file=sys.stderr)
         print("stages are started by `peergate start` and `peergate resume`, never by hand", file=sys.stderr)
@@ -84,9 +92,10 @@ def run_stage(kind: Kind, work: Callable[[Job], Done]) -> NoReturn:
     started = time.time()
     job = Job(folder, _permitted_order(folder, kind))
     job.out.mkdir(exist_ok=True)
-    import torch
+    if uses_torch:
+        import torch
 
-    torch.manual_seed(job.parameters.seed)
+        torch.manual_seed(job.parameters.seed)
     done = work(job)
     _write_manifest(job, done, started)
     raise SystemExit(int(ExitCode.DONE))
@@ -97,44 +106,43 @@ def _permitted_order(folder: Path, kind: Kind) -> JobOrder:
     try:
         order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
     except (OSError, ValidationError) as error:
-        _refuse(f"no readable order.json in {folder}: {str(error).splitlines()[0]}")
+        refuse(f"no readable order.json in {folder}: {str(error).splitlines()[0]}")
     try:
         owner = json.loads((folder / "claim" / "claim.json").read_bytes())
         claimed = owner["key"] == order.key and owner["pid"] == os.getppid()
     except (OSError, ValueError, KeyError, TypeError):
         claimed = False
     if not claimed:
-        _refuse(f"{order.key}: no claim of the process that started this one; stages run under the launcher only")
+        refuse(f"{order.key}: no claim of the process that started this one; stages run under the launcher only")
     grant = order.grant
     if not (order.key == grant.key() and order.kind == grant.kind == kind and order.task == grant.task):
-        _refuse(f"{order.key}: the grant is for {grant.key()}, {grant.kind} of {grant.task}; this is {kind}")
+        refuse(f"{order.key}: the grant is for {grant.key()}, {grant.kind} of {grant.task}; this is {kind}")
     if digest_value(order.parameters) != grant.parameters:
-        _refuse(f"{order.key}: the parameters are not the granted ones")
+        refuse(f"{order.key}: the parameters are not the granted ones")
     if time.time() > grant.expires:
-        _refuse(f"{order.key}: the grant has expired")
+        refuse(f"{order.key}: the grant has expired")
     if set(order.inputs) != set(grant.inputs):
-        _refuse(f"{order.key}: the inputs are not the granted ones")
+        refuse(f"{order.key}: the inputs are not the granted ones")
     for role, artifact in order.inputs.items():
         try:
             found = digest_path(folder.parent.parent / artifact.path)
         except (OSError, ValueError) as error:
-            _refuse(f"{order.key}: input '{role}' cannot be read: {error}")
+            refuse(f"{order.key}: input '{role}' cannot be read: {error}")
         if found != grant.inputs[role]:
-            _refuse(f"{order.key}: input '{role}' is {found}, granted was {grant.inputs[role]}")
+            refuse(f"{order.key}: input '{role}' is {found}, granted was {grant.inputs[role]}")
     return order
 
 
-def _refuse(why: str) -> NoReturn:
+def refuse(why: str) -> NoReturn:
+    """Leave the process with exit code 4 and a line that says why."""
     print(f"refused: {why}", file=sys.stderr)
     raise SystemExit(int(ExitCode.BLOCKED))
 
 
 def _write_manifest(job: Job, done: Done, started: float) -> None:
-    import torch
-
     outputs: dict[str, str] = {}
     for name, kind in STAGE_KINDS[job.order.kind].outputs.items():
-        path = job.out / (name if kind == "checkpoint" else f"{name}.jsonl")
+        path = job.out / (name if kind in FOLDERS else f"{name}.jsonl")
         outputs[name] = digest_path(path)
     manifest = Manifest(
         key=job.order.key,
@@ -147,7 +155,7 @@ def _write_manifest(job: Job, done: Done, started: float) -> None:
         device=done.device,
         device_name=_device_name(done.device),
         dtype=done.dtype,
-        threads=torch.get_num_threads(),
+        threads=_torch_threads() if done.threads is None else done.threads,
         seed=job.parameters.seed,
         tokens=done.tokens,
         wall_s=round(time.time() - started, 3),
@@ -185,7 +193,15 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _device_name(device: str) -> str:
+def _torch_threads() -> int:
     import torch
 
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor() or "cpu"
+    return torch.get_num_threads()
+
+
+def _device_name(device: str) -> str:
+    if not device.startswith("cuda"):
+        return platform.processor() or "cpu"
+    import torch
+
+    return torch.cuda.get_device_name(device)

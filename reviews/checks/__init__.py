@@ -18,6 +18,7 @@ from reviews.checks import (
     package,
     parity,
     power,
+    recipe,
     registration,
     residue,
     strata,
@@ -60,6 +61,7 @@ CHECKS: tuple[Check, ...] = (
     *training.CHECKS,
     *optimisation.CHECKS,
     *package.CHECKS,
+    *recipe.CHECKS,
 )
 
 

@@ -12,7 +12,8 @@ from specs.evidence import Manifest
 from specs.metrics import MetricSet
 from specs.stages import STAGE_KINDS
 
-_ALL = ("generate", "sft", "evaluate", "package")
+_MODELLED = ("generate", "sft", "evaluate", "package")
+_ALL = (*_MODELLED, "recipe")
 _NOT_READ_BACK = {"max_examples_per_kind", "max_prompts", "warmup_ratio"}
 """Parameters that choose the data or are turned into another setting (``warmup_steps``)."""
 
@@ -126,7 +127,13 @@ CHECKS = (
     Check("jobs.granted", "The job ran what was granted", _ALL, _granted, "guard bypassed by calling another route"),
     Check("jobs.outputs", "The outputs are those the job wrote", _ALL, _outputs, "results edited after the run"),
     Check("jobs.effective", "The effective settings are the granted ones", _ALL, _effective, "silent fallbacks"),
-    Check("jobs.device", "Device and precision are known and shared by the arms", _ALL, _device, "CPU instead of GPU"),
+    Check(
+        "jobs.device",
+        "Device and precision are known and shared by the arms",
+        _MODELLED,
+        _device,
+        "CPU instead of GPU",
+    ),
     Check(
         "jobs.cost", "The attempt cost no more than its cap", _ALL, _cost, "spending told in two ways", blocking=False
     ),

@@ -8,7 +8,7 @@ from reviews.evidence import Evidence
 from specs.errors import EvidenceMissing
 from specs.metrics import MetricSet
 
-_ALL = ("generate", "sft", "evaluate", "package")
+_ALL = ("generate", "sft", "evaluate", "package", "recipe")
 
 
 def _unchanged(evidence: Evidence, _: MetricSet | None) -> Found:

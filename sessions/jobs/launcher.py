@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 from reviews import grants
 from reviews.store import write_durably
 from reviews.trail import Recorded, Trail
+from sessions import recipes
 from specs.digests import digest_path
 from specs.errors import EvidenceMissing, GrantRefused
 from specs.evidence import ExitRecord, JobOrder
@@ -54,7 +55,8 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
 
     Raises:
         GrantRefused: no matching, fresh grant in the trail, or it was used for another order already.
-        EvidenceMissing: an input artifact is not there.
+        EvidenceMissing: an input artifact is not there, or the code of a recipe.
+        Blocked: a recipe has no sandbox to run in.
     """
     found: dict[str, str] = {}
     for role, artifact in order.inputs.items():
@@ -71,6 +73,8 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
             hint="one attempt has one order; a change needs a new decision",
         )
     folder = job_folder(run, order.key)
+    if order.kind == "recipe":
+        recipes.admit(trail, run, folder, order)
     write_durably(folder / "order.json", order.canonical())
     # The intent comes before the effect: after a crash in between, the job is started again and its claim
     # decides whether that is the first time.

@@ -66,7 +66,9 @@ def claim(folder: Path, key: str) -> bool:
 
 def stage_command(order: JobOrder, folder: Path) -> list[str]:
     """Return the command that carries the order out."""
-    return [sys.executable, "-P", "-m", f"training.stages.{order.kind}", str(folder)]
+    # A recipe is code of a builder: Peergate's own process stands beside its sandbox.
+    module = "sessions.jobs.recipe" if order.kind == "recipe" else f"training.stages.{order.kind}"
+    return [sys.executable, "-P", "-m", module, str(folder)]
 
 
 def run(folder: Path, order: JobOrder) -> None:

@@ -1,0 +1,239 @@
+"""A recipe as a job: ``python -P -m sessions.jobs.recipe JOB_FOLDER`` starts the sandbox, watches it, keeps its files.
+
+This process is Peergate's own and stands outside the sandbox. It checks the order as every stage does, and the script
+against the digest that was granted. Nothing the script writes reaches the job folder but through this process: bytes
+for the log up to a size, files under names it has checked. It follows no link, because none is ever made.
+
+The time limit is the wrapper's. Memory and processes of the whole sandbox are counted here, several times a second;
+limits of single processes are set by ``training/stages/recipe.py``, which runs inside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, NamedTuple, NoReturn
+
+from sessions.jobs import sandbox
+from sessions.jobs.outputs import CutShort, Received, Refused, receive
+from sessions.jobs.usage import Watched
+from specs.digests import digest_file
+from specs.evidence import JobOrder
+from specs.stages import RecipeParameters
+from training.entry import Done, Job, refuse, run_stage
+
+SCRIPT = "recipe.py"
+"""The script's name in the job folder, where the launcher puts it."""
+ALLOWED = "without_sandbox"
+"""A file in the job folder: the launcher found a person's permission to run without a sandbox."""
+LOOK_S = 0.1
+HURRY = -10
+BESIDE = 2
+"""Processes of the sandbox itself: bubblewrap's own and the starter."""
+END_S = 10.0
+LOG_BYTES = 1 << 20
+OPEN_FILES = 256
+_MB = 1024 * 1024
+_STARTER = Path(__file__).parents[2] / "training" / "stages" / "recipe.py"
+
+
+def recipe(job: Job) -> Done:
+    """Run the script and keep ``rows`` and ``files``; ends the process where it fails or breaks a limit."""
+    parameters = job.parameters
+    assert isinstance(parameters, RecipeParameters)
+    script = job.folder / SCRIPT
+    found = digest_file(script) if script.is_file() else "nothing"
+    if found != parameters.code:
+        refuse(f"{job.order.key}: the script is {found}, granted was {parameters.code}")
+    host = sandbox.this_host()
+    why = sandbox.why_not(host)
+    if why and not (job.folder / ALLOWED).exists():
+        refuse(f"{job.order.key}: {why}")
+    if host is None or why:
+        with tempfile.TemporaryDirectory(prefix="peergate-recipe-") as name:
+            ran = _outside(job, parameters, script, Path(name))
+        confined = "none"
+    else:
+        ran = _inside(job, parameters, script, host)
+        confined = sandbox.version(host)
+    return Done(
+        device="cuda" if parameters.gpu and host and host.devices else "cpu",
+        dtype="not stated",
+        tokens=0,
+        effective=parameters.model_dump(mode="json") | {"code": found},
+        facts={"sandbox": confined, "peak_memory_mb": ran.peak_mb, "log_bytes_left_out": ran.log_left_out}
+        | ran.received._asdict(),
+        threads=os.cpu_count() or 1,
+    )
+
+
+class Ran(NamedTuple):
+    """What is known of a recipe that ended well."""
+
+    received: Received
+    peak_mb: float
+    log_left_out: int
+
+
+def limits_of(order: JobOrder, parameters: RecipeParameters, *, alone: bool) -> dict[str, int]:
+    """Return the limits of each process of a recipe.
+
+    Args:
+        order: says how long it may run.
+        parameters: say what it may use.
+        alone: whether processes are counted for the sandbox alone, and not with all others of the same user.
+    """
+    found = {
+        "CPU": int(order.max_seconds * (os.cpu_count() or 1)) + 1,
+        "FSIZE": parameters.output_mb * _MB,
+        "NOFILE": OPEN_FILES,
+        "CORE": 0,
+    }
+    if alone:
+        found["NPROC"] = parameters.processes + BESIDE
+    if not parameters.gpu:
+        # Not the address space: torch reserves much more of it than it uses, and CUDA all there is.
+        found["DATA"] = parameters.memory_mb * _MB
+    return found
+
+
+def _inside(job: Job, parameters: RecipeParameters, script: Path, host: sandbox.Host) -> Ran:
+    work = sandbox.Work(script, _STARTER, {role: path.resolve() for role, path in job.inputs.items()})
+
+    def command(send: int) -> list[str]:
+        told = _told(job.order, parameters, sandbox.CODE, sandbox.OUT, send, alone=True)
+        return sandbox.arguments(host, work, parameters, [told])
+
+    # Without variables: those of bubblewrap itself can be read in the sandbox as /proc/1/environ.
+    return _run(job, parameters, command, {})
+
+
+def _outside(job: Job, parameters: RecipeParameters, script: Path, folder: Path) -> Ran:
+    """Run the script without a sandbox, as a person allowed."""
+    out, inputs = folder / "out", folder / "inputs"
+    out.mkdir()
+    inputs.mkdir()
+    for role, path in job.inputs.items():
+        (inputs / role).symlink_to(path.resolve())
+
+    def command(send: int) -> list[str]:
+        told = _told(job.order, parameters, str(script), str(out), send, alone=False)
+        return [sys.executable, "-I", "-B", str(_STARTER), told]
+
+    return _run(job, parameters, command, sandbox.variables(parameters, str(inputs), str(out)) | {"HOME": str(folder)})
+
+
+def _told(order: JobOrder, parameters: RecipeParameters, code: str, out: str, send: int, *, alone: bool) -> str:
+    limits = limits_of(order, parameters, alone=alone)
+    return json.dumps({"code": code, "out": out, "send": send, "limits": limits})
+
+
+def _run(job: Job, parameters: RecipeParameters, command: Callable[[int], list[str]], variables: dict[str, str]) -> Ran:
+    """Start the recipe, watch it to its end, take over what it sends."""
+    files = job.out / "files"
+    files.mkdir()
+    reading, sending = os.pipe()
+    process = subprocess.Popen(
+        command(sending),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=variables,
+        cwd="/",
+        pass_fds=(sending,),
+    )
+    os.close(sending)
+    assert process.stdout is not None
+    log = _Log(process.stdout)
+    outputs = _Outputs(reading, job.out, parameters.output_mb * _MB)
+    log.start()
+    outputs.start()
+    code, peak, broken = _watch(process, parameters)
+    # Nothing of a sandbox holds the other ends any more. Without one, a process the script left behind may.
+    log.join(END_S)
+    outputs.join(END_S)
+    if broken:
+        _fail(f"ended from outside: {broken}")
+    if outputs.refused is not None and not isinstance(outputs.refused, CutShort):
+        _fail(str(outputs.refused))
+    if code != 0:
+        _fail(f"the script ended with signal {code - 128}" if code > 128 else f"the script ended with code {code}")
+    if outputs.received is None:
+        _fail(str(outputs.refused or "what it left did not arrive"))
+    (job.out / "rows.jsonl").touch()
+    return Ran(outputs.received, round(peak / _MB, 1), log.left_out)
+
+
+def _watch(process: subprocess.Popen[bytes], parameters: RecipeParameters) -> tuple[int, int, str]:
+    """Wait for the end; return the exit code, the most memory seen, and which limit was broken if one was."""
+    with suppress(OSError):
+        # Only root may do this, and only for root the kernel does not limit the processes itself.
+        os.nice(HURRY)
+    watched, most = Watched(process), parameters.memory_mb * _MB
+    peak, broken = 0, ""
+    while True:
+        try:
+            return process.wait(LOOK_S), peak, broken
+        except subprocess.TimeoutExpired:
+            used = watched.usage(parameters.processes + BESIDE, most)
+        peak = max(peak, used.bytes)
+        if used.bytes > most:
+            broken = (
+                broken or f"its processes hold {used.bytes // _MB} MB of memory, allowed are {parameters.memory_mb}"
+            )
+        elif used.threads > parameters.processes + BESIDE:
+            count = used.threads - BESIDE
+            broken = broken or f"it has {count} processes and threads, allowed are {parameters.processes}"
+        if broken:
+            watched.end()
+
+
+class _Log(threading.Thread):
+    """Hands on what the recipe prints, up to a size: the log must not fill the disk."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._source = source
+        self.left_out = 0
+
+    def run(self) -> None:
+        left = LOG_BYTES
+        with self._source as source:
+            while piece := os.read(source.fileno(), 65536):
+                sys.stdout.buffer.write(piece[:left])
+                sys.stdout.buffer.flush()
+                self.left_out += len(piece[left:])
+                left -= len(piece[:left])
+
+
+class _Outputs(threading.Thread):
+    """Takes over what the recipe leaves while it is sent."""
+
+    def __init__(self, reading: int, folder: Path, most: int) -> None:
+        super().__init__(daemon=True)
+        self._reading, self._folder, self._most = reading, folder, most
+        self.received: Received | None = None
+        self.refused: Refused | OSError | None = None
+
+    def run(self) -> None:
+        with os.fdopen(self._reading, "rb") as stream:
+            try:
+                self.received = receive(stream, self._folder, self._most)
+            except (Refused, OSError) as error:
+                self.refused = error
+
+
+def _fail(why: str) -> NoReturn:
+    print(f"recipe: {why}", file=sys.stderr)
+    raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    run_stage("recipe", recipe, uses_torch=False)
