@@ -32,7 +32,7 @@ from reviews.store import Store
 from reviews.trail import Recorded, Trail
 
 APPENDS = 400
-BODY = {"what": "generate.1", "usd": 0.25, "stage": "generate", "attempt": 1, "note": "x" * 100}
+BODY = {"what": "settle", "job": "bench.stage.1", "party": "job", "stage": "stage", "usd": 0.25, "seconds": 12.5}
 
 
 def told(what: str, value: float, unit: str, limit: float | None = None, *, at_least: bool = False) -> bool:
@@ -87,7 +87,7 @@ def synthetic(folder: Path, count: int) -> Path:
     trail.append("workspace", "workspace", {})
     with trail.alone():
         for n in range(count - 1):
-            body = BODY | {"stage": chance.choice(stages), "attempt": n, "usd": round(chance.random(), 4)}
+            body = BODY | {"stage": chance.choice(stages), "job": f"bench.{n}", "usd": round(chance.random(), 4)}
             trail.append("spend", f"spend/{n}", body)
     trail.close()
     (run / "store").mkdir()

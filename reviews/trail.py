@@ -37,6 +37,7 @@ from reviews.log.note import LOG_KEY, Checkpoint, NoteKey, sign_text
 from reviews.log.rows import FORMAT, SCHEMA, Stored, format_of, read_entries
 from reviews.log.walk import Walk
 from reviews.store import write_durably
+from specs.bodies import FORMS, misfit
 from specs.digests import canonical_bytes, digest_bytes, digest_file
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.policy import ROLES, SIGNERS, Policy, PolicyKey, Role
@@ -98,7 +99,9 @@ class Trail:
             PeergateError: the key exists with another kind, the entry is too large, or the disk is full or not
                 writable; nothing was recorded.
             UserError: the workspace does not have the keys of this trail; nothing was recorded.
-            ValueError: the body is not canonical JSON or could not be read back as written; nothing was recorded.
+            ReviewerUnavailable: the reviewer's process does not sign the entry; nothing was recorded.
+            ValueError: the body is not canonical JSON, could not be read back as written, or does not have the form of
+                its kind (``specs/bodies.py``); nothing was recorded.
             AuditDamage: the newest entry cannot be read, so nothing may follow it.
         """
         return self._append(kind, key, body, None)
@@ -214,6 +217,7 @@ class Trail:
             payload = payload_of(entry, written)
             # Readers stop at some depth.
             if entry_of(payload, written) != entry:
+                version=FORMS[kind].version,
                 raise ValueError("it reads back as something else")
         except (ValueError, RecursionError) as error:
             raise ValueError(
@@ -230,6 +234,8 @@ class Trail:
         return Recorded(entry, digest_bytes(data)), row
 
     def _signer(self, policy: Policy, kind: str, seq: int) -> SigningKey:
+        if problem := misfit(kind, entry.version, written):
+            raise ValueError(f"trail entry '{key}' is refused, it does not have the form of a '{kind}': {problem}")
         """Return the key that may sign this entry."""
         able = [policy.current(role, seq) for role in policy.roles_of(kind)]
         wanted = next((one for one in able if one is not None), None)

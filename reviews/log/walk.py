@@ -6,6 +6,7 @@ newest entries were not cut off or the whole written anew by somebody with all k
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -20,10 +21,12 @@ from reviews.log.envelope import Opened, Recorded, entry_of, open_envelope, pae
 from reviews.log.keys import is_signed, key_id
 from reviews.log.note import LOG_KEY, Checkpoint, NoteKey, parse_note, who_signed
 from reviews.log.rows import Stored, TrailFile
+from reviews.text import plain
+from specs.bodies import misfit
 from specs.digests import digest_bytes
 from specs.errors import UserError
 from specs.policy import Policy
-from specs.trail import KINDS, Entry
+from specs.trail import Entry
 
 
 @dataclass
@@ -91,12 +94,19 @@ class Walk:
         if int(entry.time_ns) < self.clock:
             self.damage.append(f"entry {number}: is dated before the entry before it")
         self.clock = int(entry.time_ns)
-        if entry.kind not in KINDS or entry.version > 1:
-            self.notes.append(
-                f"entry {number}: kind '{entry.kind}', version {entry.version}, is newer than this Peergate: its "
-                "signature and place were checked, what it says was not"
-            )
+        self.check_body(number, entry)
         self._check_policy_and_signatures(number, entry, opened)
+
+    def check_body(self, number: int, entry: Entry) -> None:
+        """Compare what an entry says with the form of its kind; of a newer kind or version nothing can be said."""
+        problem = misfit(entry.kind, entry.version, json.dumps(entry.body).encode())
+        if problem is None:
+            self.notes.append(
+                f"entry {number}: kind '{plain(entry.kind, 60)}', version {entry.version}, is newer than this "
+                "Peergate: its signature and place were checked, what it says was not"
+            )
+        elif problem:
+            self.damage.append(f"entry {number} ({entry.kind}): does not have its form: {plain(problem, 400)}")
 
     def _check_policy_and_signatures(self, number: int, entry: Entry, opened: Opened) -> None:
         if number == 0:
@@ -179,13 +189,14 @@ def walk_trail(trail: TrailFile) -> Walk:
     if trail.format == 1:
         walk.damage.extend(chain_damage(trail.chain))
         walk.notes.append("the trail is of format 1, a chain of entries without signatures")
-        for _, _, data in trail.chain:
+        for number, (_, _, data) in enumerate(trail.chain):
             data = data if isinstance(data, bytes) else b""
             walk.digests.append(digest_bytes(data))
             walk.leaves.append(merkle.leaf_hash(data))
             walk.tree.append(walk.leaves[-1])
             with suppress(ValueError):
                 walk.entries.append(first_format(data))
+                walk.check_body(number, walk.entries[-1].entry)
         walk.session = walk.entries[0].entry.session if walk.entries else None
         return walk
     walk.go(trail.rows)

@@ -30,6 +30,7 @@ from specs.digests import canonical_bytes, digest_bytes, digest_file
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.policy import ROLES
 from specs.trail import EMPTY_ROOT, GENESIS, Head
+from tests.unit.bodies import body_of
 from tests.unit.forgery import Rows, chained, entries_of, keys_of, put, rows_of, signed
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -60,7 +61,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("written") / "trail.sqlite"
     trail = Trail(path, "small")
     for n in range(6):
-        trail.append("spend", f"spend/{n}", {"n": n, "usd": 0.5})
+        trail.append("spend", f"spend/{n}", body_of("spend", seconds=n))
     trail.close()
     return path
 
@@ -81,9 +82,9 @@ def copied(path: Path, folder: Path) -> Path:
 
 
 def test_entries_are_found_and_iterated_in_order(trail: Trail) -> None:
-    first = trail.append("open", "open", {"registration": "r"})
-    second = trail.append("spend", "reserve/a", {"usd": 1.5})
-    third = trail.append("decision", "decision/a.1", {"opens": None})
+    first = trail.append("open", "open", body_of("open"))
+    second = trail.append("spend", "reserve/a", body_of("spend", usd=1.5))
+    third = trail.append("decision", "decision/a.1", body_of("decision"))
 
     assert [one.entry.seq for one in trail.iterate()] == [0, 1, 2]
     assert [one.entry.key for one in trail.iterate("decision", "open")] == ["open", "decision/a.1"]
@@ -98,7 +99,7 @@ def test_entries_are_found_and_iterated_in_order(trail: Trail) -> None:
     root = sha256(b"\x01" + two_entries.digest() + three).hexdigest()
     assert trail.head() == Head(size=3, digest=third.digest, root=f"sha256:{root}")
     assert [first.digest, second.digest, third.digest] == [digest_bytes(envelope) for envelope in envelopes]
-    assert second.body == {"usd": 1.5}
+    assert second.body == body_of("spend", usd=1.5)
 
 
 def test_an_empty_trail_has_the_genesis_head(trail: Trail) -> None:
@@ -107,32 +108,32 @@ def test_an_empty_trail_has_the_genesis_head(trail: Trail) -> None:
 
 
 def test_the_first_body_of_a_key_wins(trail: Trail) -> None:
-    first = trail.append("grant", "grant/a", {"n": 1})
-    again = trail.append("grant", "grant/a", {"n": 2})
+    first = trail.append("grant", "grant/a", body_of("grant", attempt=1))
+    again = trail.append("grant", "grant/a", body_of("grant", attempt=2))
     assert again == first
-    assert again.body == {"n": 1}
+    assert again.body["attempt"] == 1
     assert count(trail) == 1
 
 
 def test_a_key_keeps_its_kind(trail: Trail) -> None:
-    trail.append("grant", "grant/a", {"n": 1})
+    trail.append("grant", "grant/a", body_of("grant", attempt=1))
     with pytest.raises(PeergateError, match=r"'grant/a' is already a 'grant' entry, not 'launch'"):
-        trail.append("launch", "grant/a", {"n": 1})
+        trail.append("launch", "grant/a", body_of("launch"))
     assert count(trail) == 1
 
 
 def test_an_entry_of_the_largest_size_fits_and_one_byte_more_does_not(trail: Trail) -> None:
-    trail.append("open", "open", {})
+    trail.append("open", "open", body_of("open"))
     # Base64 takes four bytes for every three.
-    room = 48_000
+    room = 47_800
     while True:
         try:
-            trail.append("packet", f"k{room}", {"text": "x" * room})
+            trail.append("plan", f"k{room}", body_of("plan", reason="x" * room))
         except PeergateError as error:
             assert f"the limit is {MAX_ENTRY_BYTES}" in error.message
             break
         room += 1
-    assert room > 48_001
+    assert room > 47_801
     assert MAX_ENTRY_BYTES - 4 < len(rows_of(trail.path)[-1].envelope) <= MAX_ENTRY_BYTES
     assert trail.find(f"k{room}") is None
     trail.verify_chain()
@@ -163,20 +164,20 @@ def nested(depth: int) -> Any:
     ],
 )
 def test_a_body_that_would_not_read_back_is_refused_and_nothing_is_recorded(trail: Trail, body: dict[str, Any]) -> None:
-    trail.append("open", "open", {})
+    trail.append("open", "open", body_of("open"))
     with pytest.raises(ValueError, match="trail entry 'bad' is refused, it could not be read back as written"):
-        trail.append("packet", "bad", body)
+        trail.append("plan", "bad", body_of("plan", changes=body))
     assert count(trail) == 1
-    assert trail.append("packet", "bad", {"x": 1}).body == {"x": 1}
+    assert trail.append("plan", "bad", body_of("plan", changes={"x": 1})).body["changes"] == {"x": 1}
     trail.verify_chain()
 
 
 @pytest.mark.parametrize("value", [2.0**53 - 1, -(2.0**53) + 1, 1e21, 5e-324, 1.7976931348623157e308, -0.0])
 def test_floats_json_can_hold_are_kept(trail: Trail, value: float) -> None:
-    assert trail.append("packet", "float", {"x": value}).body == {"x": value}
+    assert trail.append("plan", "float", body_of("plan", changes={"x": value})).body["changes"] == {"x": value}
     found = trail.find("float")
     assert found is not None
-    assert found.body == {"x": value}
+    assert found.body["changes"] == {"x": value}
     trail.verify_chain()
 
 
@@ -186,13 +187,13 @@ def test_any_json_is_either_kept_as_it_is_or_refused(many: Trail, body: dict[str
     size = many.head().size
     key = f"k{size}"
     try:
-        recorded = many.append("packet", key, body)
+        recorded = many.append("plan", key, body_of("plan", changes=body))
     except ValueError:
         assert many.head().size == size
         assert many.find(key) is None
     else:
         assert many.find(key) == recorded
-        assert recorded.body == body
+        assert recorded.body["changes"] == body
         assert many.head().digest == recorded.digest
     many.verify_chain()
 
@@ -201,7 +202,7 @@ def test_a_clock_that_is_set_back_does_not_look_like_tampering(trail: Trail, mon
     times = iter([1000, 400, 1001])
     monkeypatch.setattr("reviews.trail.time.time_ns", lambda: next(times))
     for n in range(3):
-        trail.append("spend", f"spend/{n}", {})
+        trail.append("spend", f"spend/{n}", body_of("spend"))
     assert [one.entry.time_ns for one in trail.iterate()] == ["1000", "1000", "1001"]
     trail.verify_chain()
 
@@ -211,7 +212,7 @@ def test_a_clock_that_is_set_back_does_not_look_like_tampering(trail: Trail, mon
     [("UPDATE entry SET payload = '{}'", "entries are final"), ("DELETE FROM entry WHERE seq = 0", "entries stay")],
 )
 def test_sqlite_refuses_to_change_or_delete_an_entry(trail: Trail, statement: str, told: str) -> None:
-    trail.append("open", "open", {})
+    trail.append("open", "open", body_of("open"))
     with closing(sqlite3.connect(trail.path)) as other, pytest.raises(sqlite3.IntegrityError, match=told):
         other.execute(statement)
     trail.verify_chain()
@@ -400,7 +401,7 @@ def test_nothing_is_appended_after_an_entry_that_cannot_be_read(written: Path, t
     put(path, replaced(rows_of(path), 5, payload=b"{}"))
     trail = Trail(path, "small")
     with pytest.raises(AuditDamage, match="not a trail entry any more"):
-        trail.append("close", "close", {})
+        trail.append("close", "close", body_of("close"))
     trail.close()
     assert len(rows_of(path)) == 6
 
@@ -410,7 +411,7 @@ def test_nothing_is_appended_to_a_trail_that_was_cut_back(written: Path, tmp_pat
     put(path, rows_of(path)[:4])
     trail = Trail(path, "small")
     with pytest.raises(AuditDamage, match="has 4 entries, its head is of 6"):
-        trail.append("close", "close", {})
+        trail.append("close", "close", body_of("close"))
     trail.close()
 
 
@@ -443,7 +444,7 @@ def test_a_kind_of_a_newer_peergate_is_kept_and_reported(written: Path, tmp_path
 
 def test_every_kind_is_signed_by_its_role(trail: Trail) -> None:
     for kind, key in (("open", "o"), ("plan", "p"), ("verdict", "v"), ("override", "h"), ("decision", "d")):
-        trail.append(kind, key, {})  # pyright: ignore[reportArgumentType]
+        trail.append(kind, key, body_of(kind))  # pyright: ignore[reportArgumentType]
     rows = trail.path
     walk = walk_trail(read_trail(rows))
     assert {role: count for (role, _), count in walk.signed.items()} == {
@@ -454,7 +455,7 @@ def test_every_kind_is_signed_by_its_role(trail: Trail) -> None:
 
 def test_keys_lie_outside_the_run_folder_and_only_their_owner_reads_them(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "runs" / "small" / "trail.sqlite", "small")
-    trail.append("open", "open", {})
+    trail.append("open", "open", body_of("open"))
     trail.close()
     folder = tmp_path / "runs" / ".peergate" / "keys"
     assert sorted(path.name for path in folder.iterdir()) == sorted(f"{role}.pem" for role in ROLES)
@@ -472,7 +473,7 @@ def test_a_key_that_others_can_read_signs_nothing(tmp_path: Path) -> None:
     keys.path("log").chmod(0o640)
     trail = Trail(path, "small")
     with pytest.raises(UserError, match="mode 640, others can read it"):
-        trail.append("open", "open", {})
+        trail.append("open", "open", body_of("open"))
     trail.close()
     assert not rows_of(path)
 
@@ -484,11 +485,11 @@ def test_a_copied_run_is_verified_but_not_continued_elsewhere(written: Path, tmp
     trail = Trail(path, "small")
     trail.verify_chain()
     with pytest.raises(UserError, match="the signing key 'log' cannot be read"):
-        trail.append("resume", "resume/1", {})
+        trail.append("resume", "resume/1", body_of("resume"))
     assert not (tmp_path / "elsewhere" / ".peergate").exists(), "no key is made where a trail has its own"
-    Trail(tmp_path / "elsewhere" / "new" / "trail.sqlite", "new").append("open", "open", {})
+    Trail(tmp_path / "elsewhere" / "new" / "trail.sqlite", "new").append("open", "open", body_of("open"))
     with pytest.raises(UserError, match=r"signs as 'log' with the key [0-9a-f]{16}, the trail's is"):
-        trail.append("resume", "resume/1", {})
+        trail.append("resume", "resume/1", body_of("resume"))
     trail.close()
     assert len(rows_of(path)) == 6
 
@@ -511,7 +512,7 @@ def older_trail(path: Path, count: int = 4) -> Path:
         kind = "open" if n == 0 else "close" if n == count - 1 else "spend"
         entry = {
             "schema_version": 1, "seq": n, "kind": kind, "session": "old", "key": f"k{n}", "time_ns": str(n),
-            "previous": previous, "body": {"usd": 0.5},
+            "previous": previous, "body": body_of(kind),
         }  # fmt: skip
         rows.append((n, f"k{n}", canonical_bytes(entry)))
         previous = digest_bytes(rows[-1][2])
@@ -562,7 +563,7 @@ def test_an_older_trail_is_not_continued(tmp_path: Path) -> None:
 
 def test_closing_seals_the_file(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "trail.sqlite", "small")
-    last = trail.append("open", "open", {})
+    last = trail.append("open", "open", body_of("open"))
     trail.close()
     seal = json.loads((tmp_path / "trail.seal").read_bytes())
     assert seal == {"size": 1, "digest": last.digest, "file": digest_file(tmp_path / "trail.sqlite")}
@@ -578,7 +579,7 @@ def test_opening_and_closing_again_leaves_the_seal_true(written: Path, tmp_path:
 
 def test_the_seal_stays_true_when_somebody_else_had_the_trail_open(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "trail.sqlite", "small")
-    trail.append("open", "open", {})
+    trail.append("open", "open", body_of("open"))
     with closing(sqlite3.connect(trail.path)) as other:
         other.execute("SELECT count(*) FROM entry").fetchone()
         trail.close()
@@ -602,10 +603,10 @@ def test_reading_a_trail_at_rest_leaves_nothing_behind(written: Path, tmp_path: 
 
 
 def test_a_trail_somebody_writes_can_be_read(trail: Trail) -> None:
-    trail.append("open", "open", {})
+    trail.append("open", "open", body_of("open"))
     beside = sorted(path.name for path in trail.path.parent.iterdir())
     assert [one.entry.key for one in read_entries(trail.path)] == ["open"]
-    trail.append("close", "close", {})
+    trail.append("close", "close", body_of("close"))
     assert [one.entry.key for one in read_entries(trail.path)] == ["open", "close"]
     assert sorted(path.name for path in trail.path.parent.iterdir()) == beside
 
@@ -654,6 +655,7 @@ APPENDER = """
 import sys
 from pathlib import Path
 from reviews.trail import Trail
+from tests.unit.bodies import body_of
 
 path, name, count, hold = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 trail = Trail(path, "small")
@@ -661,9 +663,9 @@ print("ready", flush=True)
 if hold:
     sys.stdin.readline()
 for n in range(count):
-    trail.append("spend", f"{name}/{n}", {"by": name})
+    trail.append("spend", f"{name}/{n}", body_of("spend", job=name))
     print(f"{name}/{n}", flush=True)
-    trail.append("spend", f"shared/{n}", {"by": name})
+    trail.append("spend", f"shared/{n}", body_of("spend", job=name))
 """
 
 
@@ -693,7 +695,7 @@ def test_acknowledged_entries_survive_a_kill(tmp_path: Path) -> None:
         assert acknowledged <= {entry.key for entry in entries_of(rows_of(path))}
     assert len(acknowledged) > 30
     trail = Trail(path, "small")
-    trail.append("close", "close", {})
+    trail.append("close", "close", body_of("close"))
     trail.verify_chain()
     trail.close()
 

@@ -19,6 +19,7 @@ from reviews.store import Store
 from reviews.trail import Trail
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage, PeergateError
+from tests.unit.bodies import body_of
 from tests.unit.forgery import entries_of, rows_of
 
 HOME = Path(__file__).parents[2]
@@ -27,11 +28,12 @@ APPENDER = """
 import sys
 from pathlib import Path
 from reviews.trail import Trail
+from tests.unit.bodies import body_of
 
 trail = Trail(Path(sys.argv[1]), "small")
 for n in range(100_000):
     key = f"{sys.argv[2]}/{n}"
-    trail.append("spend", key, {"usd": 0.25, "note": "x" * 300})
+    trail.append("spend", key, body_of("spend", job="x" * 300))
     print(key, flush=True)
 """
 
@@ -63,7 +65,7 @@ def test_no_acknowledged_entry_is_lost_by_a_kill_at_any_moment(tmp_path: Path, k
     # Which shows that the kills did land between a commit and its acknowledgement: keys make a repeat harmless.
     print(f"{kills} kills, {len(acknowledged)} acknowledged, {unacknowledged} kept and not acknowledged")
     trail = Trail(path, "small")
-    trail.append("close", "close", {})
+    trail.append("close", "close", body_of("close"))
     trail.verify_chain()
     trail.close()
 
@@ -100,7 +102,7 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing_half_written(tmp_path: P
     assert [one.entry.key for one in walk.entries] == acknowledged
     # There is room again: it goes on where it was.
     trail = Trail(path, "small")
-    trail.append("spend", f"p/{len(acknowledged)}", {})
+    trail.append("spend", f"p/{len(acknowledged)}", body_of("spend"))
     trail.verify_chain()
     trail.close()
 
@@ -133,12 +135,12 @@ def test_a_read_only_disk_is_told(tmp_path: Path) -> None:
     """SQLite's own read-only mode stands for the disk: who runs as root may write everywhere."""
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
-    trail.append("open", "open", {})
+    trail.append("open", "open", body_of("open"))
     trail._connection.execute("PRAGMA query_only=ON")  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(PeergateError, match=r"cannot be written: .*readonly.*nothing was recorded"):
-        trail.append("spend", "spend/1", {})
+        trail.append("spend", "spend/1", body_of("spend"))
     trail._connection.execute("PRAGMA query_only=OFF")  # pyright: ignore[reportPrivateUsage]
-    assert trail.append("spend", "spend/1", {}).entry.seq == 1
+    assert trail.append("spend", "spend/1", body_of("spend")).entry.seq == 1
     trail.close()
 
 
@@ -150,12 +152,12 @@ def test_a_disk_mounted_read_only_is_told_and_can_be_read(tmp_path: Path) -> Non
     try:
         path = disk / "run" / "trail.sqlite"
         trail = Trail(path, "small")
-        trail.append("open", "open", {})
+        trail.append("open", "open", body_of("open"))
         trail.close()
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         assert not walk_trail(read_trail(path)).damage
         with pytest.raises(PeergateError, match="the trail cannot be written"):
-            Trail(path, "small").append("spend", "spend/1", {})
+            Trail(path, "small").append("spend", "spend/1", body_of("spend"))
         with pytest.raises(OSError, match="Read-only"):
             Store(disk / "run" / "store").put(b"x")
     finally:
@@ -168,7 +170,7 @@ def test_the_newest_entry_is_whole_or_not_there_wherever_the_log_is_cut(tmp_path
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
     for n in range(12):
-        trail.append("spend", f"spend/{n}", {"note": "x" * 200})
+        trail.append("spend", f"spend/{n}", body_of("spend", job="x" * 200))
     log = path.with_name("trail.sqlite-wal").read_bytes()
     base = path.read_bytes()
     chance = random.Random(1)
@@ -203,6 +205,6 @@ def test_the_entries_of_a_killed_process_read_in_order(tmp_path: Path) -> None:
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
     for n in range(3):
-        trail.append("spend", f"spend/{n}", {})
+        trail.append("spend", f"spend/{n}", body_of("spend"))
     assert [entry.key for entry in entries_of(rows_of(path))] == ["spend/0", "spend/1", "spend/2"]
     trail.close()

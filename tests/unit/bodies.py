@@ -1,0 +1,70 @@
+"""A smallest body of every kind of entry, to be changed by the test that needs one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specs.trail import EntryKind
+
+NAME = "sha256:" + "0" * 64
+AT = {"stage": "sft", "attempt": 1}
+WHO = {"by": "ada", "reason": "why"}
+JOB = {"key": "small.sft.1", **AT}
+PHASE = {**AT, "phase": "plan", "number": 1}
+ANALYSIS = {"alpha": 0.05, "minimum_effect": 0.1, "n": 10, "seeds": [1], "baseline": "a", "treatment": "b"}
+ASKED = {"mode": "review", "topic": "t", "tier": "low", "reviewer": "r", "by": "ada"}
+
+BODIES: dict[EntryKind, dict[str, Any]] = {
+    "open": {
+        "registration": NAME, "spec": NAME, "source": NAME, "constitution": NAME, "data": {}, "analysis": ANALYSIS,
+        "builder": "playbook", "reviewer": "checklist", "by": "ada",
+    },
+    "model": {"source": "path:m", "kind": "base", "path": "m", "digest": NAME},
+    "turn": {
+        **PHASE, "said": NAME, "request": NAME, "response": NAME, "model": "m", "stop": "end", "usage": None,
+        "usd": 0.5, "usd_is_measured": True, "reservation": "turn/sft.1",
+    },
+    "call": {**PHASE, "turn": 1, "call_id": "c1", "tool": "read_spec", "arguments": NAME},
+    "result": {**AT, "call": "call/sft.1/plan.1", "text": NAME, "is_error": False, "ends_phase": False},
+    "note": {**AT, "what": "free", "text": NAME},
+    "plan": {**AT, "builder": "playbook", "changes": {}, "reason": "", "escalate": False},
+    "grant": {
+        **AT, "schema_version": 1, "session": "small", "kind": "sft", "task": "format_instructions",
+        "registration": NAME, "parameters": NAME, "inputs": {}, "model": NAME, "price_cap_usd": 0.5, "max_seconds": 60,
+        "decision": NAME, "issued": 1.5, "expires": 2.5,
+    },
+    "launch": {**JOB, "grant": NAME, "order": NAME, "launcher": "local"},
+    "exit": {**JOB, "exit": NAME, "manifest": None, "outputs": {}, "log": NAME},
+    "lost": JOB,
+    "metrics": {**AT, "metrics": None, "why": "", "code": NAME},
+    "submit": {**AT, "claims": [], "answers": {}, "sent_back": 0, "unsubmitted": ""},
+    "checks": {**AT, "checks": NAME, "summary": {}},
+    "packet": {**AT, "packet": NAME},
+    "verdict": {**AT, "packet": NAME, "verdict": NAME, "error": "", "reviewer": "checklist"},
+    "decision": {**AT, "outcome": "approve", "reasons": [], "required": {}, "decision": NAME, "opens": None},
+    "spend": {"what": "settle", "job": "small.sft.1", "party": "job", "stage": "sft", "usd": 0.5},
+    "budget": {**AT, "at": "launch", "reasons": []},
+    "human": {**AT, **WHO, "asked": NAME, "answer": "stop", "opens": None},
+    "override": {**WHO, "check": "c", "condition": None},
+    "amendment": {
+        **WHO, "outcome": "approve", "reasons": [], "registration": NAME, "spec": NAME, "source": NAME, "changes": [],
+        "exploratory": False, "packet": NAME, "verdict": NAME, "overridden": False, "code": NAME,
+    },
+    "retraction": {**AT, **WHO, "since": 1, "judgements": [], "grants": [], "reasons": []},
+    "asked": {
+        **ASKED, "number": 1, "request": NAME, "read": NAME, "instructions": None, "same": NAME, "policy": None,
+        "policy_code": None, "max_cost_usd": None, "timeout_s": None,
+    },
+    "answered": {"number": 1, "asked": NAME, "by": "model", "answer": NAME, "error": ""},
+    "workspace": {"what": "requested reviews, of no session"},
+    "keys": {**WHO, "role": "log", "old": "0" * 64, "new": "1" * 64, "revoked": False},
+    "pause": {"by": "ada"},
+    "resume": {"by": "ada"},
+    "report": {"files": {}, "outcome": "approve"},
+    "close": {"decision": "approve", "report": NAME},
+}  # fmt: skip
+
+
+def body_of(kind: EntryKind, **changes: Any) -> dict[str, Any]:
+    """Return a body of a kind with some values changed."""
+    return BODIES[kind] | changes
