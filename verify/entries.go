@@ -1,0 +1,297 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// chunk is how many bundles of 256 entries are held in memory at once.
+const chunk = 64
+
+type policy struct {
+	Origin string              `json:"origin"`
+	Keys   []policyKey         `json:"keys"`
+	Roles  map[string][]string `json:"roles"`
+}
+
+type policyKey struct {
+	ID     string `json:"id"`
+	Role   string `json:"role"`
+	Public string `json:"public"`
+	Since  int64  `json:"since"`
+	Until  *int64 `json:"until"`
+}
+
+type envelope struct {
+	Payload     string `json:"payload"`
+	PayloadType string `json:"payloadType"`
+	Signatures  []struct {
+		KeyID string `json:"keyid"`
+		Sig   string `json:"sig"`
+	} `json:"signatures"`
+}
+
+type statement struct {
+	Type      string `json:"_type"`
+	Predicate struct {
+		Kind     string  `json:"kind"`
+		Policy   *policy `json:"policy"`
+		PrevRoot string  `json:"prev_root"`
+		Seq      int64   `json:"seq"`
+	} `json:"predicate"`
+}
+
+// entry is an envelope taken apart, before its signatures were checked.
+type entry struct {
+	seq     int64
+	sealed  envelope
+	payload []byte
+	said    statement
+}
+
+// signature is one to be checked: whose, over what, of which entry.
+type signature struct {
+	seq     int64
+	role    string
+	public  ed25519.PublicKey
+	message []byte
+	data    []byte
+}
+
+// checkEntries checks every entry's own signature, its role, its number and the tree it says was before it.
+//
+// Bundles are read and checked on all cores. Only the policy in force goes from one to the next: an entry that changes
+// keys is checked by the policy before it.
+func checkEntries(dir string, size int64, stored tlog.HashReader) (string, error) {
+	var current *policy
+	signed := map[string]int{}
+	for first := int64(0); first*256 < size; first += chunk {
+		count := (size - first*256 + 255) / 256
+		if count > chunk {
+			count = chunk
+		}
+		opened := make([][]entry, count)
+		err := inParallel(int(count), func(n int) (err error) {
+			opened[n], err = openBundle(dir, first+int64(n), size, stored)
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+		before := make([]*policy, count)
+		for n, entries := range opened {
+			before[n] = current
+			for _, one := range entries {
+				if current, err = follow(current, one); err != nil {
+					return "", fmt.Errorf("entry %d: %w", one.seq, err)
+				}
+			}
+		}
+		found := make([]map[string]int, count)
+		err = inParallel(int(count), func(n int) (err error) {
+			found[n], err = checkBundle(opened[n], before[n])
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+		for _, one := range found {
+			for role, times := range one {
+				signed[role] += times
+			}
+		}
+	}
+	var roles []string
+	for role := range signed {
+		roles = append(roles, fmt.Sprintf("%d signed by %s", signed[role], role))
+	}
+	sort.Strings(roles)
+	return strings.Join(roles, ", "), comparePolicy(dir, current)
+}
+
+// openBundle takes the entries of a bundle apart and checks their numbers and the tree before each.
+func openBundle(dir string, number, size int64, stored tlog.HashReader) ([]entry, error) {
+	data, err := bundle(dir, number, size)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]entry, len(data))
+	for n, one := range data {
+		seq := number*256 + int64(n)
+		if entries[n], err = openEntry(one, seq, stored); err != nil {
+			return nil, fmt.Errorf("entry %d: %w", seq, err)
+		}
+	}
+	return entries, nil
+}
+
+func openEntry(data []byte, seq int64, stored tlog.HashReader) (entry, error) {
+	opened := entry{seq: seq}
+	if err := json.Unmarshal(data, &opened.sealed); err != nil {
+		return opened, err
+	}
+	var err error
+	if opened.payload, err = base64.StdEncoding.DecodeString(opened.sealed.Payload); err != nil {
+		return opened, err
+	}
+	said := &opened.said
+	if err := json.Unmarshal(opened.payload, said); err != nil {
+		return opened, err
+	}
+	if said.Type != "https://in-toto.io/Statement/v1" || opened.sealed.PayloadType != "application/vnd.in-toto+json" {
+		return opened, errors.New("is no in-toto statement")
+	}
+	if said.Predicate.Seq != seq {
+		return opened, fmt.Errorf("says it is entry %d", said.Predicate.Seq)
+	}
+	before, err := rootOf(seq, stored)
+	if err != nil {
+		return opened, err
+	}
+	if said.Predicate.PrevRoot != "sha256:"+hex.EncodeToString(before) {
+		return opened, errors.New("names another tree before it")
+	}
+	return opened, nil
+}
+
+func rootOf(size int64, stored tlog.HashReader) ([]byte, error) {
+	if size == 0 {
+		empty := sha256.Sum256(nil)
+		return empty[:], nil
+	}
+	root, err := tlog.TreeHash(size, stored)
+	return root[:], err
+}
+
+// follow returns the policy in force after an entry.
+func follow(current *policy, one entry) (*policy, error) {
+	said := one.said.Predicate
+	if one.seq != 0 && said.Kind != "keys" {
+		return current, nil
+	}
+	if said.Policy == nil && one.seq == 0 {
+		return nil, errors.New("there is no policy of keys")
+	}
+	if said.Policy == nil {
+		return nil, errors.New("changes keys and names none")
+	}
+	return said.Policy, nil
+}
+
+// checkBundle checks who signed the entries of a bundle. It counts the signatures of each role.
+func checkBundle(entries []entry, current *policy) (map[string]int, error) {
+	var all []signature
+	signed := map[string]int{}
+	for _, one := range entries {
+		if one.seq == 0 {
+			current = one.said.Predicate.Policy
+		}
+		signatures, err := signaturesOf(one, current)
+		if err != nil {
+			return nil, fmt.Errorf("entry %d: %w", one.seq, err)
+		}
+		all = append(all, signatures...)
+		if current, err = follow(current, one); err != nil {
+			return nil, fmt.Errorf("entry %d: %w", one.seq, err)
+		}
+	}
+	if wrong := firstWrong(all); wrong >= 0 {
+		return nil, fmt.Errorf("entry %d: the signature of %s does not hold", all[wrong].seq, all[wrong].role)
+	}
+	for _, one := range all {
+		signed[one.role]++
+	}
+	return signed, nil
+}
+
+// signaturesOf returns the signatures of an entry, after it checked that their keys may sign it.
+func signaturesOf(one entry, current *policy) ([]signature, error) {
+	if len(one.sealed.Signatures) == 0 {
+		return nil, errors.New("is not signed")
+	}
+	kind := one.said.Predicate.Kind
+	allowed, found := current.Roles[kind]
+	if !found {
+		allowed = current.Roles["*"]
+	}
+	form := one.sealed.PayloadType
+	message := []byte(fmt.Sprintf("DSSEv1 %d %s %d %s", len(form), form, len(one.payload), one.payload))
+	var signatures []signature
+	for _, each := range one.sealed.Signatures {
+		key, err := current.key(each.KeyID, one.seq)
+		if err != nil {
+			return nil, err
+		}
+		if !contains(allowed, key.Role) {
+			return nil, fmt.Errorf("a %q entry is signed by %s, may be by %s", kind, key.Role, strings.Join(allowed, " or "))
+		}
+		public, err := hex.DecodeString(key.Public)
+		if err != nil || len(public) != ed25519.PublicKeySize {
+			return nil, fmt.Errorf("key %.16s is no ed25519 key", key.ID)
+		}
+		data, err := base64.StdEncoding.DecodeString(each.Sig)
+		if err != nil || len(data) != ed25519.SignatureSize {
+			return nil, fmt.Errorf("the signature of %s is none", key.Role)
+		}
+		signatures = append(signatures, signature{one.seq, key.Role, public, message, data})
+	}
+	return signatures, nil
+}
+
+func (p *policy) key(id string, seq int64) (policyKey, error) {
+	for _, key := range p.Keys {
+		if key.ID == id && key.Since <= seq && (key.Until == nil || seq < *key.Until) {
+			return key, nil
+		}
+	}
+	return policyKey{}, fmt.Errorf("is signed with the unknown key %.16s", id)
+}
+
+func contains(all []string, one string) bool {
+	for _, each := range all {
+		if each == one {
+			return true
+		}
+	}
+	return false
+}
+
+// comparePolicy compares policy.json, for people, with the policy the entries themselves end with.
+func comparePolicy(dir string, current *policy) error {
+	data, err := read(filepath.Join(dir, "policy.json"))
+	if err != nil {
+		return err
+	}
+	var told policy
+	if err := json.Unmarshal(data, &told); err != nil {
+		return fmt.Errorf("policy.json: %w", err)
+	}
+	one, _ := json.Marshal(told)
+	two, _ := json.Marshal(current)
+	if !bytes.Equal(one, two) {
+		return errors.New("policy.json is not the policy of the entries")
+	}
+	vkey, err := read(filepath.Join(dir, "log.vkey"))
+	if err != nil {
+		return err
+	}
+	parts := strings.SplitN(strings.TrimSpace(string(vkey)), "+", 3)
+	public, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
+	for _, key := range current.Keys {
+		if err == nil && key.Role == "log" && len(public) > 0 && key.Public == hex.EncodeToString(public[1:]) {
+			return nil
+		}
+	}
+	return errors.New("log.vkey is not a key of the log in the policy")
+}
