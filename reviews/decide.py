@@ -311,8 +311,7 @@ def _distinct(changes: list[RequiredChange]) -> list[RequiredChange]:
 
 
 def _unmet(result: CriterionResult) -> str:
-    value = "nothing" if result.value is None else f"{result.value:.6g}"
-    return f"{result.criterion} is not met: {value}"
+    return f"{result.criterion} is not met: {result.value or 0:.6g}"
 
 
 def _said(verdict: Verdict, finding: Finding) -> str:

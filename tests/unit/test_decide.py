@@ -149,7 +149,10 @@ def test_an_unmet_criterion_takes_its_change_from_the_finding_that_points_at_it(
 
 
 def test_an_unmeasured_criterion_goes_to_a_person() -> None:
-    assert decided((), (criterion(None),)).outcome == "escalate"
+    decision = decided((), (criterion(None),))
+    assert decision.outcome == "escalate" and decision.reasons == ("accuracy >= 0.5 was not measured",)
+    assert decided((), (criterion(0.0),)).reasons == ("accuracy >= 0.5 is not met: 0",)
+    assert decided((), (criterion(0.125),)).reasons == ("accuracy >= 0.5 is not met: 0.125",)
     assert decided((), (criterion(None, hypothesis=True),)).outcome == "escalate"
 
 
@@ -290,6 +293,13 @@ def test_a_finding_that_repeats_a_failed_check_needs_no_change_of_its_own() -> N
 def test_a_truth_value_is_no_number_to_set() -> None:
     move = RequiredChange.model_construct(text="t", parameter="rate", value=True)
     assert decided((check("FAIL").model_copy(update={"required_change": move}),)).outcome == "escalate"
+
+
+def test_two_parameters_may_have_to_move_to_the_same_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RANGES, "share", Range(min=0.1, max=1.0))
+    other = RequiredChange(text="raise share", parameter="share", value=0.8)
+    decision = decided((check("FAIL", required_change=MOVE), check("FAIL", id="d", required_change=other)))
+    assert (decision.outcome, decision.required_changes) == ("revise", (MOVE, other))
 
 
 def test_the_same_change_named_twice_is_required_once() -> None:
