@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reviews.requests import record
-
 TRAIL = "trail.sqlite"
+REVIEWS = "reviews.sqlite"
+"""The trail of a folder that holds nothing but requested reviews (``reviews/requests/record.py``)."""
 STORE = "store"
 
 
@@ -20,4 +20,4 @@ def run_folder(run: Path) -> Path:
 
 def trail_name(run: Path) -> str:
     """Return the name of the trail in a folder: a session's, or that of requested reviews where only those are."""
-    return TRAIL if (run / TRAIL).exists() or not (run / record.TRAIL).exists() else record.TRAIL
+    return TRAIL if (run / TRAIL).exists() or not (run / REVIEWS).exists() else REVIEWS

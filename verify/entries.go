@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
@@ -9,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sort"
 	"strings"
 
@@ -18,20 +16,6 @@ import (
 
 // chunk is how many bundles of 256 entries are held in memory at once.
 const chunk = 64
-
-type policy struct {
-	Origin string              `json:"origin"`
-	Keys   []policyKey         `json:"keys"`
-	Roles  map[string][]string `json:"roles"`
-}
-
-type policyKey struct {
-	ID     string `json:"id"`
-	Role   string `json:"role"`
-	Public string `json:"public"`
-	Since  int64  `json:"since"`
-	Until  *int64 `json:"until"`
-}
 
 type envelope struct {
 	Payload     string `json:"payload"`
@@ -174,21 +158,6 @@ func rootOf(size int64, stored tlog.HashReader) ([]byte, error) {
 	return root[:], err
 }
 
-// follow returns the policy in force after an entry.
-func follow(current *policy, one entry) (*policy, error) {
-	said := one.said.Predicate
-	if one.seq != 0 && said.Kind != "keys" {
-		return current, nil
-	}
-	if said.Policy == nil && one.seq == 0 {
-		return nil, errors.New("there is no policy of keys")
-	}
-	if said.Policy == nil {
-		return nil, errors.New("changes keys and names none")
-	}
-	return said.Policy, nil
-}
-
 // checkBundle checks who signed the entries of a bundle. It counts the signatures of each role.
 func checkBundle(entries []entry, current *policy) (map[string]int, error) {
 	var all []signature
@@ -221,6 +190,9 @@ func signaturesOf(one entry, current *policy) ([]signature, error) {
 		return nil, errors.New("is not signed")
 	}
 	kind := one.said.Predicate.Kind
+	if _, own := current.Roles[kind+":person"]; own && reviewedByPerson(one.payload) {
+		kind += ":person"
+	}
 	allowed, found := current.Roles[kind]
 	if !found {
 		allowed = current.Roles["*"]
@@ -249,49 +221,12 @@ func signaturesOf(one entry, current *policy) ([]signature, error) {
 	return signatures, nil
 }
 
-func (p *policy) key(id string, seq int64) (policyKey, error) {
-	for _, key := range p.Keys {
-		if key.ID == id && key.Since <= seq && (key.Until == nil || seq < *key.Until) {
-			return key, nil
-		}
+// reviewedByPerson says whether an entry names a person as its reviewer: policies have roles of their own for those.
+func reviewedByPerson(payload []byte) bool {
+	var said struct {
+		Predicate struct {
+			Body map[string]json.RawMessage `json:"body"`
+		} `json:"predicate"`
 	}
-	return policyKey{}, fmt.Errorf("is signed with the unknown key %.16s", id)
-}
-
-func contains(all []string, one string) bool {
-	for _, each := range all {
-		if each == one {
-			return true
-		}
-	}
-	return false
-}
-
-// comparePolicy compares policy.json, for people, with the policy the entries themselves end with.
-func comparePolicy(dir string, current *policy) error {
-	data, err := read(filepath.Join(dir, "policy.json"))
-	if err != nil {
-		return err
-	}
-	var told policy
-	if err := json.Unmarshal(data, &told); err != nil {
-		return fmt.Errorf("policy.json: %w", err)
-	}
-	one, _ := json.Marshal(told)
-	two, _ := json.Marshal(current)
-	if !bytes.Equal(one, two) {
-		return errors.New("policy.json is not the policy of the entries")
-	}
-	vkey, err := read(filepath.Join(dir, "log.vkey"))
-	if err != nil {
-		return err
-	}
-	parts := strings.SplitN(strings.TrimSpace(string(vkey)), "+", 3)
-	public, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
-	for _, key := range current.Keys {
-		if err == nil && key.Role == "log" && len(public) > 0 && key.Public == hex.EncodeToString(public[1:]) {
-			return nil
-		}
-	}
-	return errors.New("log.vkey is not a key of the log in the policy")
+	return json.Unmarshal(payload, &said) == nil && string(said.Predicate.Body["reviewer"]) == `"person"`
 }
