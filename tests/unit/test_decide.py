@@ -89,7 +89,10 @@ def decided(
 
 
 def test_nothing_against_it_is_an_approval() -> None:
-    assert decided((check(), check("WARN")), (criterion(0.9),)).outcome == "approve"
+    decision = decided((check(), check("WARN"), check("NOT_APPLICABLE")), (criterion(0.9),))
+    assert decision.outcome == "approve"
+    assert decision.reasons == ("none of 2 checks closes the gate, and every criterion is met (accuracy >= 0.5)",)
+    assert decided((check(),)).reasons == ("none of 1 checks closes the gate",)
 
 
 @pytest.mark.parametrize("status", ["BLOCKED", "ERROR"])
@@ -204,8 +207,12 @@ def test_an_approval_carries_its_conditions() -> None:
     assert "look at the rarest kind" in " ".join(decision.reasons)
 
 
+def no_stage(one: Condition) -> str:
+    return f"no stage '{one.stage}'"
+
+
 def test_a_condition_that_cannot_be_carried_goes_to_a_person() -> None:
-    decision = decided(said=verdict(conditions=(CARRIED,)), why_not_carried=lambda one: f"no stage '{one.stage}'")
+    decision = decided(said=verdict(conditions=(CARRIED,)), why_not_carried=no_stage)
     assert (decision.outcome, decision.conditions) == ("escalate", ())
     assert "no stage 'later'" in decision.reasons[0]
 
@@ -314,7 +321,7 @@ def test_what_a_reviewer_or_log_wrote_cannot_move_the_cursor_nor_fill_the_screen
     metric = Condition(text=hostile, stage=hostile)
     spoken = verdict(finding().model_copy(update={"statement": hostile}), reviewer=hostile, conditions=(metric,))
     reasons = [
-        *decided((check("FAIL", detail=hostile),), (), spoken, why_not_carried=lambda one: one.stage).reasons,
+        *decided((check("FAIL", detail=hostile),), (), spoken, why_not_carried=no_stage).reasons,
         *decided(said=verdict(approve=approve, reviewer=hostile, conditions=(metric,) if approve else ())).reasons,
     ]
     assert len(reasons) == (5 if approve else 4)
