@@ -24,6 +24,8 @@ from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
 
 LOG_TAIL_BYTES = 16_384
+NOT_STARTED = "not started"
+"""The outcome of an attempt that the budget did not reach for."""
 
 
 def find(entries: Sequence[Recorded], key: str) -> Recorded | None:
@@ -190,6 +192,10 @@ def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], 
         kind = recorded.entry.kind
         if kind == "plan":
             found[body["attempt"]] = {"attempt": body["attempt"], "changes": body["changes"], "outcome": None}
+        elif kind == "budget" and body["at"] == "launch" and body["attempt"] in found:
+            found[body["attempt"]]["outcome"] = NOT_STARTED
+        elif kind == "human" and found.get(body["attempt"], {}).get("outcome") == NOT_STARTED:
+            continue
         elif kind in ("decision", "human") and body["attempt"] in found:
             outcome = body.get("outcome") or body.get("answer")
             found[body["attempt"]]["outcome"] = f"{outcome}, retracted" if recorded.entry.seq in void else outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reviews.collect import NOT_STARTED
 from reviews.decide import decide
 from reviews.obligations import why_not_carried
 from reviews.packet import DESIGN, resolvable
@@ -22,6 +23,8 @@ def settle(resolved: ResolvedSpec, packet: Packet, verdict: Verdict, attempt: in
 
     stage = None if packet.stage == DESIGN else packet.stage
     rounds = 1 if packet.stage == DESIGN else resolved.spec.stage(packet.stage).gate.max_rounds
+    # An attempt that was never launched is no round.
+    rounds += sum(one.get("outcome") == NOT_STARTED for one in packet.attempts)
     return decide(
         stage=packet.stage,
         attempt=attempt,

@@ -11,6 +11,7 @@ from typing import Any
 
 from reviews.answers import answer_effect, waits_for_budget
 from reviews.collect import is_in_force
+from reviews.grants import latest_opening
 from reviews.packet import DESIGN
 from reviews.trail import Recorded
 from sessions import report
@@ -25,8 +26,7 @@ BUYING: tuple[str, ...] = ("design_gate", "plan", "launch", "submit", "review")
 def ask_for_budget(session: Session, node: str, state: State, error: BudgetExceeded) -> State:
     """Record that a node cannot go on, write the interim report, and lead the session to a person."""
     entries = list(session.trail.iterate())
-    stage = None if node == "design_gate" else state.get("stage")
-    attempt = 1 if stage is None else state.get("attempt", 0)
+    stage, attempt = _where(session, node, state)
     standing = waits_for_budget(entries)
     at = (node, stage, attempt)
     # The process may have died between the entry and what follows it.
@@ -37,6 +37,14 @@ def ask_for_budget(session: Session, node: str, state: State, error: BudgetExcee
     session.display.say(f"{stage or DESIGN}: {error}")
     report.write(session.run, session.trail.path.name, session.store.root.name, report.WAITING, report.INTERIM)
     return {"route": "human"}
+
+
+def _where(session: Session, node: str, state: State) -> tuple[str | None, int]:
+    """Return stage and attempt; before they are planned the graph's state is still that of the stage before."""
+    if node == "design_gate":
+        return None, 1
+    opening = latest_opening(session.trail) if node == "plan" else None
+    return (opening.stage, opening.attempt) if opening else (state.get("stage"), state.get("attempt", 0))
 
 
 def settled_by(entries: list[Recorded], asked: Recorded) -> Recorded | None:
