@@ -252,6 +252,8 @@ def test_a_person_can_lift_a_check_and_the_decision_says_who(status: str) -> Non
     decision = decided(checks, lifted={"c": "ada: known to be wrong here"})
     assert decision.outcome == "approve" and "lifted by ada: known to be wrong here" in " ".join(decision.reasons)
     assert decided(checks, lifted={"other": "ada: x"}).outcome in ("reject", "escalate")
+    # What would have passed anyway is not told as lifted.
+    assert decided((check(),), lifted={"c": "ada: x"}).reasons == ("none of 1 checks closes the gate",)
 
 
 def test_a_lifted_check_lifts_what_only_repeats_it_and_nothing_else() -> None:

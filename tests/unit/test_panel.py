@@ -34,6 +34,13 @@ def test_all_approve() -> None:
     assert judged(verdict(), verdict()).outcome == "approve"
 
 
+def test_what_each_said_stands_in_the_verdict_or_that_nobody_did() -> None:
+    merged = panel(verdict(recommendation="go on", reasoning="fits"), None, verdict(recommendation="wait"))
+    assert merged.recommendation == "first: go on; third: wait" and merged.reasoning == "first: fits\nthird: "
+    silent = panel(None, None)
+    assert (silent.recommendation, silent.reasoning) == ("none", "nobody answered")
+
+
 def test_a_finding_with_evidence_is_not_outvoted() -> None:
     strict = verdict(finding(change=MOVE))
     assert judged(verdict(), verdict(), strict).outcome == "escalate"
