@@ -68,6 +68,24 @@ def resume(
     run.resume(name, runs, answer, reason)
 
 
+@app.command(rich_help_panel="Sessions")
+def mcp(
+    target: Annotated[str, typer.Argument(metavar="RUN|SPEC", help="A session, or the spec to open one with.")],
+    name: Annotated[str | None, typer.Option("--name", help="Name of the session; the spec's name by default.")] = None,
+    runs: Runs = DEFAULT_RUNS,
+    http: Annotated[
+        str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP there, not over stdio.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="The bearer token for HTTP, mode 0600; made if not there.")
+    ] = None,
+) -> None:
+    """Serve a session's tools to an MCP client: Claude Code, Codex or another is its builder (docs/mcp.md)."""
+    from sessions.commands import mcp as command
+
+    command.serve(target, runs, name, http, token_file)
+
+
 By = Annotated[str | None, typer.Option("--by", help="Who decides this; your user name by default.")]
 Why = Annotated[str, typer.Option("--reason", help="Why; recorded in the trail and in every report.")]
 

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sqlite3
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -33,8 +33,20 @@ from specs.session import ResolvedSpec
 Answer = Literal["retry", "approve", "stop"]
 
 
-def start(spec_path: Path, runs: Path, name: str | None, display: Display) -> Path:
+def as_registered(session: Session) -> None:
+    """Leave a session as its spec wires it."""
+
+
+def start(
+    spec_path: Path,
+    runs: Path,
+    name: str | None,
+    display: Display,
+    wire: Callable[[Session], None] = as_registered,
+) -> Path:
     """Register a spec as a new session and run it; returns the run folder.
+
+    ``wire`` is given the session when it is held and before it runs: a builder outside is connected there.
 
     Raises:
         SpecError: the spec is wrong; nothing was created.
@@ -55,6 +67,7 @@ def start(spec_path: Path, runs: Path, name: str | None, display: Display) -> Pa
     register(run, name, spec_path, resolved)
     with lease(run):
         session = make_session(run, display, resolved)
+        wire(session)
         drive(session, None)
     return run
 
@@ -66,6 +79,7 @@ def resume(
     reason: str = "",
     by: str | None = None,
     expires: float | None = None,
+    wire: Callable[[Session], None] = as_registered,
 ) -> Path:
     """Go on with a paused, killed or waiting session; ``answer`` settles what a person (``by``) was asked.
 
@@ -77,6 +91,7 @@ def resume(
     """
     with lease(require_run(run)):
         session = make_session(run, display)
+        wire(session)
         if session.trail.find("close") is not None:
             session.trail.close()
             if answer is not None:

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from specs.constitution import Constitution
+from specs.lint_builder import lint_builder
 from specs.lint_reviewer import lint_reviewer, reviewers_of
-from specs.lint_stages import lint_criteria, lint_inputs, lint_names, lint_ranges
+from specs.lint_stages import lint_code, lint_criteria, lint_inputs, lint_names, lint_ranges
 from specs.places import LintProblem, Loc, suggest
 from specs.session import SessionSpec
 from specs.stages import EvaluateStage
@@ -26,12 +27,14 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
     rules = (
         lint_names,
         lint_inputs,
+        lint_code,
         lint_criteria,
         lint_ranges,
         _lint_data,
         _lint_arms,
         _lint_seeds,
         _lint_parties,
+        lint_builder,
         lint_reviewer,
         _lint_budget,
         _lint_hours,
@@ -130,7 +133,7 @@ def _lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
     parties: list[tuple[Loc, str, str | None]] = [(("builder",), spec.builder.vendor, spec.builder.model)]
     parties += [(place, reviewer.vendor, reviewer.model) for place, reviewer in reviewers_of(spec)]
     for place, vendor, model in parties:
-        without = vendor in ("playbook", "checklist", "person")
+        without = vendor in ("playbook", "external", "checklist", "person")
         loc: Loc = (*place, "model")
         if without and model is not None:
             yield LintProblem(loc, f"'{vendor}' works without a model", "remove the line", ((*place, "vendor"),))

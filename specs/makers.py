@@ -26,6 +26,8 @@ def makers(party: Builder | Reviewer) -> frozenset[str]:
     found: set[str] = {party.vendor}
     host = (urlsplit(party.base_url).hostname or "").rstrip(".") if party.base_url else ""
     found |= {name for name, hosts in _HOSTS.items() if any(host == one or host.endswith(f".{one}") for one in hosts)}
+    if isinstance(party, Builder) and party.model_vendor is not None:
+        found.add(party.model_vendor)
     if party.model:
         found |= {name for name, pattern in _MODELS.items() if pattern.search(party.model)}
     return frozenset(found)

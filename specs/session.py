@@ -43,10 +43,15 @@ Address = Annotated[str, StringConstraints(pattern=r"^https?://[^/@?#\s]+(/[^?#\
 
 
 class Builder(Contract):
-    """Who acts. ``playbook`` follows the spec without a model; the others have a model work with tools."""
+    """Who acts. ``playbook`` follows the spec without a model; the others have a model work with tools.
 
-    vendor: Literal["playbook", "anthropic", "openai"] = "playbook"
+    ``external`` is a client of ``peergate mcp``, with a model and a bill of its own.
+    """
+
+    vendor: Literal["playbook", "external", "anthropic", "openai"] = "playbook"
     model: str | None = None
+    model_vendor: Literal["anthropic", "openai", "other"] | None = Field(default=None, exclude_if=is_none)
+    """Whose model an external builder is, as its user states it: nothing of a client shows it."""
     base_url: Address | None = Field(default=None, exclude_if=is_none)
     """An endpoint that speaks OpenAI's chat completions with tools, used instead of OpenAI's own."""
     usd_per_million_tokens: TokenPrice | None = Field(default=None, exclude_if=is_none)
@@ -63,13 +68,15 @@ class Builder(Contract):
     @property
     def asks_a_model(self) -> bool:
         """Whether the builder's turns go over the wire."""
-        return self.vendor != "playbook"
+        return self.vendor not in ("playbook", "external")
 
     @model_serializer(mode="wrap")
     def _only_what_is_used(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what a builder without a model has no use for: registrations made before stay the same."""
         values: dict[str, Any] = handler(self)
-        return values if self.asks_a_model else {"vendor": values["vendor"], "model": values["model"]}
+        if self.asks_a_model:
+            return values
+        return {key: values[key] for key in ("vendor", "model", "model_vendor") if key in values}
 
 
 Api = Literal["responses", "chat", "chat_json_object"]

@@ -99,6 +99,10 @@ def _independence(design: Design) -> Found:
     reviewers = spec.reviewers()
     if any(makers(spec.builder) & makers(one) for one in reviewers):
         return Found("FAIL", "builder and reviewer are of the same vendor", repairable=False)
+    if spec.builder.vendor == "external" and any(one.asks_a_model for one in reviewers):
+        if spec.builder.model_vendor is None:
+            return Found("FAIL", "nobody states whose model the external builder is", repairable=False)
+        return Found("WARN", "the builder is external: whose model it is was stated by its user, nothing shows it")
     # Without their names: the packet goes to the reviewer, who is not told whose work it is.
     return Found("PASS", f"{len(reviewers)} of {len(reviewers)} reviewers are of another vendor than the builder")
 

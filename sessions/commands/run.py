@@ -27,7 +27,7 @@ def start(spec: str, name: str | None, runs: Path) -> None:
         run = runtime.start(path, runs, name, terminal)
     except Paused as paused:
         _paused(str(paused), runs)
-    _finish(run)
+    finish(run)
 
 
 def resume(
@@ -40,7 +40,7 @@ def resume(
         run = runtime.resume(runs / name, Terminal(), answer, reason, by, expires)
     except Paused:
         _paused(name, runs)
-    _finish(run)
+    finish(run)
 
 
 def cancel(name: str, runs: Path) -> None:
@@ -56,7 +56,8 @@ def _paused(name: str, runs: Path) -> NoReturn:
     raise SystemExit(int(ExitCode.INTERRUPTED))
 
 
-def _finish(run: Path) -> NoReturn:
+def finish(run: Path) -> NoReturn:
+    """Print how a session stands and end with its exit code."""
     print_summary(run)
     state = overview(run)
     code = EXIT_CODES[state.decision] if state.decision else ExitCode.BLOCKED
