@@ -206,6 +206,7 @@ class Trail:
             entry = Entry(
                 seq=size,
                 kind=kind,
+                version=FORMS[kind].version,
                 session=self.session,
                 key=key,
                 # Verifiers want times in order; a clock that was set back must not look like tampering.
@@ -217,12 +218,13 @@ class Trail:
             payload = payload_of(entry, written)
             # Readers stop at some depth.
             if entry_of(payload, written) != entry:
-                version=FORMS[kind].version,
                 raise ValueError("it reads back as something else")
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"trail entry '{key}' is refused, it could not be read back as written: {error}"
             ) from error
+        if problem := misfit(kind, entry.version, written):
+            raise ValueError(f"trail entry '{key}' is refused, it does not have the form of a '{kind}': {problem}")
         row = Stored(size, payload, signatures_text(EnvelopeSignature(signer.id, signer.sign(pae(payload)))))
         data = row.envelope
         if len(data) > MAX_ENTRY_BYTES:
@@ -234,8 +236,6 @@ class Trail:
         return Recorded(entry, digest_bytes(data)), row
 
     def _signer(self, policy: Policy, kind: str, seq: int) -> SigningKey:
-        if problem := misfit(kind, entry.version, written):
-            raise ValueError(f"trail entry '{key}' is refused, it does not have the form of a '{kind}': {problem}")
         """Return the key that may sign this entry."""
         able = [policy.current(role, seq) for role in policy.roles_of(kind)]
         wanted = next((one for one in able if one is not None), None)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from specs.bodies import FORMS
 from specs.constitution import Constitution
 from specs.grants import Grant
 from specs.session import SessionSpec
@@ -24,6 +25,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "verdict.json": Verdict,
     "grant.json": Grant,
     "trail_entry.json": Entry,
+    **{f"bodies/{kind}.v{form.version}.json": form.body for kind, form in FORMS.items()},
 }
 
 
@@ -43,6 +45,7 @@ def write_schemas(folder: Path) -> list[Path]:
     written: list[Path] = []
     for name, model in SCHEMAS.items():
         path = folder / name
+        path.parent.mkdir(exist_ok=True)
         path.write_text(schema_text(model), encoding="utf-8")
         written.append(path)
     return written

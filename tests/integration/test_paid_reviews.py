@@ -22,6 +22,7 @@ from specs.session import ResolvedSpec
 from specs.vendors import calls
 from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api, truncated
 from tests.integration.test_reviewers import ANSWER, KEY
+from tests.unit.bodies import body_of
 from tests.unit.evidence_on_disk import resolved_spec
 from tests.unit.spec_files import loads, told, write_spec
 
@@ -65,7 +66,7 @@ def session(tmp_path: Path, api: Api, resolved: ResolvedSpec) -> Iterator[Sessio
 
 def opened(folder: Path, resolved: ResolvedSpec) -> Iterator[Session]:
     trail = Trail(folder / "trail.sqlite", "small")
-    trail.append("open", "open", {"registration": resolved.registration()})
+    trail.append("open", "open", body_of("open", registration=resolved.registration()))
     store = Store(folder / "store")
     for named in (resolved.spec.heldout, *resolved.spec.data.values()):
         store.put(resolved.path(named.path).read_bytes())

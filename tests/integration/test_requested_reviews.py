@@ -39,6 +39,7 @@ from tests.fixtures.loopback_api import (
     refused,
     truncated,
 )
+from tests.unit.bodies import body_of
 from tests.unit.small_run import small_run
 from tests.unit.test_requests_answers import QUESTION
 
@@ -420,7 +421,7 @@ def test_a_session_that_closes_while_the_reviewer_is_asked_keeps_its_end(api: Ap
         while not api.got:
             time.sleep(0.02)
         trail = Trail(run / "trail.sqlite", "small")
-        trail.append("close", "close", {"decision": "stop"})
+        trail.append("close", "close", body_of("close", decision="stop"))
         trail.close()
 
     thread = threading.Thread(target=close)
@@ -691,7 +692,7 @@ def test_what_does_not_fit_together_is_found_even_where_every_digest_fits(
 
 def test_a_trail_of_requests_that_holds_anything_else_is_damaged(reviewed: Path) -> None:
     trail = Trail(reviewed / record.TRAIL, "reviews")
-    trail.append("decision", "decision/x.1", {"stage": "x", "attempt": 1, "outcome": "approve"})
+    trail.append("decision", "decision/x.1", body_of("decision", stage="x"))
     trail.close()
     code, damage, _ = verdict(reviewed)
     assert code == 1 and any("entries of kind decision" in line for line in damage)

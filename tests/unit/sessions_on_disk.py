@@ -15,6 +15,7 @@ from specs.grants import Grant
 from specs.session import ResolvedSpec
 from specs.stages import resolve_parameters
 from specs.verdicts import Outcome
+from tests.unit.bodies import body_of
 from tests.unit.spec_files import loads, write_spec
 
 
@@ -45,20 +46,22 @@ class OnDisk:
     def decide(self, stage: str | None, attempt: int, outcome: Outcome, **changes: Any) -> Recorded:
         """Record a decision and what it opens."""
         opens = opened_by(self.resolved, list(self.trail.iterate()), stage, outcome)
-        body = {"stage": stage, "attempt": attempt, "outcome": outcome, "opens": opens} | changes
+        body = body_of("decision", stage=stage, attempt=attempt, outcome=outcome, opens=opens) | changes
         return self.trail.append("decision", f"decision/{stage or 'design'}.{attempt}", body)
 
     def retract(self, taken: Recorded) -> Recorded:
         """Take a judgement back."""
         number = sum(1 for _ in self.trail.iterate("retraction")) + 1
-        body = {"since": taken.entry.seq, "stage": taken.body["stage"], "attempt": taken.body["attempt"]}
-        return self.trail.append("retraction", f"retraction/{number}", body | {"by": "ada", "reason": "wrong"})
+        at = {"stage": taken.body["stage"], "attempt": taken.body["attempt"]}
+        return self.trail.append(
+            "retraction", f"retraction/{number}", body_of("retraction", since=taken.entry.seq, **at)
+        )
 
     def retry(self, stage: str) -> Recorded:
         """Answer that a stage is tried again."""
         entries = list(self.trail.iterate())
         opens = {"stage": stage, "attempt": next_attempt(entries, stage)}
-        body = {"stage": stage, "attempt": 0, "asked": entries[-1].digest, "answer": "retry", "opens": opens}
+        body = body_of("human", stage=stage, attempt=0, asked=entries[-1].digest, answer="retry", opens=opens)
         return self.trail.append("human", f"human/{len(entries)}", body)
 
     def mint(self, stage: str = "base", changes: dict[str, Any] | None = None, **other: Any) -> Grant:
@@ -93,5 +96,5 @@ def open_session(folder: Path) -> OnDisk:
     for role in ("model", "examples"):
         (folder / f"{role}.bin").write_bytes(role.encode())
     trail = Trail(folder / "trail.sqlite", "small")
-    trail.append("open", "open", {"registration": resolved.registration()})
+    trail.append("open", "open", body_of("open", registration=resolved.registration()))
     return OnDisk(folder, trail, resolved)

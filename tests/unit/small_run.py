@@ -11,6 +11,7 @@ from reviews.trail import Trail
 from specs.digests import digest_bytes
 from specs.metrics import METRICS, Metric, MetricSet
 from specs.verdicts import CheckResult
+from tests.unit.bodies import body_of
 from tests.unit.spec_files import loads, write_spec
 
 MEASURED = {
@@ -101,6 +102,6 @@ def small_run(
         report = {"schema_version": 1, "stages": stages}
         (run / "report" / "report.json").write_text(json.dumps(report, indent=2), encoding="utf-8")
     if closed:
-        trail.append("close", "close", {"decision": "approve"})
+        trail.append("close", "close", body_of("close"))
     trail.close()
     return run

@@ -9,6 +9,7 @@ import pytest
 
 from reviews.amendments import changes, is_exploratory, refused
 from specs.session import ResolvedSpec
+from tests.unit.bodies import body_of
 from tests.unit.sessions_on_disk import OnDisk, open_session
 from tests.unit.spec_files import loads, write_spec
 
@@ -85,5 +86,5 @@ def test_what_was_chosen_after_a_look_at_data_is_exploratory(
 ) -> None:
     found = changes(session.resolved, amended(session, change))
     assert is_exploratory(list(session.trail.iterate()), found) is False
-    session.trail.append("launch", "launch/small.base.1", {"key": "small.base.1"})
+    session.trail.append("launch", "launch/small.base.1", body_of("launch", key="small.base.1"))
     assert is_exploratory(list(session.trail.iterate()), found) is exploratory

@@ -21,6 +21,8 @@ from reviews.log.keys import KeyFolder
 from reviews.log.rows import Stored
 from reviews.trail import Trail, new_policy, read_entries
 from tests.e2e.sessions import peergate
+from tests.unit.bodies import body_of
+from tests.fixtures.reviewer_here import lenient
 from tests.unit.forgery import Rows, chained, entries_of, head_of, keys_of, put, rows_of, signed, with_body
 
 
@@ -43,15 +45,14 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
         (run / name).unlink()
     *before, close = read_entries(folder / "first" / "demo_leaky" / "trail.sqlite")
     trail = Trail(run / "trail.sqlite", "demo_leaky")
-    sizes: list[Anchor] = []
+    lenient(trail)
     for one in before:
         trail.append(one.entry.kind, one.entry.key, one.body)  # pyright: ignore[reportArgumentType]
+    kept = {one.entry.kind: one.body for one in before}
     for n in range(80):
         kind = ("spend", "plan", "verdict", "packet")[n % 4]
-        body = {"stage": "late", "attempt": n, "usd": 0.5} | (
-            {"verdict": before[3].body["verdict"], "packet": before[2].body["packet"]} if kind == "verdict" else {}
-        )
-        trail.append(kind, f"{kind}/late.{n}", body)  # pyright: ignore[reportArgumentType]
+        at = {"stage": "late"} if kind == "spend" else {"stage": "late", "attempt": n}
+        trail.append(kind, f"{kind}/late.{n}", body_of(kind) | kept.get(kind, {}) | at)
     trail.append("close", "close", close.body)
     trail.close()
     rows, keys = rows_of(trail.path), keys_of(trail.path)

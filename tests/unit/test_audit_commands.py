@@ -12,27 +12,32 @@ from reviews.log.query import Wanted, fits, select
 from reviews.store import Store
 from reviews.trail import Trail, read_entries
 from tests.e2e.sessions import peergate
+from tests.fixtures.reviewer_here import lenient
+from tests.unit.bodies import body_of
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("listed") / "small"
     trail, store = Trail(run / "trail.sqlite", "small"), Store(run / "store")
-    trail.append("open", "open", {"note": "100% of A_B"})
+    lenient(trail)
+    trail.append("open", "open", body_of("open", by="100% of A_B"))
     for attempt, (outcome, usd) in enumerate([("revise", 0.1), ("approve", 2.5)], 1):
         at = {"stage": "sft", "attempt": attempt}
-        trail.append("grant", f"grant/small.sft.{attempt}", at)
-        rows = {"rows": {"digest": store.put(b"%d" % attempt), "stored": True}}
-        trail.append("exit", f"exit/small.sft.{attempt}", at | {"key": f"small.sft.{attempt}", "outputs": rows})
+        trail.append("grant", f"grant/small.sft.{attempt}", body_of("grant", **at))
+        rows = {"rows": {"path": "rows", "digest": store.put(b"%d" % attempt), "bytes": 1, "stored": True}}
+        key = f"small.sft.{attempt}"
+        trail.append("exit", f"exit/{key}", body_of("exit", **at, key=key, outputs=rows))
         checks = store.put_value([{"id": "x", "status": "PASS" if attempt == 2 else "FAIL"}])
-        trail.append("checks", f"checks/sft.{attempt}", at | {"checks": checks})
+        trail.append("checks", f"checks/sft.{attempt}", body_of("checks", **at, checks=checks))
         verdict = store.put_value({"attempt": attempt})
-        trail.append("verdict", f"verdict/sft.{attempt}", at | {"reviewer": "ada", "usd": usd, "verdict": verdict})
+        judged = body_of("verdict", **at, reviewer="ada", usd=usd, verdict=verdict)
+        trail.append("verdict", f"verdict/sft.{attempt}", judged)
         carried = {"id": "c1", "stage": "ship", "text": "do it", "criterion": None}
         trail.append(
             "decision",
             f"decision/sft.{attempt}",
-            at | {"outcome": outcome, "reasons": ["so"], "conditions": [carried] if attempt == 2 else []},
+            body_of("decision", **at, outcome=outcome, reasons=["so"], conditions=[carried] if attempt == 2 else []),
         )
     trail.append("override", "override/1", {"by": "bob", "reason": "\u001b[31mred", "check": "x", "condition": None})
     trail.close()

@@ -22,6 +22,7 @@ from sessions.commands import check as command
 from specs.errors import UserError
 from specs.metrics import MetricSet
 from specs.verdicts import CheckResult
+from tests.unit.bodies import body_of
 from tests.unit.evidence_on_disk import evidence_of, heldout_items, prompt_items, resolved_spec
 
 
@@ -155,13 +156,13 @@ def lost_run(folder: Path) -> Path:
     store, trail = Store(run / "store"), Trail(run / "trail.sqlite", "small")
     for path in (folder / "spec").glob("*.jsonl"):
         store.put(path.read_bytes())
-    trail.append("open", "open", {"registration": resolved.registration(), "spec": store.put_value(resolved)})
-    trail.append("checks", "checks/design.1", {"stage": "design", "attempt": 1})
+    trail.append("open", "open", body_of("open", registration=resolved.registration(), spec=store.put_value(resolved)))
+    trail.append("checks", "checks/design.1", body_of("checks", stage="design"))
     for attempt in (1, 2):
         where = {"stage": "base", "attempt": attempt}
-        trail.append("plan", f"plan/base.{attempt}", where | {"changes": {}})
-        trail.append("lost", f"lost/small.base.{attempt}", where | {"key": f"small.base.{attempt}"})
-    trail.append("plan", "plan/base.3", {"stage": "base", "attempt": 3, "changes": {}})
+        trail.append("plan", f"plan/base.{attempt}", body_of("plan", **where))
+        trail.append("lost", f"lost/small.base.{attempt}", body_of("lost", **where, key=f"small.base.{attempt}"))
+    trail.append("plan", "plan/base.3", body_of("plan", stage="base", attempt=3))
     trail.close()
     return run
 

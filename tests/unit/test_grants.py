@@ -20,6 +20,7 @@ from specs.evidence import JobOrder
 from specs.grants import Grant
 from specs.session import ResolvedSpec
 from specs.verdicts import Outcome
+from tests.unit.bodies import body_of
 from tests.unit.sessions_on_disk import OnDisk, open_session
 from tests.unit.spec_files import loads, write_spec
 
@@ -102,7 +103,7 @@ def test_the_newest_decision_is_what_counts(session: OnDisk) -> None:
     assert latest_opening(session.trail) == ("base", 1, first.digest)
     session.decide("base", 1, "escalate")
     assert latest_opening(session.trail) is None
-    human = session.trail.append("human", "human/1", {"opens": {"stage": "base", "attempt": 2}})
+    human = session.trail.append("human", "human/1", body_of("human", opens={"stage": "base", "attempt": 2}))
     assert latest_opening(session.trail) == ("base", 2, human.digest)
     session.decide("base", 2, "reject")
     assert latest_opening(session.trail) is None
@@ -183,7 +184,8 @@ def test_another_registration_or_decision_gets_no_second_grant(session: OnDisk, 
     session.decide("base", 1, "approve")
     session.mint("sample")
     # A second decision that opens the same attempt is not the one the grant was minted from.
-    session.trail.append("decision", "decision/again", {"opens": {"stage": "sample", "attempt": 1}})
+    opens = {"stage": "sample", "attempt": 1}
+    session.trail.append("decision", "decision/again", body_of("decision", opens=opens))
     with pytest.raises(GrantRefused, match="another grant"):
         session.mint("sample")
     assert grants_in(session) == 1
@@ -351,7 +353,7 @@ def test_a_decision_that_opens_something_else_gives_no_right(session: OnDisk, ch
 
 
 def test_an_entry_that_is_no_decision_gives_no_right(session: OnDisk) -> None:
-    fake = session.trail.append("plan", "plan/base.1", {"opens": {"stage": "base", "attempt": 1}})
+    fake = session.trail.append("plan", "plan/base.1", body_of("plan", stage="base"))
     order = record(session, fake)
     with pytest.raises(GrantRefused, match="opening decision None is not what was granted"):
         check(session, order)

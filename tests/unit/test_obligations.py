@@ -19,6 +19,7 @@ from specs.metrics import METRICS, Metric, MetricSet
 from specs.session import ResolvedSpec
 from specs.stages import Criterion
 from specs.verdicts import Condition
+from tests.unit.bodies import body_of
 from tests.unit.sessions_on_disk import OnDisk, open_session
 
 FAR = time.time_ns() + 10**15
@@ -110,11 +111,11 @@ def test_only_what_is_measured_after_a_condition_can_meet_it(
     session: OnDisk, before: float | None, after: float | None, current: float | None, value: float | None
 ) -> None:
     if before is not None:
-        session.trail.append("metrics", "metrics/base.1", {"stage": "base", "attempt": 1})
+        session.trail.append("metrics", "metrics/base.1", body_of("metrics", stage="base", attempt=1))
     session.decide(None, 1, "approve", conditions=[condition("train", ACCURATE)])
     earlier: dict[str, MetricSet] = {} if before is None else {"base": measured("base", 1, before)}
     if after is not None:
-        session.trail.append("metrics", "metrics/base.2", {"stage": "base", "attempt": 2})
+        session.trail.append("metrics", "metrics/base.2", body_of("metrics", stage="base", attempt=2))
         earlier = {"base": measured("base", 2, after)}
     (result,) = condition_results(
         list(session.trail.iterate()),
@@ -185,7 +186,7 @@ def test_an_order_granted_before_a_retraction_is_refused_after_it(session: OnDis
     design = next(one for one in session.trail.iterate("decision"))
     order = session.order(session.mint())
     verify(session.trail, order, session.registration, session.digests())
-    session.trail.append("launch", f"launch/{order.key}", {"key": order.key})
+    session.trail.append("launch", f"launch/{order.key}", body_of("launch", key=order.key))
     session.retract(design)
     with pytest.raises(GrantRefused, match="opening decision"):
         verify(session.trail, order, session.registration, session.digests())

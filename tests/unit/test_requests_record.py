@@ -19,6 +19,7 @@ from sessions.requests import ask_review
 from specs.errors import AuditDamage, UserError
 from specs.requests import QuestionRequest
 from specs.session import Budget
+from tests.unit.bodies import body_of
 from tests.unit.small_run import small_run
 
 TRIVIAL = QuestionRequest(topic="log", question="Which name for the file?", kind="trivial")
@@ -26,16 +27,16 @@ TRIVIAL = QuestionRequest(topic="log", question="Which name for the file?", kind
 
 def test_what_is_appended_together_is_recorded_together_or_not_at_all(tmp_path: Path) -> None:
     trail = Trail(tmp_path / "run" / "trail.sqlite", "s")
-    trail.append("open", "open", {})
+    trail.append("open", "open", body_of("open"))
     with pytest.raises(RuntimeError), trail.alone():
-        trail.append("asked", "asked/1", {"n": 1})
+        trail.append("asked", "asked/1", body_of("asked"))
         with trail.alone():
-            trail.append("asked", "asked/2", {"n": 2})
+            trail.append("asked", "asked/2", body_of("asked", number=2))
         raise RuntimeError
     assert [one.entry.key for one in trail.iterate()] == ["open"]
     with trail.alone():
-        trail.append("asked", "asked/1", {"n": 1})
-        trail.append("asked", "asked/2", {"n": 2})
+        trail.append("asked", "asked/1", body_of("asked"))
+        trail.append("asked", "asked/2", body_of("asked", number=2))
     assert [one.entry.key for one in trail.iterate()] == ["open", "asked/1", "asked/2"]
     trail.verify_chain()
     trail.close()
@@ -49,15 +50,15 @@ def test_nobody_appends_between_what_belongs_together(tmp_path: Path, same_objec
 
     def append() -> None:
         inside.wait()
-        other.append("pause", "pause/1", {})
+        other.append("pause", "pause/1", body_of("pause"))
 
     thread = threading.Thread(target=append)
     thread.start()
     with trail.alone():
-        trail.append("asked", "asked/1", {})
+        trail.append("asked", "asked/1", body_of("asked"))
         inside.set()
         time.sleep(0.2)
-        trail.append("answered", "answered/1", {})
+        trail.append("answered", "answered/1", body_of("answered"))
     thread.join()
     assert [one.entry.key for one in trail.iterate()] == ["asked/1", "answered/1", "pause/1"]
     trail.verify_chain()
@@ -87,20 +88,20 @@ def test_hours_are_those_of_the_orchestrator(tmp_path: Path, monkeypatch: pytest
     budget = Budget(max_cost_usd=1, machine_usd_per_hour=0, max_hours=24)
     for hours, kind, key in ((0, "open", "open"), (2, "plan", "plan/a.1")):
         clock[0] = hours * hour
-        trail.append(kind, key, {})  # type: ignore[arg-type]
+        trail.append(kind, key, body_of(kind))  # type: ignore[arg-type]
     clock[0] = 10 * hour
-    trail.append("asked", "asked/1", {})
+    trail.append("asked", "asked/1", body_of("asked"))
     key = f"{REQUESTED}1"
     trail.append(
         "spend", f"reserve/{key}", {"what": "reserve", "job": key, "party": "reviewer", "stage": "asked", "usd": 0.1}
     )
-    trail.append("answered", "answered/1", {})
-    trail.append("override", "override/1", {})
+    trail.append("answered", "answered/1", body_of("answered"))
+    trail.append("override", "override/1", body_of("override"))
     assert balance_of(list(trail.iterate()), budget).hours == 2
     clock[0] = 11 * hour
-    trail.append("resume", "resume/1", {})
+    trail.append("resume", "resume/1", body_of("resume"))
     clock[0] = 12 * hour
-    trail.append("plan", "plan/a.2", {})
+    trail.append("plan", "plan/a.2", body_of("plan"))
     assert balance_of(list(trail.iterate()), budget).hours == 3
 
 

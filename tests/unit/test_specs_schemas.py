@@ -19,11 +19,13 @@ def test_the_committed_schema_is_the_one_of_the_contract(name: str) -> None:
 
 
 def test_there_is_no_schema_without_a_contract() -> None:
-    assert sorted(path.name for path in COMMITTED.iterdir()) == sorted(SCHEMAS)
+    there = (path.relative_to(COMMITTED).as_posix() for path in COMMITTED.rglob("*.json"))
+    assert sorted(there) == sorted(SCHEMAS)
 
 
 def test_schemas_can_be_written_anywhere(tmp_path: Path) -> None:
-    assert [path.name for path in write_schemas(tmp_path / "new")] == list(SCHEMAS)
+    new = tmp_path / "new"
+    assert [path.relative_to(new).as_posix() for path in write_schemas(new)] == list(SCHEMAS)
 
 
 def test_importing_the_loader_brings_no_heavy_library() -> None:
