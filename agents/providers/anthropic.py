@@ -19,7 +19,7 @@ from anthropic.types import (
 )
 from anthropic.types.message_create_params import MessageCreateParamsStreaming
 
-from agents.providers.asking import NO_TEXT, Asking, NotWhole, Reply, readable, sendable_name, sendable_text
+from agents.providers.asking import NO_TEXT, Asking, NotWhole, Reply, readable, schema_of, sendable_name, sendable_text
 from agents.turns import Message, Stop, ToolCall
 from specs.vendors.prices import Usage
 
@@ -39,7 +39,7 @@ def body(asking: Asking, own_endpoint: bool = False) -> MessageCreateParamsStrea
     """Return the request. The same asking gives the same bytes, and a longer conversation begins with the same ones."""
     del own_endpoint  # There is one API at one address.
     tools: list[ToolParam] = [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.schema()} for tool in asking.tools
+        {"name": tool.name, "description": tool.description, "input_schema": schema_of(tool)} for tool in asking.tools
     ]
     # Four places may be marked. The cache holds tools, system and the conversation up to a mark; the newest message
     # is marked for the next turn, the one before because it was marked for this one.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Literal, NamedTuple, cast
 
 from agents.turns import Message, Stop, ToolCall
@@ -44,6 +45,12 @@ class Reply(NamedTuple):
 
 class NotWhole(Exception):
     """The stream ended, or said it ended, without a whole answer."""
+
+
+@cache
+def schema_of(tool: Tool) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's arguments, written once: models are sent it every turn."""
+    return tool.schema()
 
 
 def readable(arguments: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from openai.types.chat import (
 )
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 
-from agents.providers.asking import NO_TEXT, Asking, NotWhole, Reply, readable, sendable_name, sendable_text
+from agents.providers.asking import NO_TEXT, Asking, NotWhole, Reply, readable, schema_of, sendable_name, sendable_text
 from agents.turns import Message, Stop, ToolCall
 from specs.vendors.prices import Usage
 
@@ -35,7 +35,7 @@ def body(asking: Asking, own_endpoint: bool = False) -> CompletionCreateParamsSt
     tools: list[ChatCompletionToolParam] = [
         {
             "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema()},
+            "function": {"name": tool.name, "description": tool.description, "parameters": schema_of(tool)},
         }
         for tool in asking.tools
     ]

@@ -9,8 +9,10 @@ that may have been billed; a builder waits longer (``agents/providers/patience.p
 from __future__ import annotations
 
 import random
+import ssl
 import time
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -30,6 +32,12 @@ _SHORTEST_KEY = 8
 """Shorter keys are words, not secrets: removing them would only garble the answer."""
 
 
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Return what servers are verified by; reading it takes longer than most of what else a call does here."""
+    return httpx2.create_ssl_context()
+
+
 class RecordedClient(httpx2.Client):
     """An HTTP client for one turn or one review: keeps the bodies, ends at a deadline and removes an echoed key.
 
@@ -39,7 +47,7 @@ class RecordedClient(httpx2.Client):
     """
 
     def __init__(self, timeout_s: float, key: str, most_bytes: int | None = None) -> None:
-        super().__init__(follow_redirects=False)
+        super().__init__(follow_redirects=False, verify=_certificates())
         self.started = time.monotonic()
         self.deadline = self.started + timeout_s
         self._authorization = f"Bearer {key.strip()}"
