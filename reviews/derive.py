@@ -15,6 +15,7 @@ from reviews.packet import History, build_packet, evidence_digest
 from reviews.store import Store
 from reviews.text import plain
 from reviews.trail import Recorded
+from reviews.turning import turned
 from specs.errors import EvidenceMissing
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
@@ -107,15 +108,4 @@ def verdict_again(entries: Sequence[Recorded], store: Store, packet: Packet) -> 
         return None
     before, now = judged.body["packet"], packet.content_digest()
     verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
-    findings = tuple(
-        one.model_copy(
-            update={
-                "evidence": tuple(
-                    span.model_copy(update={"artifact": now}) if span.artifact == before else span
-                    for span in one.evidence
-                )
-            }
-        )
-        for one in verdict.findings
-    )
-    return verdict.model_copy(update={"findings": findings})
+    return turned(verdict, before, now)

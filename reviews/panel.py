@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from reviews.log.envelope import Recorded
 from reviews.reviewer import Reviewer
+from reviews.store import Store
 from specs.verdicts import Condition, Finding, Verdict, Vote
 
 NAME = "panel"
@@ -33,6 +35,12 @@ class Answer(NamedTuple):
     reviewer: str
     verdict: Verdict | None
     error: str
+
+
+def member_answer(store: Store, judged: Recorded) -> Answer:
+    """Return what a member said, from its entry."""
+    verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
+    return Answer(judged.body["reviewer"], None if judged.body["error"] else verdict, judged.body["error"])
 
 
 def merge(answers: Sequence[Answer], quorum: int) -> Verdict:
@@ -70,6 +78,14 @@ def merge(answers: Sequence[Answer], quorum: int) -> Verdict:
         ),
         quorum=quorum,
     )
+
+
+def too_few(answers: Sequence[Answer], quorum: int) -> str:
+    """Say why what the members said is no verdict of the panel; empty when it is one."""
+    missing = sum(one.verdict is None for one in answers)
+    if len(answers) - missing >= quorum:
+        return ""
+    return f"{missing} of {len(answers)} members gave no verdict, {quorum} have to"
 
 
 def disagree(verdict: Verdict) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from specs.errors import ReviewerUnavailable
 from specs.verdicts import Packet, Verdict
@@ -49,6 +50,39 @@ class Exchange:
     seconds: float
     reasoning: str | None = None
     """How hard the model was asked to think; None when it was asked nothing."""
+
+
+FACTS = frozenset(
+    ("model", "request", "response", "statuses", "usage", "usd", "usd_is_measured", "seconds", "reasoning")
+)
+"""The names of what :func:`facts_of` returns."""
+
+
+def facts_of(exchange: Exchange, keep: Callable[[bytes], str]) -> dict[str, Any]:
+    """Return what the trail says about an exchange; ``keep`` returns the digest of a body, having kept it or not."""
+    return {
+        "model": exchange.model,
+        "request": keep(exchange.request) if exchange.request else None,
+        "response": keep(exchange.response) if exchange.response is not None else None,
+        "statuses": list(exchange.statuses),
+        "usage": exchange.usage,
+        "usd": exchange.usd,
+        "usd_is_measured": exchange.usd_is_measured,
+        "seconds": exchange.seconds,
+        "reasoning": exchange.reasoning,
+    }
+
+
+def no_verdict(reviewer: str, error: str) -> Verdict:
+    """Return what stands in the place of a verdict that nobody gave: it approves nothing."""
+    return Verdict(
+        reviewer=reviewer,
+        findings=(),
+        recommendation="none: the reviewer gave no verdict",
+        reasoning=error,
+        risks=(),
+        approve=False,
+    )
 
 
 @dataclass(frozen=True)

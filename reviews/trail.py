@@ -17,7 +17,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from reviews.log import merkle
 from reviews.log.envelope import (
@@ -32,7 +32,7 @@ from reviews.log.envelope import (
     seal,
     signatures_text,
 )
-from reviews.log.keys import KeyFolder, SigningKey
+from reviews.log.keys import APART, KeyFolder, Signer, key_id
 from reviews.log.note import LOG_KEY, Checkpoint, NoteKey, sign_text
 from reviews.log.rows import FORMAT, SCHEMA, Stored, format_of, read_entries
 from reviews.log.walk import Walk
@@ -55,8 +55,16 @@ class _Edge(NamedTuple):
     root: bytes
     newest: Recorded | None
     policy: Policy | None
-    signers: dict[str, SigningKey]
+    signers: dict[str, Signer]
     """Who signs which kind of entry, as far as that was looked up."""
+
+
+class SignerApart(Signer, Protocol):
+    """The process that holds the reviewer's key."""
+
+    def close(self) -> None:
+        """End it."""
+        ...
 
 
 class Trail:
@@ -66,6 +74,8 @@ class Trail:
         self.path = path
         self.session = session
         self.keys = KeyFolder.of_trail(path)
+        self.reviewer: SignerApart | None = None
+        """The reviewer's process; without one no entry of the reviewer can be appended."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._walk = Walk(session=session)
         self._in_force: tuple[str, Policy] | None = None
@@ -161,7 +171,8 @@ class Trail:
         if in_force is None:
             self.keys.create()
             policy = in_force = new_policy(self.session, self.keys)
-        signer = edge.signers.get(kind) or self._signer(in_force, kind, tree.size)
+        what = in_force.signed_as(kind, body)
+        signer = edge.signers.get(what) or self._signer(in_force, what, tree.size)
         found, row = self._next(edge, kind, key, body, policy, signer)
         tree.append(merkle.leaf_hash(row.envelope))
         root = tree.root()
@@ -173,7 +184,7 @@ class Trail:
         )
         if kind != "keys":
             # The same keys sign until a `keys` entry says otherwise.
-            self._left = _Edge(version, tree, root, found, in_force, edge.signers | {kind: signer})
+            self._left = _Edge(version, tree, root, found, in_force, edge.signers | {what: signer})
         return found
 
     def _edge(self, version: int) -> _Edge:
@@ -197,7 +208,7 @@ class Trail:
         key: str,
         body: dict[str, Any],
         policy: Policy | None,
-        signer: SigningKey,
+        signer: Signer,
     ) -> tuple[Recorded, Stored]:
         """Return the entry that follows and its row, or raise if they could not be kept and read again."""
         newest, size = edge.newest, edge.tree.size
@@ -235,7 +246,7 @@ class Trail:
             )
         return Recorded(entry, digest_bytes(data)), row
 
-    def _signer(self, policy: Policy, kind: str, seq: int) -> SigningKey:
+    def _signer(self, policy: Policy, kind: str, seq: int) -> Signer:
         """Return the key that may sign this entry."""
         able = [policy.current(role, seq) for role in policy.roles_of(kind)]
         wanted = next((one for one in able if one is not None), None)
@@ -243,8 +254,8 @@ class Trail:
             raise UserError(f"the policy of this trail lets nobody sign a '{kind}' entry", where=str(self.path))
         return self._own(wanted)
 
-    def _own(self, wanted: PolicyKey) -> SigningKey:
-        own = self.keys.signer(wanted.role)
+    def _own(self, wanted: PolicyKey) -> Signer:
+        own = self._apart() if wanted.role in APART else self.keys.signer(wanted.role)
         if own.id != wanted.id:
             raise UserError(
                 f"this workspace signs as '{wanted.role}' with the key {own.id[:16]}, the trail's is {wanted.id[:16]}",
@@ -252,6 +263,11 @@ class Trail:
                 hint="a session goes on in the workspace it was begun in, or with that workspace's keys beside it",
             )
         return own
+
+    def _apart(self) -> Signer:
+        if self.reviewer is None:
+            raise PeergateError("no reviewer's process is there to sign with", where=str(self.path))
+        return self.reviewer
 
     def _note(self, policy: Policy, size: int, root: bytes) -> str:
         """Return the signed head of a tree."""
@@ -293,6 +309,19 @@ class Trail:
             "SELECT seq, payload, signatures FROM entry WHERE json_extract(payload, '$.predicate.key') = ?", (key,)
         ).fetchone()
         return self._decoded(row) if row else None
+
+    def envelope(self, key: str) -> tuple[str, str]:
+        """Return what of the entry with this key is signed, and the signatures, both as text.
+
+        Raises:
+            KeyError: there is none.
+        """
+        row = self._connection.execute(
+            "SELECT payload, signatures FROM entry WHERE json_extract(payload, '$.predicate.key') = ?", (key,)
+        ).fetchone()
+        if row is None:
+            raise KeyError(key)
+        return row[0], row[1]
 
     def iterate(self, *kinds: EntryKind) -> Iterator[Recorded]:
         """Yield the entries in order, all or those of some kinds."""
@@ -355,6 +384,8 @@ class Trail:
 
         The tree covers entries only; the seal lets the audit notice a changed byte in SQLite's own slack too.
         """
+        if self.reviewer is not None:
+            self.reviewer.close()
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             head = self.head()
@@ -381,8 +412,8 @@ def new_policy(session: str, keys: KeyFolder) -> Policy:
     """Return the policy of a new trail: the keys of its workspace, in their roles."""
 
     def listed(role: Role) -> PolicyKey:
-        signer = keys.signer(role)
-        return PolicyKey(id=signer.id, role=role, public=signer.public.hex())
+        public = keys.public(role)
+        return PolicyKey(id=key_id(public), role=role, public=public.hex())
 
     return Policy(origin=origin_of(session), keys=tuple(listed(role) for role in ROLES), roles=SIGNERS)
 

@@ -1,18 +1,24 @@
-"""Ask the reviewer about a packet, and record packet, exchange and verdict. A reviewer that fails closes the gate."""
+"""Ask the reviewer about a packet, and record packet, exchange and verdict. A reviewer that fails closes the gate.
+
+Whoever reviews signs: the entries of verdicts are signed in the reviewer's process, which came to them, and those of a
+person with that person's key. What nobody signs is not recorded, and then the gate is closed too.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from reviews.derive import verdict_again
-from reviews.panel import NAME, Answer, Panel, disagree, merge
-from reviews.reviewer import Exchange, PaidReviewer, Reviewer
+from reviews.panel import NAME, Answer, Panel, disagree, member_answer, merge
+from reviews.process import questions
+from reviews.reviewer import Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
 from reviews.store import Store
 from reviews.trail import Recorded
 from sessions import ledger
 from sessions.session import Session
 from specs.errors import BudgetExceeded, PeergateError, ReviewerUnavailable
-from specs.verdicts import Packet, Verdict
+from specs.policy import PERSON
+from specs.verdicts import Packet
 
 
 def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
@@ -21,6 +27,7 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
     Raises:
         BudgetExceeded: nothing is left to pay the review with. There is no verdict then, so the gate stays closed, and
             it can be asked for again.
+        ReviewerUnavailable: the reviewer's process does not even sign that there is no verdict.
     """
     at = f"{stage}.{attempt}"
     body = {"stage": stage, "attempt": attempt, "packet": session.store.put_value(packet)}
@@ -34,6 +41,11 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
     if again is not None:
         answer = Answer(again.reviewer, again, "")
         facts = {"same_as": shown.unchanged_since}
+        if again.reviewer != PERSON:
+            before = f"{stage}.{shown.unchanged_since}"
+            earlier = session.store.get(_body(session, f"packet/{before}")["packet"])
+            spoken = _spoken(session, f"verdict/{before}")
+            questions.repeat(session.reviewing, shown.canonical(), earlier, spoken)
     elif isinstance(session.reviewer, Panel):
         answer, facts = _ask_panel(session, session.reviewer, stage, attempt, shown, digest)
     else:
@@ -66,16 +78,15 @@ def _ask_panel(
             answer, facts = _ask_one(session, reviewer, stage, attempt, packet, digest, f"/member-{number}")
             judged = _record(session, key, stage, attempt, digest, answer, facts)
         _settled(session, judged)
-        verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
-        answers.append(Answer(judged.body["reviewer"], None if judged.body["error"] else verdict, judged.body["error"]))
+        answers.append(member_answer(session.store, judged))
         asked_all = not members and len(answers) == len(panel.members)
         if asked_all and panel.tie_breaker is not None and disagree(merge(answers, panel.quorum)):
             members.append(panel.tie_breaker)
-    merged = merge(answers, panel.quorum)
-    missing = sum(one.verdict is None for one in answers)
-    error = ""
-    if len(answers) - missing < panel.quorum:
-        error = f"{missing} of {len(answers)} members gave no verdict, {panel.quorum} have to"
+    try:
+        spoken = [_spoken(session, f"verdict/{stage}.{attempt}/{number}") for number in range(1, len(answers) + 1)]
+        merged, error = questions.merge(session.reviewing, digest, panel.quorum, spoken)
+    except ReviewerUnavailable as failed:
+        return Answer(NAME, None, f"{type(failed).__name__}: {failed.message}"), {}
     return Answer(NAME, merged, error), {"members": len(answers)}
 
 
@@ -109,18 +120,26 @@ def _ask_one(
 def _record(
     session: Session, key: str, stage: str, attempt: int, packet: str, answer: Answer, facts: dict[str, Any]
 ) -> Recorded:
-    verdict = answer.verdict or Verdict(
-        reviewer=answer.reviewer,
-        findings=(),
-        recommendation="none: the reviewer gave no verdict",
-        reasoning=answer.error,
-        risks=(),
-        approve=False,
-    )
+    try:
+        return _settled(session, _signed(session, key, stage, attempt, packet, answer, facts))
+    except ReviewerUnavailable as failed:
+        if answer.reviewer == PERSON or "same_as" in facts:
+            raise
+        # The process that came to it is gone, and nobody else may sign it.
+        lost = Answer(answer.reviewer, None, f"{type(failed).__name__}: {failed.message}")
+        facts = {name: value for name, value in facts.items() if name != "members"}
+        return _settled(session, _signed(session, key, stage, attempt, packet, lost, facts))
+
+
+def _signed(
+    session: Session, key: str, stage: str, attempt: int, packet: str, answer: Answer, facts: dict[str, Any]
+) -> Recorded:
+    verdict = answer.verdict or no_verdict(answer.reviewer, answer.error)
+    if answer.verdict is None and answer.reviewer != PERSON:
+        questions.no_verdict(session.reviewing, packet, answer.reviewer, answer.error)
     digest = session.store.put_value(verdict)
     body = {"stage": stage, "attempt": attempt, "packet": packet, "verdict": digest, "error": answer.error}
-    body |= {"reviewer": answer.reviewer} | facts
-    return _settled(session, session.trail.append("verdict", key, body))
+    return session.trail.append("verdict", key, body | {"reviewer": answer.reviewer} | facts)
 
 
 def _settled(session: Session, judged: Recorded) -> Recorded:
@@ -132,14 +151,18 @@ def _settled(session: Session, judged: Recorded) -> Recorded:
 
 def exchange_facts(store: Store, exchange: Exchange) -> dict[str, Any]:
     """Keep both bodies of an exchange and return what the trail says about it."""
-    return {
-        "model": exchange.model,
-        "request": store.put(exchange.request) if exchange.request else None,
-        "response": store.put(exchange.response) if exchange.response is not None else None,
-        "statuses": list(exchange.statuses),
-        "usage": exchange.usage,
-        "usd": exchange.usd,
-        "usd_is_measured": exchange.usd_is_measured,
-        "seconds": exchange.seconds,
-        "reasoning": exchange.reasoning,
-    }
+    return facts_of(exchange, store.put)
+
+
+def _spoken(session: Session, key: str) -> questions.Spoken:
+    """Return a recorded verdict as the reviewer's process can check it: as it was signed."""
+    payload, signatures = session.trail.envelope(key)
+    verdict = session.store.get(_body(session, key)["verdict"])
+    return questions.Spoken(payload=payload, signatures=signatures, verdict=verdict.decode())
+
+
+def _body(session: Session, key: str) -> dict[str, Any]:
+    found = session.trail.find(key)
+    if found is None:
+        raise PeergateError(f"the trail has no entry '{key}'", where=session.name)
+    return found.body

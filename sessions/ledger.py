@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from reviews.trail import Recorded, Trail
 from sessions.accounts import AMENDMENT, TOLERANCE_USD, Accounts, Party
 from specs.errors import BudgetExceeded, PeergateError
+from specs.policy import PERSON
 from specs.session import Budget
 from specs.stages import Stage
 
@@ -240,6 +241,8 @@ def _is_from_outside(recorded: Recorded) -> bool:
     """Say whether an entry may be recorded while no orchestrator runs."""
     kind, body = recorded.entry.kind, recorded.body
     if kind == "spend" and body["job"].startswith(REQUESTED):
+        return True
+    if kind == "verdict" and body["reviewer"] == PERSON:
         return True
     return kind in ("asked", "answered", "override", "retraction", "amendment") or body.get("stage") == AMENDMENT
 

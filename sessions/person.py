@@ -1,21 +1,25 @@
-"""A person as the reviewer of a gate: asked at the terminal, or answering by a file while the session waits.
+"""A person as the reviewer of a gate: asked at the terminal, or answering by a command while the session waits.
 
 The answer has the form a model's answer has and goes the same way: findings with places in the packet, and `decide()`.
+The entry that records it is signed with the person's key, by the command that the person runs.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from reviews.collect import find, registered_spec
+from reviews.panel import Answer, disagree, member_answer, merge
 from reviews.reviewer import Unanswered
-from reviews.store import write_durably
+from reviews.store import Store
 from reviews.text import plain
+from reviews.trail import Recorded, Trail
 from reviews.vendors.answer import to_verdict
 from specs.errors import ReviewerUnavailable, UserError
+from specs.policy import PERSON
 from specs.verdicts import CLOSED, Packet, Verdict
 
 SHOWN_ROWS = 5
@@ -25,49 +29,77 @@ LINE_CHARACTERS = 300
 class Person:
     """A :class:`reviews.reviewer.Reviewer` who may take their time."""
 
-    name = "person"
-
-    def __init__(self, inbox: Path) -> None:
-        self._inbox = inbox
+    name = PERSON
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
-        """Return the verdict that was handed in, or ask at the terminal.
+        """Ask at the terminal.
 
         Raises:
-            ReviewerUnavailable: what was handed in is no whole answer.
-            Unanswered: nothing was handed in, and there is no terminal to ask at.
+            Unanswered: there is no terminal to ask at; :func:`give` takes the verdict later.
         """
-        handed_in = verdict_path(self._inbox, packet_digest)
-        if handed_in.exists():
-            return to_verdict(handed_in.read_text(encoding="utf-8"), self.name, packet_digest)
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise Unanswered(f"gate {packet.stage} waits for a person's verdict: peergate review show, review give")
-        text = json.dumps(ask_at_the_terminal(packet))
-        hand_in(self._inbox, packet_digest, text)
-        return to_verdict(text, self.name, packet_digest)
+        return to_verdict(json.dumps(ask_at_the_terminal(packet)), self.name, packet_digest)
 
 
-def verdict_path(inbox: Path, packet_digest: str) -> Path:
-    """Return where the verdict on a packet lies."""
-    return inbox / f"{packet_digest.removeprefix('sha256:')}.json"
-
-
-def hand_in(inbox: Path, packet_digest: str, text: str) -> Path:
-    """Keep a verdict for the session, once it is known to be a whole answer.
+def give(trail: Trail, store: Store, text: str) -> Recorded:
+    """Record a person's verdict on the gate that waits for it, signed with their key.
 
     Raises:
-        UserError: it is none, or another one was handed in before.
+        UserError: no gate waits for a person, or the text is no whole answer.
     """
-    path = verdict_path(inbox, packet_digest)
-    if path.exists():
-        raise UserError("a verdict on this packet was handed in before", where=str(path), hint="resume the session")
-    try:
-        to_verdict(text, Person.name, packet_digest)
-    except ReviewerUnavailable as error:
-        raise UserError(error.message, where="verdict", hint="`peergate review show` prints the form") from error
-    inbox.mkdir(exist_ok=True)
-    write_durably(path, text.encode())
-    return path
+    with trail.alone():
+        entries = list(trail.iterate())
+        at, digest = waiting(entries)
+        try:
+            verdict = to_verdict(text, PERSON, digest)
+        except ReviewerUnavailable as error:
+            raise UserError(error.message, where="verdict", hint="`peergate review show` prints the form") from error
+        stage, _, attempt = at.rpartition(".")
+        body = {"stage": stage, "attempt": int(attempt), "packet": digest, "verdict": store.put_value(verdict)}
+        key = _place(entries, store, at)
+        return trail.append("verdict", key, body | {"error": "", "reviewer": PERSON})
+
+
+def waiting(entries: Sequence[Recorded]) -> tuple[str, str]:
+    """Return the gate without a verdict, as ``STAGE.ATTEMPT``, and the digest of its packet.
+
+    Raises:
+        UserError: there is none.
+    """
+    judged = {one.entry.key.partition("/")[2] for one in entries if one.entry.kind == "verdict"}
+    for one in reversed(entries):
+        at = one.entry.key.partition("/")[2]
+        if one.entry.kind == "packet" and at not in judged:
+            return at, one.body["packet"]
+    raise UserError("no gate waits for a verdict")
+
+
+def _place(entries: Sequence[Recorded], store: Store, at: str) -> str:
+    """Return the key a person's verdict is recorded under.
+
+    Raises:
+        UserError: it is nobody's turn who is a person.
+    """
+    spec = registered_spec(entries, store)[0].spec
+    key = f"verdict/{at}"
+    if spec.panel is None:
+        turn = spec.reviewer
+    else:
+        said: list[Answer] = []
+        while (found := find(entries, f"{key}/{len(said) + 1}")) is not None:
+            said.append(member_answer(store, found))
+        members, last = spec.panel.members, spec.panel.tie_breaker
+        key = f"{key}/{len(said) + 1}"
+        if len(said) < len(members):
+            turn = members[len(said)]
+        else:
+            turn = last if len(said) == len(members) and disagree(merge(said, spec.panel.quorum)) else None
+    if turn is None or turn.vendor != PERSON:
+        who = turn.vendor if turn else "nobody"
+        hint = "`peergate resume` goes on; a person is asked when it is their turn"
+        raise UserError(f"the gate of {at} waits for {who}, not for a person", hint=hint)
+    return key
 
 
 def summary(packet: Packet) -> str:

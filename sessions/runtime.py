@@ -54,7 +54,7 @@ def start(
     """
     resolved = load_spec(spec_path)
     make_builder(resolved.spec)
-    make_reviewer(resolved.spec, runs)
+    make_reviewer(resolved.spec)
     name = name or resolved.spec.name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
         raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")
@@ -98,7 +98,7 @@ def resume(
                 raise UserError("the session is closed, nothing is being asked", where=str(run))
             return run
         # Now, not at the first gate: what is missing for it is told before a job is paid for.
-        make_reviewer(session.resolved.spec, run)
+        make_reviewer(session.resolved.spec)
         number = sum(1 for _ in session.trail.iterate("resume")) + 1
         session.trail.append("resume", f"resume/{number}", {"by": getpass.getuser()})
         given = {"answer": answer, "reason": reason, "by": by or getpass.getuser(), "expires": expires}

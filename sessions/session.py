@@ -11,6 +11,7 @@ from typing import Protocol
 
 from agents.builder import Builder
 from reviews.panel import Panel
+from reviews.process.client import ReviewerProcess
 from reviews.reviewer import Reviewer
 from reviews.store import Store
 from reviews.trail import Trail
@@ -75,6 +76,7 @@ class Session:
     launcher: Launcher
     builder: Builder
     wire_reviewer: Callable[[], Reviewer | Panel]
+    reviewing: ReviewerProcess
     display: Display
     stop: threading.Event = field(default_factory=threading.Event)
 

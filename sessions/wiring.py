@@ -9,11 +9,14 @@ from pathlib import Path
 import platformdirs
 
 from agents.builder import Builder
+from agents.external import AbsentBuilder
 from agents.playbook import Playbook
-from reviews.checklist import Checklist
 from reviews.collect import registered_spec
+from reviews.log.keys import KeyFolder
 from reviews.measure import measuring_code
 from reviews.panel import Panel
+from reviews.process.client import ReviewerProcess
+from reviews.process.parties import party
 from reviews.reviewer import Reviewer
 from reviews.store import Store
 from reviews.trail import Trail
@@ -22,11 +25,8 @@ from sessions.jobs.local import LocalLauncher
 from sessions.person import Person
 from sessions.session import Display, Session
 from specs.errors import UserError
+from specs.policy import PERSON
 from specs.session import ResolvedSpec, SessionSpec
-from specs.session import Reviewer as ReviewerSpec
-
-INBOX = "verdicts"
-"""Where the verdicts that people give as files wait for the session."""
 
 
 def cache_folder() -> Path:
@@ -35,46 +35,56 @@ def cache_folder() -> Path:
     return Path(named).resolve() if named else Path(platformdirs.user_cache_dir("peergate"))
 
 
-def make_builder(spec: SessionSpec) -> Builder:
-    """Return the builder a spec names.
-
-    Raises:
-        UserError: this version has no such builder yet.
-    """
-    if spec.builder.vendor == "playbook":
-        return Playbook()
-    raise UserError(
-        f"builder vendor '{spec.builder.vendor}' is not in this version", hint="use `builder: {vendor: playbook}`"
-    )
-
-
-def make_reviewer(spec: SessionSpec, run: Path) -> Reviewer | Panel:
-    """Return the reviewer or the panel a spec names, for a run folder.
+def make_builder(spec: SessionSpec, late: bool = False) -> Builder:
+    """Return the builder a spec names; ``late`` looks for its key when it is first asked.
 
     Raises:
         UserError: its key is not set, its package is not installed, or no price is known of its model.
     """
+    if spec.builder.vendor == "playbook":
+        return Playbook()
+    if spec.builder.vendor == "external":
+        # `peergate mcp` puts the builder in that speaks with its client.
+        return AbsentBuilder()
+    if not spec.builder.asks_a_model:
+        raise UserError(f"builder vendor '{spec.builder.vendor}' is not wired here", hint="see `peergate mcp --help`")
+    # Imported here: whoever needs no model needs no SDK.
+    from agents.model_builder import ModelBuilder
+
+    builder = ModelBuilder(spec.builder)
+    if not late:
+        _ = builder.model
+    return builder
+
+
+def make_reviewer(spec: SessionSpec, process: ReviewerProcess | None = None) -> Reviewer | Panel:
+    """Return the reviewer or the panel a spec names; without their process they can be looked at, not asked.
+
+    Raises:
+        UserError: its key is not set, its package is not installed, or no price is known of its model.
+    """
+    process = process or reviewer_process(spec, Path())
+    every = [_one_reviewer(process, number) for number in range(len(process.reviewers))]
     if spec.panel is None:
-        return _one_reviewer(spec.reviewer, run)
-    last = spec.panel.tie_breaker
+        return every[0]
+    count = len(spec.panel.members)
     return Panel(
-        members=tuple(_one_reviewer(member, run) for member in spec.panel.members),
+        members=tuple(every[:count]),
         quorum=spec.panel.quorum,
-        tie_breaker=_one_reviewer(last, run) if last else None,
+        tie_breaker=every[count] if spec.panel.tie_breaker else None,
     )
 
 
-def _one_reviewer(reviewer: ReviewerSpec, run: Path) -> Reviewer:
-    if reviewer.vendor == "checklist":
-        return Checklist()
-    if reviewer.vendor == "person":
-        return Person(run / INBOX)
-    # Imported here: whoever needs no model needs no SDK.
-    try:
-        from reviews.vendors.modelled import model_reviewer
-    except ModuleNotFoundError as error:
-        raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[reviewers]'") from error
-    return model_reviewer(reviewer)
+def _one_reviewer(process: ReviewerProcess, number: int) -> Reviewer:
+    if process.reviewers[number].vendor == PERSON:
+        return Person()
+    return party(process, number)
+
+
+def reviewer_process(spec: SessionSpec, run: Path) -> ReviewerProcess:
+    """Return the process of a session's reviewers; it is started when one of them is asked."""
+    keys = KeyFolder.of_trail(run / TRAIL)
+    return ReviewerProcess(run.name, spec.reviewers(), keys.path("reviewer"), run)
 
 
 def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = None) -> Session:
@@ -88,6 +98,9 @@ def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = No
     if resolved is None:
         trail.verify_chain()
         resolved, _ = registered_spec(list(trail.iterate()), store)
+    process = trail.reviewer = reviewer_process(resolved.spec, run)
+    policy = trail.policy()
+    process.humans = tuple(one.public for one in policy.keys if one.role == "human") if policy else ()
     return Session(
         name=name,
         run=run,
@@ -96,7 +109,9 @@ def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = No
         trail=trail,
         store=store,
         launcher=LocalLauncher(),
-        builder=make_builder(resolved.spec),
-        wire_reviewer=partial(make_reviewer, resolved.spec, run),
+        # Ending or reading a session takes no key.
+        builder=make_builder(resolved.spec, late=True),
+        wire_reviewer=partial(make_reviewer, resolved.spec, process),
+        reviewing=process,
         display=display,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import StringConstraints
 
@@ -20,14 +21,18 @@ SIGNERS: dict[str, tuple[Role, ...]] = {
     "note": ("builder",),
     "submit": ("builder",),
     "verdict": ("reviewer",),
-    "answered": ("reviewer",),
+    "verdict:person": ("human",),
     "human": ("human",),
     "override": ("human",),
     "amendment": ("human",),
     "retraction": ("human",),
     "keys": ("human",),
 }
-"""Which role signs which kind of entry, `*` being all others. Heads are always signed by the log."""
+"""Which role signs which kind of entry, `*` being all others. Heads are always signed by the log.
+
+``verdict:person`` is an entry of kind ``verdict`` whose reviewer is a person: they sign it themselves.
+"""
+PERSON = "person"
 
 
 class PolicyKey(Contract):
@@ -57,6 +62,11 @@ class Policy(Contract):
     def roles_of(self, kind: str) -> tuple[Role, ...]:
         """Return which roles may sign entries of a kind."""
         return self.roles.get(kind) or self.roles.get("*", ())
+
+    def signed_as(self, kind: str, body: Mapping[str, Any]) -> str:
+        """Return under which name the roles of an entry stand: its kind, or its kind and that a person reviewed."""
+        own = f"{kind}:{PERSON}"
+        return own if own in self.roles and body.get("reviewer") == PERSON else kind
 
     def key(self, id: str, seq: int) -> PolicyKey | None:
         """Return the key with this id if it may sign entry ``seq``."""

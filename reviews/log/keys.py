@@ -1,30 +1,38 @@
 """The private keys of a workspace: one ed25519 key a role, in files that only their owner can read.
 
 They lie in ``.peergate/keys`` of the folder that holds the run folders, never in a run folder: a copied or published
-run carries no private key. What this does not give: whoever may read the folder of keys can sign as any role, and
-Peergate itself holds all of them in one process, so a role shows which part of Peergate signed, not that another
-part could not have.
+run carries no private key. The reviewer's is opened only by the reviewer's own process (``reviews/process``), which
+signs what a reviewer said and nothing else; here it is a path and a public half. What this does not give: whoever may
+read the folder as the same user of the machine can sign as any role.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import secrets
 import stat
+import subprocess
+import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from reviews.store import sync_folder
-from specs.errors import UserError
+from specs.errors import PeergateError, UserError
 from specs.policy import ROLES, Role
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 FOLDER = Path(".peergate") / "keys"
+APART: tuple[Role, ...] = ("reviewer",)
+"""Roles whose key is made and opened in a process of their own."""
+EARLIER = "{}.old-*.pem"
+"""The names of the keys that a role had before."""
+_APART_S = 60
 # SubjectPublicKeyInfo of RFC 8410 up to the 32 bytes of the key itself.
 _SPKI = bytes.fromhex("302a300506032b6570032100")
 
@@ -55,6 +63,24 @@ def is_signed(public: bytes, signature: bytes, data: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+class Signer(Protocol):
+    """Whoever signs for a role: a key that is at hand, or a process that holds it."""
+
+    @property
+    def public(self) -> bytes:
+        """The public half."""
+        ...
+
+    @property
+    def id(self) -> str:
+        """The id of the public half."""
+        ...
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the signature over data."""
+        ...
 
 
 class SigningKey(NamedTuple):
@@ -93,17 +119,56 @@ class KeyFolder:
         """Make the keys that are missing. Several processes may do this at once: the first one's keys stay."""
         for role in ROLES:
             if not self.path(role).exists():
-                create_key(self.path(role))
+                self.make(role)
+
+    def make(self, role: Role, name: str = "") -> bytes:
+        """Make the key of a role, or one of another name for it, and return its public half; one that is there stays.
+
+        Raises:
+            UserError: it can neither be made nor read.
+            OSError: the folder is not writable.
+        """
+        path = self.path(name or role)
+        if role in APART:
+            return key_apart(path, make=True)
+        create_key(path)
+        return load_key(path).public
+
+    def public(self, role: Role) -> bytes:
+        """Return the public half of the key of a role; errors as in :meth:`signer`."""
+        return key_apart(self.path(role)) if role in APART else self.signer(role).public
 
     def signer(self, role: Role) -> SigningKey:
         """Return the key of a role.
 
         Raises:
             UserError: it is missing, unreadable, or others than its owner can read it.
+            PeergateError: it is opened in a process of its own only.
         """
+        if role in APART:
+            raise PeergateError(f"the key of '{role}' is opened by its own process only", where=str(self.path(role)))
         if role not in self._keys:
             self._keys[role] = load_key(self.path(role))
         return self._keys[role]
+
+
+def key_apart(path: Path, *, make: bool = False) -> bytes:
+    """Have a process of its own open a key, and return its public half; ``make`` it when it is not there.
+
+    Raises:
+        UserError: the key cannot be made or read.
+        PeergateError: the process did not work.
+    """
+    command = [sys.executable, "-P", "-m", "reviews.process.key", str(path), *(["--make"] if make else [])]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=_APART_S, cwd="/")
+        told = json.loads(done.stdout)
+        if "public" in told:
+            return bytes.fromhex(told["public"])
+        raise UserError(str(told["message"]), where=str(told["where"]), hint=str(told["hint"]))
+    except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
+        message = f"the process that opens a key did not work: {type(error).__name__} {str(error)[:200]}"
+        raise PeergateError(message, where=str(path)) from error
 
 
 def create_key(path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reviews.log.keys import KeyFolder, create_key, load_key
+from reviews.log.keys import KeyFolder, key_id
 from reviews.store import sync_folder
 from reviews.trail import Trail
 from specs.errors import UserError
@@ -29,12 +29,12 @@ def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: s
     Raises:
         UserError: the workspace has no key of this role.
     """
-    old = keys.signer(role)
+    old = key_id(keys.public(role))
     waiting = keys.path(f"{role}.next")
-    create_key(waiting)
-    new = load_key(waiting)
-    listed = PolicyKey(id=new.id, role=role, public=new.public.hex())
-    body = {"role": role, "old": old.id, "new": new.id, "revoked": revoke, "by": by, "reason": reason}
+    public = keys.make(role, f"{role}.next")
+    new = key_id(public)
+    listed = PolicyKey(id=new, role=role, public=public.hex())
+    body = {"role": role, "old": old, "new": new, "revoked": revoke, "by": by, "reason": reason}
     for path, session in trails:
         trail = Trail(path, session)
         try:
@@ -42,16 +42,16 @@ def rotate(keys: KeyFolder, trails: list[tuple[Path, str]], role: Role, *, by: s
             with trail.alone():
                 policy, size = trail.policy(), trail.head().size
                 if policy is not None and policy.current(role, size - 1) is not None:
-                    trail.change_policy(f"keys/{new.id[:16]}", body, _changed(policy, old.id, listed, size, revoke))
+                    trail.change_policy(f"keys/{new[:16]}", body, _changed(policy, old, listed, size, revoke))
         finally:
             trail.close()
     # The old key is kept under another name; at no moment is there none.
-    kept = keys.path(f"{role}.old-{old.id[:16]}")
+    kept = keys.path(f"{role}.old-{old[:16]}")
     if not kept.exists():
         kept.hardlink_to(keys.path(role))
     waiting.replace(keys.path(role))
     sync_folder(keys.folder)
-    return new.id
+    return new
 
 
 def _changed(policy: Policy, old: str, new: PolicyKey, seq: int, revoke: bool) -> Policy:

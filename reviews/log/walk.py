@@ -134,7 +134,7 @@ class Walk:
             return
         if not opened.signatures:
             self.damage.append(f"entry {number}: is not signed")
-        allowed = policy.roles_of(entry.kind)
+        allowed = policy.roles_of(policy.signed_as(entry.kind, entry.body))
         for one in opened.signatures:
             key = policy.key(one.key_id, number)
             if key is None:

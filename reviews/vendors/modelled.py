@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from reviews.packet import DESIGN
 from reviews.reviewer import Answered
 from reviews.vendors.answer import answer_form, instructions, to_verdict
+from reviews.vendors.efforts import effort_of
 from reviews.vendors.model import Model, make_model
 from specs.errors import ReviewerUnavailable
-from specs.lint_reviewer import DESIGN_STAKES
-from specs.session import Effort, Efforts
+from specs.session import Efforts
 from specs.session import Reviewer as ReviewerSpec
 from specs.vendors.markers import enclose
 from specs.verdicts import Packet, Verdict
@@ -27,7 +26,7 @@ class ModelReviewer:
 
     def cost_cap(self, packet: Packet) -> float:
         """Return the most USD a review of this packet can cost; 0 when tokens are free."""
-        return self.model.cost_cap(self._effort(packet))
+        return self.model.cost_cap(effort_of(packet, self.efforts))
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
         """Return the model's verdict.
@@ -46,14 +45,9 @@ class ModelReviewer:
             instructions(),
             render(packet),
             answer_form(),
-            self._effort(packet),
+            effort_of(packet, self.efforts),
             lambda text: to_verdict(text, self.name, packet_digest),
         )
-
-    def _effort(self, packet: Packet) -> Effort:
-        gate = packet.registered.get("gate", {})
-        stakes = DESIGN_STAKES if packet.stage == DESIGN else gate.get("stakes", DESIGN_STAKES)
-        return getattr(self.efforts, stakes)
 
 
 def render(packet: Packet) -> str:

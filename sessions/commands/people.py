@@ -11,16 +11,16 @@ from typing import NoReturn
 
 from reviews.store import Store
 from reviews.text import plain
-from reviews.trail import Recorded, read_entries
+from reviews.trail import Recorded, Trail, read_entries
 from sessions import people
 from sessions.amend import amend as amend_session
 from sessions.commands import run as runs_of
 from sessions.commands.output import print_json
 from sessions.display import Terminal
+from sessions.folders import STORE, TRAIL
 from sessions.overview import run_folder
-from sessions.person import hand_in, summary, template
+from sessions.person import give, summary, template, waiting
 from sessions.runtime import require_run
-from sessions.wiring import INBOX, STORE, TRAIL
 from specs.errors import ExitCode, UserError
 from specs.loading import find_spec
 from specs.verdicts import Packet
@@ -92,25 +92,24 @@ def show_packet(run: Path, as_json: bool) -> None:
 
 
 def give_verdict(run: Path, file: Path) -> None:
-    """Hand a verdict in; the session takes it when it is resumed."""
-    run = run_folder(run)
-    _, digest = _waiting(run)
+    """Record a person's verdict; the session takes it when it is resumed."""
+    run = require_run(run_folder(run))
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot be read: {error}", where=str(file)) from error
-    hand_in(run / INBOX, digest, text)
-    print(f"handed in; `peergate resume {run.name}` goes on")
+    trail = Trail(run / TRAIL, run.resolve().name)
+    try:
+        trail.verify_chain()
+        given = give(trail, Store(run / STORE), text)
+    finally:
+        trail.close()
+    print(f"recorded as {given.entry.key}, signed with your key; `peergate resume {run.name}` goes on")
 
 
 def _waiting(run: Path) -> tuple[Packet, str]:
-    entries = read_entries(require_run(run) / TRAIL)
-    judged = {one.entry.key.partition("/")[2] for one in entries if one.entry.kind == "verdict"}
-    for one in reversed(entries):
-        if one.entry.kind == "packet" and one.entry.key.partition("/")[2] not in judged:
-            digest = one.body["packet"]
-            return Packet.model_validate(Store(run / STORE).get_value(digest)), digest
-    raise UserError("no gate waits for a verdict", where=str(run))
+    _, digest = waiting(read_entries(require_run(run) / TRAIL))
+    return Packet.model_validate(Store(run / STORE).get_value(digest)), digest
 
 
 def _said(recorded: Recorded, text: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from reviews.log import merkle
 from reviews.log.envelope import EnvelopeSignature, entry_of, pae, payload_of, signatures_text
-from reviews.log.keys import KeyFolder
+from reviews.log.keys import KeyFolder, load_key
 from reviews.log.note import LOG_KEY, Checkpoint, NoteKey, sign_text
 from reviews.log.rows import Stored, read_trail
 from reviews.trail import seal_path
@@ -37,7 +37,7 @@ def keys_of(path: Path) -> KeyFolder:
 def signed(entry: Entry, keys: KeyFolder, role: Role | None = None) -> Stored:
     """Return an entry as a row, signed by the role its kind asks for or by another one."""
     payload = payload_of(entry)
-    signer = keys.signer(role or SIGNERS.get(entry.kind, ("log",))[0])
+    signer = load_key(keys.path(role or SIGNERS.get(entry.kind, ("log",))[0]))
     return Stored(entry.seq, payload, signatures_text(EnvelopeSignature(signer.id, signer.sign(pae(payload)))))
 
 

