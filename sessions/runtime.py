@@ -24,6 +24,7 @@ from reviews.trail import Trail
 from sessions import steps
 from sessions.budget_end import answer_of
 from sessions.graph import build_graph
+from sessions.jobs.presence import present
 from sessions.session import Cancelled, Display, Paused, Session
 from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_session
 from specs.errors import LeaseHeld, UserError
@@ -181,7 +182,7 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
     connection = sqlite3.connect(session.run / "state.sqlite", check_same_thread=False)
     connection.execute("PRAGMA synchronous=FULL")
     try:
-        with _signals(session):
+        with _signals(session), present(session.run):
             graph = build_graph(session, SqliteSaver(connection))
             config: Any = {"configurable": {"thread_id": session.name}, "recursion_limit": 10_000}
             snapshot = _snapshot(session, graph, config)

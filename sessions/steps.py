@@ -107,6 +107,7 @@ def _order(session: Session, state: State) -> JobOrder:
             "task": session.resolved.spec.task,
             "grant": _body(session, f"grant/{key}"),
             "max_seconds": stage.max_minutes * 60,
+            "dead_man_minutes": session.resolved.spec.budget.dead_man_minutes,
         }
     )
 

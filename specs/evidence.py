@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from specs.digests import Contract, Digest
 from specs.grants import Grant
 from specs.stages import Kind
@@ -43,6 +45,8 @@ class JobOrder(Contract):
     task: str
     grant: Grant
     max_seconds: float
+    dead_man_minutes: float | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The job ends itself when no orchestrator was there for this long; None: never."""
 
 
 class GenerationRow(Contract):
@@ -134,12 +138,15 @@ class Progress(Contract):
 
 
 class ExitRecord(Contract):
-    """How the job ended; written by the wrapper, not by the stage. ``code`` is negative for a signal."""
+    """How the job ended; written by the wrapper, not by the stage. ``code`` is negative for a signal.
+
+    ``dead_man``: no orchestrator was there for longer than the spec allows, so the job was ended.
+    """
 
     schema_version: Literal[1] = 1
     key: str
     code: int
-    reason: Literal["exited", "signal", "timeout", "cancelled", "refused"]
+    reason: Literal["exited", "signal", "timeout", "cancelled", "refused", "dead_man"]
     started: float
     ended: float
     host: str

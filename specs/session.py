@@ -180,7 +180,7 @@ class Budget(Contract):
     """The most the builder's model and its helpers may take; a fifth of ``max_cost_usd`` where it is not stated."""
     storage_usd_per_gb: Annotated[float, Field(ge=0)] | None = Field(default=None, exclude_if=is_none)
     """What keeping a GB (10**9 bytes) of a job's outputs costs, for as long as you keep it. Not stated: nothing."""
-    dead_man_minutes: Annotated[float, Field(gt=0)] | None = Field(
+    dead_man_minutes: Annotated[float, Field(ge=1)] | None = Field(
         default=DEAD_MAN_MINUTES, exclude_if=lambda given: given == DEAD_MAN_MINUTES
     )
     """A job ends itself when no orchestrator was there for this long; null: it never does."""

@@ -33,7 +33,7 @@ def _exit(evidence: Evidence, _: MetricSet | None) -> Found:
     record = evidence.exit
     if record is None:
         raise EvidenceMissing("the job left no exit record: it is lost")
-    if record.code != 0:
+    if record.code != 0 or record.reason != "exited":
         lines = [line for line in evidence.log_tail.splitlines() if line.strip()][-5:]
         shown = tuple({"log": line} for line in lines)
         return Found("FAIL", f"the job ended with code {record.code} ({record.reason})", float(record.code), shown)

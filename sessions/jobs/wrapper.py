@@ -1,11 +1,11 @@
 """The job side of exactly-once: ``python -P -m sessions.jobs.wrapper JOB_FOLDER``.
 
 Claims the folder atomically before any work (a second wrapper for the same job ends at once), runs the stage as
-a child, writes a heartbeat, ends it on a time limit or a cancel request, and leaves an exit record. It knows
-nothing of the trail and outlives the orchestrator.
+a child, writes a heartbeat, ends it on a time limit, a cancel request or when no orchestrator came back for too long,
+and leaves an exit record. It knows nothing of the trail and outlives the orchestrator.
 
-Covered: two starts of one job, orchestrator killed, stage killed, stage hanging, cancel. Not covered: the
-wrapper itself being killed; its child dies with it (Linux) and the job is *lost*, which a decision must settle.
+Covered: two starts of one job, orchestrator killed or gone for good, stage killed, stage hanging, cancel. Not covered:
+the wrapper itself being killed; its child dies with it (Linux) and the job is *lost*, which a decision must settle.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ import psutil
 from pydantic import ValidationError
 
 from reviews.store import write_durably
+from sessions.jobs.presence import Absence
 from specs.digests import canonical_bytes, digest_file
 from specs.evidence import ExitRecord, JobOrder
 
 HEARTBEAT_S = 1.0
 TERM_GRACE_S = 10.0
-Reason = Literal["exited", "signal", "timeout", "cancelled", "refused"]
+Reason = Literal["exited", "signal", "timeout", "cancelled", "refused", "dead_man"]
 
 
 def main() -> int:
@@ -90,6 +91,8 @@ def run(folder: Path, order: JobOrder) -> None:
             preexec_fn=partial(_die_with_parent, os.getpid()),
         )
         begun = time.monotonic()
+        limit = order.dead_man_minutes
+        absence = Absence(folder.parent.parent, None if limit is None else limit * 60)
         asked: float | None = None
         while True:
             now = time.monotonic()
@@ -101,6 +104,8 @@ def run(folder: Path, order: JobOrder) -> None:
                     stop.append("cancelled")
                 elif now - begun > order.max_seconds:
                     stop.append("timeout")
+                elif absence.is_too_long():
+                    stop.append("dead_man")
             if stop and asked is None:
                 _signal_group(child.pid, signal.SIGTERM)
                 asked = now
