@@ -33,11 +33,6 @@ PAGE = "report.html"
 NOT_REDERIVED = "the numbers: an export holds no jobs, so metrics, checks and decisions were not derived again"
 
 
-def is_export(folder: Path) -> bool:
-    """Say whether a folder looks like an export."""
-    return (folder / CHECKPOINT).is_file() and (folder / "tile").is_dir()
-
-
 def export_run(
     run: Path, trail_name: str, store_name: str, target: Path, page: Callable[[list[Recorded], Store], str]
 ) -> tuple[Walk, int]:

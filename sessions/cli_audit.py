@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from specs.policy import Role
+Role = Literal["log", "builder", "reviewer", "human"]
+"""As in ``specs/policy.py``, which takes long to import."""
 
 audit_app = typer.Typer(help="Read and verify the trail of a session.", no_args_is_help=True)
 
@@ -50,7 +51,7 @@ def audit_verify(
 
 @audit_app.command("list")
 def audit_list_entries(
-    run: RunPath,
+    run: Place,
     kind: Kind = None,
     stage: Stage = None,
     attempt: Attempt = None,
@@ -71,7 +72,7 @@ def audit_list_entries(
 
 @audit_app.command("search")
 def audit_search(
-    run: RunPath,
+    run: Place,
     text: Annotated[str, typer.Argument(help="Text that stands in the entry; letter case does not matter.")],
     kind: Kind = None,
     stage: Stage = None,
@@ -87,7 +88,7 @@ def audit_search(
 
 @audit_app.command("show")
 def audit_show(
-    run: RunPath,
+    run: Place,
     entry: Annotated[str, typer.Argument(help="Entry number or key, or a sha256 digest of the content store.")],
     json: Json = False,
 ) -> None:
@@ -98,7 +99,7 @@ def audit_show(
 
 
 @audit_app.command("log")
-def audit_log(run: RunPath, json: Json = False) -> None:
+def audit_log(run: Place, json: Json = False) -> None:
     """Tell the session as a story: every gate, who judged, what came out, what it cost."""
     from sessions.commands import audit_story
 
@@ -107,7 +108,7 @@ def audit_log(run: RunPath, json: Json = False) -> None:
 
 @audit_app.command("diff")
 def audit_diff(
-    run: RunPath,
+    run: Place,
     first: Annotated[str, typer.Argument(help="Entry number or key.")],
     second: Annotated[str, typer.Argument(help="Entry number or key.")],
     json: Json = False,

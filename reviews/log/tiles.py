@@ -22,6 +22,11 @@ _PROOF = "c2sp.org/tlog-proof@v1"
 _INDEX = re.compile(r"index (0|[1-9][0-9]{0,18})")
 
 
+def is_export(folder: Path) -> bool:
+    """Say whether a folder looks like an export."""
+    return (folder / CHECKPOINT).is_file() and (folder / "tile").is_dir()
+
+
 def tile_name(level: str, number: int, width: int = WIDTH) -> str:
     """Return the path of a tile; ``level`` is a number or ``entries``."""
     digits = f"{number:03}"

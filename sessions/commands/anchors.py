@@ -7,14 +7,13 @@ import sys
 import time
 from pathlib import Path
 
-from reviews.export import is_export
 from reviews.log.anchors import Anchor, check_anchors, read_anchor
 from reviews.log.keys import FOLDER, KeyFolder, create_key, load_key
 from reviews.log.note import COSIGNER_KEY, Checkpoint, NoteKey, cosign_text, parse_note
 from reviews.log.places import keep_by_command, keep_in_folder, keep_in_git
 from reviews.log.rotate import rotate
 from reviews.log.rows import format_of, read_trail, reading
-from reviews.log.tiles import CHECKPOINT, read_bundles
+from reviews.log.tiles import CHECKPOINT, is_export, read_bundles
 from reviews.log.walk import Walk, walk_trail
 from reviews.requests import record
 from reviews.store import write_durably

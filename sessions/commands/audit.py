@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from reviews.audit import Audit, verify_run
-from reviews.export import is_export, verify_export
+from reviews.export import verify_export
 from reviews.log.anchors import read_anchor, read_policy
+from reviews.log.tiles import is_export
 from reviews.store import Store
 from reviews.text import plain
-from reviews.trail import Recorded, read_entries
+from reviews.trail import Recorded
 from sessions.commands.audit_list import as_data
+from sessions.commands.audit_place import place_of
 from sessions.commands.output import print_json
 from sessions.folders import STORE, run_folder, trail_name
 from sessions.trail_page import page_damage
@@ -79,16 +81,19 @@ def _tell(place: Path, result: Audit) -> None:
 
 def show_entry(run: Path, wanted: str, as_json: bool) -> None:
     """Show an entry (by number or key) or a stored value (by digest)."""
-    run = run_folder(run)
+    place = place_of(run)
+    store = place.store
     if wanted.startswith("sha256:"):
-        sys.stdout.write(plain(Store(run / STORE).get(wanted).decode("utf-8", "replace"), 1_000_000))
-        sys.stdout.write("\n")
+        value = _value(store.get(wanted))
+        if as_json:
+            print_json({"digest": wanted, "value": value})
+        else:
+            sys.stdout.write(plain(store.get(wanted).decode("utf-8", "replace"), 1_000_000) + "\n")
         return
-    entries = read_entries(run / trail_name(run))
+    entries = place.entries()
     found = entry_named(entries, wanted)
     data = as_data(found)
     # What an entry points to is what a person wants to see next.
-    store = Store(run / STORE)
     data["points_to"] = {
         name: _value(store.get(value))
         for name, value in found.body.items()
@@ -136,10 +141,14 @@ def way_of(found: Recorded, entries: Sequence[Recorded]) -> list[dict[str, Any]]
 
 
 def _value(data: bytes) -> Any:
-    """Return a stored value; what a server sent need not be JSON."""
+    """Return a stored value; what a server sent need not be JSON, or not what JSON may hold."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
     try:
-        return json.loads(data)
-    except ValueError:
+        return json.loads(data, parse_constant=refuse)
+    except (ValueError, RecursionError):
         return data.decode("utf-8", "replace")
 
 

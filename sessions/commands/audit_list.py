@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.log.envelope import Recorded
-from reviews.log.query import Wanted, select
-from reviews.log.rows import read_entries
+from reviews.log.query import Wanted
 from reviews.text import plain
+from sessions.commands.audit_place import Place, place_of
 from sessions.commands.output import print_json, print_table
-from sessions.folders import run_folder, trail_name
 from specs.errors import UserError
 
 _SHOWN = (
@@ -40,8 +39,7 @@ class Filters(NamedTuple):
 
 def list_entries(run: Path, filters: Filters, text: str | None, as_json: bool) -> None:
     """List entries, filtered."""
-    run = run_folder(run)
-    path = run / trail_name(run)
+    place = place_of(run)
     wanted = Wanted(
         kinds=_BY_PEOPLE if filters.overrides else tuple(filters.kinds or ()),
         stage=filters.stage,
@@ -50,11 +48,11 @@ def list_entries(run: Path, filters: Filters, text: str | None, as_json: bool) -
         reviewer=filters.reviewer,
         min_usd=filters.min_usd,
         text=text,
-        seqs=_with_open_conditions(path) if filters.open_conditions else None,
+        seqs=_with_open_conditions(place) if filters.open_conditions else None,
     )
-    found = select(path, wanted, filters.limit or None)
+    found = place.find(wanted, filters.limit or None)
     if filters.kinds and not found.total:
-        kinds = sorted({one.entry.kind for one in select(path, Wanted()).entries})
+        kinds = sorted({one.entry.kind for one in place.entries()})
         missing = [kind for kind in filters.kinds if kind not in kinds]
         if missing:
             raise UserError(f"no entry of kind '{missing[0]}'", hint=f"kinds in this trail: {', '.join(kinds)}")
@@ -67,12 +65,12 @@ def list_entries(run: Path, filters: Filters, text: str | None, as_json: bool) -
         print(f"{found.total - len(rows)} earlier entries are left out; --limit 0 shows all", file=sys.stderr)
 
 
-def _with_open_conditions(path: Path) -> tuple[int, ...]:
+def _with_open_conditions(place: Place) -> tuple[int, ...]:
     """Return the numbers of the decisions that carry a condition which is still open."""
     # Conditions take the whole of a gate's code, which is slow to import.
     from reviews.obligations import obligations
 
-    found = obligations(read_entries(path), time.time_ns())
+    found = obligations(place.entries(), time.time_ns())
     return tuple(sorted({one.made for one in found if one.state == "open"}))
 
 

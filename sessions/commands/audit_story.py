@@ -3,66 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from reviews.export import export_run
 from reviews.store import Store
 from reviews.text import plain
-from reviews.trail import Recorded, read_entries
+from reviews.trail import Recorded
 from sessions.commands.audit import entry_named
 from sessions.commands.audit_list import when
+from sessions.commands.audit_place import place_of
 from sessions.commands.output import print_json
-from sessions.folders import STORE, run_folder, trail_name
+from sessions.folders import STORE
+from sessions.story import Told, tell
 from sessions.trail_page import trail_page
 from specs.errors import PeergateError, UserError
 
-_TOLD = {"human": "answer", "override": "reason", "amendment": "outcome", "retraction": "reason", "close": "decision"}
-
 
 def log(run: Path, as_json: bool) -> None:
-    """Tell every gate, and what people and the end of the session added."""
-    run = run_folder(run)
-    entries = read_entries(run / trail_name(run))
-    told = list(_story(entries))
+    """Tell every gate, job, request and human act, and the end."""
+    place = place_of(run)
+    told = list(tell(place.entries(), place.store))
     if as_json:
-        print_json({"log": told})
+        print_json({"log": [_as_data(one) for one in told]})
         return
     for one in told:
-        print(f"{one['time']}  entry {one['entry']}: {plain(one['what'], 300)}")
-        for line in one["lines"]:
+        print(f"{when(one.entry)}  entry {one.entry.entry.seq}: {plain(one.what, 300)}")
+        for line in one.lines:
             print(f"    {plain(line, 300)}")
+    if not told:
+        print("nothing was decided, launched or asked yet")
 
 
-def _story(entries: Sequence[Recorded]) -> Iterator[dict[str, Any]]:
-    verdicts = {one.entry.key.partition("/")[2]: one for one in entries if one.entry.kind == "verdict"}
-    for one in entries:
-        kind, body = one.entry.kind, one.body
-        lines: list[str] = []
-        if kind == "decision":
-            at = f"{body.get('stage') or 'design'}.{body.get('attempt')}"
-            what = f"{at} {body.get('outcome')}"
-            judged = verdicts.get(at)
-            if judged is not None:
-                cost = f", {judged.body['usd']} USD" if judged.body.get("usd") else ""
-                lines.append(f"reviewed by {judged.body.get('reviewer')} (entry {judged.entry.seq}{cost})")
-            lines += [str(reason) for reason in body.get("reasons", ())]
-            lines += [f"condition {each.get('id')} for {each.get('stage')}" for each in body.get("conditions") or ()]
-        elif kind in _TOLD:
-            by = f" by {body['by']}" if body.get("by") else ""
-            what = f"{kind}{by}: {body.get(_TOLD[kind], '')}"
-        elif kind in ("exit", "lost"):
-            what = f"job {body.get('key')} {'ended' if kind == 'exit' else 'was lost'}"
-        else:
-            continue
-        yield {"entry": one.entry.seq, "time": when(one), "kind": kind, "what": what, "lines": lines}
+def _as_data(one: Told) -> dict[str, Any]:
+    entry = one.entry.entry
+    return {"entry": entry.seq, "time": when(one.entry), "kind": entry.kind, "what": one.what, "lines": list(one.lines)}
 
 
 def diff(run: Path, first: str, second: str, as_json: bool) -> None:
     """Compare two entries, leaf by leaf, with the values they point to."""
-    run = run_folder(run)
-    entries, store = read_entries(run / trail_name(run)), Store(run / STORE)
+    place = place_of(run)
+    entries, store = place.entries(), place.store
     one, two = (dict(_leaves("", _whole(entry_named(entries, name), store))) for name in (first, second))
     changed = [
         {"where": name, "first": one.get(name), "second": two.get(name)}
@@ -107,10 +89,9 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def export(run: Path, target: Path) -> None:
     """Write the export and say how to verify it."""
-    run = run_folder(run)
-    name = trail_name(run)
-    if not (run / name).is_file():
-        raise UserError("there is no trail", where=str(run))
-    walk, count = export_run(run, name, STORE, target, trail_page)
+    place = place_of(run)
+    if place.is_export:
+        raise UserError("this is an export already", where=str(run))
+    walk, count = export_run(place.folder, place.trail.name, STORE, target, trail_page)
     print(f"{target}: {walk.tree.size} entries, {count} files, root {walk.root}")
     print(f"verify: peergate audit verify {target}")
