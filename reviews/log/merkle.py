@@ -133,7 +133,7 @@ def prove_consistency(tree: Tree, older: int) -> list[bytes]:
 
 def is_included(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
     """Say whether ``path`` proves that ``leaf`` is entry ``index`` of the tree (RFC 9162, section 2.1.3.2)."""
-    if not 0 <= index < size:
+    if not 0 <= index < size or not _are_hashes(leaf, root, *path):
         return False
     inner = (index ^ (size - 1)).bit_length()
     if len(path) != inner + (index >> inner).bit_count():
@@ -149,7 +149,7 @@ def is_consistent(older: int, newer: int, path: Sequence[bytes], older_root: byt
 
     Of an empty older tree nothing can be proven, so the answer is False.
     """
-    if not 0 < older <= newer:
+    if not 0 < older <= newer or not _are_hashes(older_root, newer_root, *path):
         return False
     if older == newer:
         return not path and older_root == newer_root
@@ -169,3 +169,8 @@ def is_consistent(older: int, newer: int, path: Sequence[bytes], older_root: byt
         else:
             new = node_hash(new, sibling)
     return old == older_root and new == newer_root
+
+
+def _are_hashes(*values: bytes) -> bool:
+    """Say whether all have the length of a hash: two empty texts are equal, and no root."""
+    return all(len(one) == 32 for one in values)
