@@ -94,8 +94,8 @@ class Walk:
         if int(entry.time_ns) < self.clock:
             self.damage.append(f"entry {number}: is dated before the entry before it")
         self.clock = int(entry.time_ns)
-        self.check_body(number, entry)
         self._check_policy_and_signatures(number, entry, opened)
+        self.check_body(number, entry)
 
     def check_body(self, number: int, entry: Entry) -> None:
         """Compare what an entry says with the form of its kind; of a newer kind or version nothing can be said."""
