@@ -17,10 +17,11 @@ from sessions.jobs.local import job_environment
 from sessions.session import Session
 from sessions.wiring import make_reviewer
 from specs.digests import digest_bytes
-from specs.errors import UserError
+from specs.errors import BudgetExceeded, UserError
 from specs.session import ResolvedSpec
 from specs.vendors import calls
 from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api, truncated
+from tests.fixtures.reviewer_here import ReviewerHere
 from tests.integration.test_reviewers import ANSWER, KEY
 from tests.unit.bodies import body_of
 from tests.unit.evidence_on_disk import resolved_spec
@@ -70,6 +71,8 @@ def opened(folder: Path, resolved: ResolvedSpec) -> Iterator[Session]:
     store = Store(folder / "store")
     for named in (resolved.spec.heldout, *resolved.spec.data.values()):
         store.put(resolved.path(named.path).read_bytes())
+    trail.keys.create()
+    process = trail.reviewer = ReviewerHere("small", resolved.spec.reviewers(), trail.keys.path("reviewer"))
     parts = SimpleNamespace(
         name="small",
         run=folder,
@@ -77,7 +80,8 @@ def opened(folder: Path, resolved: ResolvedSpec) -> Iterator[Session]:
         trail=trail,
         store=store,
         display=Quiet(),
-        reviewer=make_reviewer(resolved.spec, folder),
+        reviewer=make_reviewer(resolved.spec, process),
+        reviewing=process,
     )
     yield cast(Session, parts)
     trail.close()
@@ -167,11 +171,9 @@ def test_reviews_end_with_their_share(session: Session, api: Api) -> None:
     budget = session.resolved.spec.budget
     for attempt in range(1, 7):
         ledger.reserve_review(session.trail, budget, "sample", attempt, 0.5)
-    gate.design_gate(session, {})
-    assert body(session, "verdict/design.1")["error"].startswith(
-        "BudgetExceeded: the review may cost 0.5000 USD, 0.0000"
-    )
-    assert api.got == []
+    with pytest.raises(BudgetExceeded, match=r"the review may cost 0\.5000 USD, 0\.0000"):
+        gate.design_gate(session, {})
+    assert session.trail.find("verdict/design.1") is None and api.got == []
 
 
 def test_what_reviews_take_from_their_share_is_not_held_back_a_second_time(session: Session) -> None:
@@ -223,4 +225,4 @@ def test_a_session_without_the_key_is_refused(
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(UserError, match="OPENAI_API_KEY is not set"):
-        make_reviewer(resolved.spec, tmp_path)
+        make_reviewer(resolved.spec)

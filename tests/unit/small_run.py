@@ -80,7 +80,7 @@ def small_run(
         "source": source,
         "data": data,
     }
-    trail.append("open", "open", opened)
+    trail.append("open", "open", body_of("open", **opened))
     sets = {key: metric_set(*key, values) for key, values in MEASURED.items()}
     for (stage, attempt), one in sets.items():
         body = {"stage": stage, "attempt": attempt, "metrics": store.put_value(one), "why": "", "code": one.code}

@@ -15,7 +15,7 @@ import pytest
 from reviews.audit import verify_run
 from reviews.export import PROOFS, verify_export, verify_proof
 from reviews.log.anchors import read_anchor, read_policy
-from reviews.log.keys import KeyFolder
+from reviews.log.keys import KeyFolder, load_key
 from reviews.log.rotate import rotate
 from reviews.log.rows import read_trail
 from reviews.log.tiles import bundles_of, parse_proof, read_bundles, tile_name, tiles_of
@@ -23,6 +23,8 @@ from reviews.log.walk import walk_trail
 from reviews.trail import Trail
 from specs.errors import UserError
 from tests.e2e.sessions import peergate
+from tests.fixtures.reviewer_here import lenient
+from tests.unit.bodies import body_of
 from tests.unit.forgery import chained, entries_of, keys_of, put, rows_of, with_body
 
 HOME = Path(__file__).parents[2]
@@ -350,28 +352,31 @@ def test_an_anchor_or_policy_that_cannot_be_read_is_no_verification(run: Path, t
 
 def open_trail(folder: Path, name: str = "small") -> Trail:
     trail = Trail(folder / "runs" / name / "trail.sqlite", name)
-    trail.append("open", "open", {})
-    trail.append("verdict", "verdict/a.1", {})
+    lenient(trail)
+    trail.append("open", "open", body_of("open"))
+    trail.append("verdict", "verdict/a.1", body_of("verdict"))
     return trail
 
 
 @pytest.mark.parametrize("role", ["log", "reviewer", "human"])
 def test_a_key_is_replaced_and_what_it_signed_before_still_holds(tmp_path: Path, role: str) -> None:
     trail = open_trail(tmp_path)
-    old = trail.keys.signer(role)  # pyright: ignore[reportArgumentType]
+    old = load_key(trail.keys.path(role))
     trail.close()
     done = peergate("audit", "rotate", role, "--reason", "laptop stolen", "--revoke", "--runs", tmp_path / "runs")
     assert done.returncode == 0, done.stderr
     trail = Trail(trail.path, "small")
-    changed = trail.find(f"keys/{trail.keys.signer(role).id[:16]}")  # pyright: ignore[reportArgumentType]
+    new = load_key(trail.keys.path(role))
+    changed = trail.find(f"keys/{new.id[:16]}")
     assert changed is not None and changed.body["old"] == old.id and changed.body["revoked"]
-    trail.append("verdict", "verdict/a.2", {})
-    trail.append("human", "human/1", {})
+    lenient(trail)
+    trail.append("verdict", "verdict/a.2", body_of("verdict"))
+    trail.append("human", "human/1", body_of("human"))
     trail.verify_chain()
     trail.close()
     walk = walk_trail(read_trail(trail.path))
     assert not walk.damage
-    assert {id for one, id in walk.signed if one == role} <= {old.id, trail.keys.signer(role).id}  # pyright: ignore[reportArgumentType]
+    assert {id for one, id in walk.signed if one == role} <= {old.id, new.id}
     found = verify_run(trail.path.parent, "trail.sqlite", "store")
     assert any("was revoked" in note for note in found.notes)
 
@@ -383,7 +388,9 @@ def test_an_entry_of_the_old_key_after_its_end_is_found(tmp_path: Path) -> None:
     rotate(trail.keys, [(trail.path, "small")], "reviewer", by="ada", reason="stolen", revoke=True)
     trail.close()
     rows = rows_of(trail.path)
-    late = entries_of(rows)[2].model_copy(update={"kind": "verdict", "key": "verdict/late", "policy": None})
+    late = entries_of(rows)[2].model_copy(
+        update={"kind": "verdict", "key": "verdict/late", "policy": None, "body": body_of("verdict")}
+    )
     put(trail.path, chained([late], stolen, kept=rows), KeyFolder(trail.keys.folder))
     assert "entry 3 (verdict): signed with the unknown key" in walk_trail(read_trail(trail.path)).damage[0]
 
@@ -403,7 +410,12 @@ def test_a_policy_that_rewrites_the_past_is_refused(tmp_path: Path) -> None:
         policy.model_copy(update={"origin": "peergate/other"}),
     ):
         entry = entries_of(rows)[1].model_copy(
-            update={"kind": "keys", "key": "keys/x", "policy": changed.model_dump(mode="json")}
+            update={
+                "kind": "keys",
+                "key": "keys/x",
+                "policy": changed.model_dump(mode="json"),
+                "body": body_of("keys"),
+            }
         )
         put(trail.path, chained([entry], keys, kept=rows), keys)
         damage = walk_trail(read_trail(trail.path)).damage
@@ -421,7 +433,7 @@ def test_rotating_goes_on_after_a_crash(tmp_path: Path) -> None:
     for trail in (one, two):
         again = Trail(trail.path, trail.session)
         assert [entry.entry.key for entry in again.iterate("keys")] == [f"keys/{new[:16]}"]
-        again.append("spend", "spend/1", {})
+        again.append("spend", "spend/1", body_of("spend"))
         again.verify_chain()
         again.close()
         trail.close()

@@ -5,16 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from reviews.checklist import Checklist
+from reviews.log.keys import load_key
+from reviews.log.rows import read_trail
+from reviews.log.walk import walk_trail
 from reviews.reviewer import Unanswered
 from reviews.settle import settle
+from reviews.store import Store
+from reviews.trail import Recorded, Trail
 from reviews.vendors.answer import to_verdict
-from sessions.person import Person, ask_at_the_terminal, hand_in, summary, template
+from sessions.person import Person, ask_at_the_terminal, give, summary, template
 from specs.errors import UserError
 from specs.verdicts import Packet
+from tests.fixtures.reviewer_here import lenient
 from tests.unit.evidence_on_disk import N, answers, evidence_of
+from tests.unit.forgery import chained, entries_of, put, rows_of, signed
+from tests.unit.small_run import small_run
 from tests.unit.test_packet import packet_of
 
 
@@ -28,33 +38,88 @@ def typed(*lines: str) -> Callable[[str], str]:
     return lambda _: next(left)
 
 
-def test_nobody_at_the_terminal_is_no_verdict(packet: Packet, tmp_path: Path) -> None:
+def test_nobody_at_the_terminal_is_no_verdict(packet: Packet) -> None:
     with pytest.raises(Unanswered, match="waits for a person"):
-        Person(tmp_path / "inbox").review(packet, packet.content_digest())
+        Person().review(packet, packet.content_digest())
 
 
-def test_a_verdict_handed_in_is_taken_once_and_for_its_packet_only(packet: Packet, tmp_path: Path) -> None:
-    inbox, digest = tmp_path / "inbox", packet.content_digest()
-    answer = template(packet) | {"findings": [], "reasoning": "read", "recommendation": "go on", "approve": True}
-    hand_in(inbox, digest, json.dumps(answer))
-    verdict = Person(inbox).review(packet, digest)
-    assert (verdict.reviewer, verdict.approve) == ("person", True)
-    with pytest.raises(UserError, match="handed in before"):
-        hand_in(inbox, digest, json.dumps(answer))
-    with pytest.raises(Unanswered):
-        Person(inbox).review(packet, "sha256:" + "1" * 64)
+class Waiting(NamedTuple):
+    """A session whose newest packet has no verdict yet."""
+
+    trail: Trail
+    store: Store
+    packet: Packet
+
+    def give(self, **changes: Any) -> Recorded:
+        answer = template(self.packet) | {"findings": [], "reasoning": "read", "recommendation": "go on"}
+        return give(self.trail, self.store, json.dumps(answer | {"approve": True} | changes))
+
+
+def waiting_for(folder: Path, packet: Packet, *reviewer: tuple[str, str]) -> Waiting:
+    run = small_run(folder, *reviewer, closed=False)
+    trail, store = Trail(run / "trail.sqlite", "small"), Store(run / "store")
+    body = {"stage": "base", "attempt": 1, "packet": store.put_value(packet)}
+    trail.append("packet", "packet/base.1", body)
+    return Waiting(trail, store, packet)
+
+
+ALONE = ("reviewer: {vendor: checklist}", "reviewer: {vendor: person}")
+PANEL = ("reviewer: {vendor: checklist}", "panel: {quorum: 1, members: [{vendor: checklist}, {vendor: person}]}")
+
+
+def test_a_verdict_is_given_once_and_signed_with_the_persons_key(packet: Packet, tmp_path: Path) -> None:
+    waiting = waiting_for(tmp_path, packet, ALONE)
+    given = waiting.give()
+    assert (given.entry.key, given.body["reviewer"], given.body["packet"]) == (
+        "verdict/base.1",
+        "person",
+        packet.content_digest(),
+    )
+    with pytest.raises(UserError, match="no gate waits for a verdict"):
+        waiting.give()
+    waiting.trail.close()
+    walk = walk_trail(read_trail(waiting.trail.path))
+    human = load_key(waiting.trail.keys.path("human")).id
+    assert not walk.damage and walk.signed["human", human] == 1
+
+
+def test_a_verdict_of_a_person_that_another_key_signed_is_found(packet: Packet, tmp_path: Path) -> None:
+    waiting = waiting_for(tmp_path, packet, ALONE)
+    waiting.give()
+    waiting.trail.close()
+    rows, keys = rows_of(waiting.trail.path), waiting.trail.keys
+    put(waiting.trail.path, chained([], keys, kept=[*rows[:-1], signed(entries_of(rows)[-1], keys, "reviewer")]), keys)
+    assert "signed by 'reviewer', may be signed by human" in walk_trail(read_trail(waiting.trail.path)).damage[0]
+
+
+def test_a_person_is_taken_at_their_turn_only(packet: Packet, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="waits for checklist, not for a person"):
+        waiting_for(tmp_path / "rules", packet).give()
+    waiting = waiting_for(tmp_path / "panel", packet, PANEL)
+    with pytest.raises(UserError, match="waits for checklist, not for a person"):
+        waiting.give()
+    lenient(waiting.trail)
+    verdict = waiting.store.put_value(Checklist().review(packet, packet.content_digest()))
+    body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
+    waiting.trail.append("verdict", "verdict/base.1/1", body | {"error": "", "reviewer": "checklist"})
+    assert waiting.give().entry.key == "verdict/base.1/2"
+    with pytest.raises(UserError, match="waits for nobody"):
+        waiting.give()
 
 
 @pytest.mark.parametrize("text", ["", "approve", "{}", '{"approve": true}'])
-def test_what_is_no_whole_answer_is_not_handed_in(packet: Packet, tmp_path: Path, text: str) -> None:
+def test_what_is_no_whole_answer_is_not_recorded(packet: Packet, tmp_path: Path, text: str) -> None:
+    waiting = waiting_for(tmp_path, packet, ALONE)
+    before = waiting.trail.head()
     with pytest.raises(UserError):
-        hand_in(tmp_path / "inbox", packet.content_digest(), text)
-    assert not (tmp_path / "inbox").exists()
+        give(waiting.trail, waiting.store, text)
+    assert waiting.trail.head() == before
 
 
 def test_the_form_approves_nothing_before_it_is_filled_in(packet: Packet, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="empty"):
-        hand_in(tmp_path / "inbox", packet.content_digest(), json.dumps(template(packet)))
+        waiting = waiting_for(tmp_path, packet, ALONE)
+        give(waiting.trail, waiting.store, json.dumps(template(packet)))
 
 
 def test_what_is_typed_becomes_findings_and_an_approval(packet: Packet, tmp_path: Path) -> None:
