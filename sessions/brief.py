@@ -1,6 +1,7 @@
 """The brief: everything a model has to know to go on with an attempt, read from the trail and from nothing else.
 
 It is what a conversation is compacted to at every stage: whoever has read it can go on without having seen the rest.
+What models and jobs wrote stands between markers, without what the wall withholds.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from agents.workbench import Phase
 from reviews.collect import find
 from reviews.obligations import open_for
 from reviews.standing import retracted
-from reviews.text import plain
 from reviews.trail import Recorded
 from sessions import ledger
 from sessions.grounds import opener_of
 from sessions.session import Session
+from sessions.tools.work import Work
+from sessions.wall import Wall
 from specs.grants import StageView
 from specs.metrics import MetricSet
+from specs.session import Budget
 from specs.stages import Stage
 from specs.vendors.markers import enclose
 from specs.verdicts import Verdict
@@ -42,11 +45,11 @@ _DO: dict[Phase, str] = {
 }
 
 
-def write_brief(session: Session, stage: Stage, attempt: int, phase: Phase, view: StageView) -> str:
+def write_brief(work: Work, view: StageView) -> str:
     """Return the brief of one phase of one attempt."""
+    session, stage, attempt, phase, wall = work.session, work.stage, work.attempt, work.phase, work.wall
     entries = list(session.trail.iterate())
     spec = session.resolved.spec
-    balance = ledger.balance(session.trail, spec.budget)
     limits = [f"{name} in [{low:g}, {high:g}]" for name, (low, high) in sorted(view.ranges.items())]
     parts = [
         f"# Session {session.name}: stage '{stage.name}' ({stage.kind}), attempt {attempt}, phase '{phase}'",
@@ -57,44 +60,60 @@ def write_brief(session: Session, stage: Stage, attempt: int, phase: Phase, view
         f"Parameters now: {', '.join(f'{name} = {value}' for name, value in view.parameters.items())}",
         f"May be changed: {'; '.join(limits) or 'nothing'}",
         f"Criteria of the gate: {'; '.join(str(one) for one in stage.gate.criteria) or 'none beside the checks'}",
-        f"Left: {balance.left_usd:.4f} USD of {spec.budget.max_cost_usd:g}, {balance.left_hours:.2f} hours",
-        *_obligations(session, entries, stage),
-        *_before(session, entries, stage, attempt, view),
+        _left(entries, spec.budget, stage),
+        *_obligations(session, wall, entries, stage),
+        *_before(session, wall, entries, stage, attempt, view),
         *_so_far(session, entries),
-        *_notes(session, entries),
+        *_notes(session, wall, entries),
     ]
     return "\n\n".join(parts)
 
 
-def _obligations(session: Session, entries: list[Recorded], stage: Stage) -> Iterator[str]:
+def _left(entries: list[Recorded], budget: Budget, stage: Stage) -> str:
+    """Tell what may still be taken. What is held back for others is nobody's to plan with, so it is not told."""
+    accounts = ledger.Accounts(entries, budget)
+    own = min(one.usd for one in accounts.limits("builder", stage))
+    job = min(one.usd for one in accounts.limits("job", stage))
+    hours = budget.max_hours - ledger.active_hours(entries)
+    cap = ledger.price_cap(budget, stage)
+    return (
+        f"Left: {max(own, 0):.4f} USD for your own turns, {max(job, 0):.4f} USD for jobs of this stage (an attempt may "
+        f"take {cap:.4f}), {hours:.2f} hours"
+    )
+
+
+def _obligations(session: Session, wall: Wall, entries: list[Recorded], stage: Stage) -> Iterator[str]:
     moment = int(entries[-1].entry.time_ns)
     told = [
-        f"- {one.id}: {plain(one.condition.text, STATEMENT)}"
+        f"- {one.id}: {wall.clean(one.condition.text, STATEMENT)}"
         for one in open_for(entries, session.resolved, stage.name, moment)
     ]
     if told:
-        yield "\n".join(["Conditions of earlier approvals that keep this stage from starting:", *told])
+        yield "Conditions of earlier approvals that keep this stage from starting.\n" + _data("conditions", told)
 
 
-def _before(session: Session, entries: list[Recorded], stage: Stage, attempt: int, view: StageView) -> Iterator[str]:
+def _before(
+    session: Session, wall: Wall, entries: list[Recorded], stage: Stage, attempt: int, view: StageView
+) -> Iterator[str]:
     """Tell what the gate said of the attempt before, as data."""
     opener = opener_of(session, stage.name, attempt)
     if view.opened_by == "retry":
-        yield f"A person asked for another attempt: {plain(str(opener.body.get('reason', '')), STATEMENT)}"
+        yield f"A person asked for another attempt: {wall.clean(str(opener.body.get('reason', '')), STATEMENT)}"
     judged = find(entries, f"verdict/{stage.name}.{attempt - 1}")
     decided = find(entries, f"decision/{stage.name}.{attempt - 1}")
     if decided is None:
         return
-    told = [f"- {plain(str(reason), STATEMENT)}" for reason in decided.body["reasons"]]
+    told = [f"- {wall.clean(str(reason), STATEMENT)}" for reason in decided.body["reasons"]]
     if judged is not None:
         verdict = Verdict.model_validate(session.store.get_value(judged.body["verdict"]))
         for one in verdict.findings:
-            change = f" Required: {plain(one.required_change.text, STATEMENT)}" if one.required_change else ""
-            told.append(f"- finding {plain(one.id, 60)} ({one.severity}): {plain(one.statement, STATEMENT)}{change}")
+            change = f" Required: {wall.clean(one.required_change.text, STATEMENT)}" if one.required_change else ""
+            statement = wall.clean(one.statement, STATEMENT)
+            told.append(f"- finding {wall.clean(one.id, 60)} ({one.severity}): {statement}{change}")
     required = ", ".join(f"{name} = {value:g}" for name, value in sorted(view.required.items())) or "none by number"
     yield (
         f"The gate sent attempt {attempt - 1} back ({decided.body['outcome']}). Required changes: {required}.\n"
-        + enclose("decision", "\n".join(told))
+        + _data("decision", told)
     )
 
 
@@ -123,7 +142,7 @@ def _figures(session: Session, entries: list[Recorded], stage: Stage | None, att
     return "".join(f"; {name} {found[name].value:.4g}" for name in names)
 
 
-def _notes(session: Session, entries: list[Recorded]) -> Iterator[str]:
+def _notes(session: Session, wall: Wall, entries: list[Recorded]) -> Iterator[str]:
     """Tell the builder's own newest notes; all of them can be read by name."""
     notes = [one for one in entries if one.entry.kind == "note"]
     if not notes:
@@ -132,5 +151,9 @@ def _notes(session: Session, entries: list[Recorded]) -> Iterator[str]:
     for number, one in list(enumerate(notes, 1))[-NEWEST_NOTES:]:
         text = session.store.get(one.body["text"]).decode("utf-8", "replace")
         at = f"{one.body['stage']}.{one.body['attempt']}"
-        told.append(f"note.{number} ({one.body['what']}, {at}):\n{plain(text, NOTE)}")
+        told.append(f"note.{number} ({one.body['what']}, {at}):\n{wall.clean(text, NOTE)}")
     yield f"Your notes ({len(notes)} in all; the newest):\n" + enclose("notes", "\n\n".join(told))
+
+
+def _data(what: str, lines: list[str]) -> str:
+    return enclose(what, "\n".join(lines))

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from agents.turns import Turn, Usage
 from reviews.text import plain
 from sessions.ledger import Balance
 from specs.evidence import Progress as JobProgress
@@ -20,6 +21,10 @@ from specs.verdicts import CheckResult, Decision, Outcome, Status
 
 LINE_CHARACTERS = 4000
 NOTE_CHARACTERS = 80
+CALL_CHARACTERS = 100
+OUTCOME_CHARACTERS = 160
+WAITING_TOOLS = ("job_status", "ask_review", "request_review", "adversarial_review")
+"""Tools that may take minutes: it is said when they begin."""
 PLAIN_EVERY_S = 15.0
 """Without a terminal a job reports this often."""
 
@@ -41,6 +46,7 @@ class Terminal:
         self._bar: Progress | None = None
         self._last_plain = 0.0
         self._first: JobProgress | None = None
+        self._last_call = ""
 
     def say(self, text: str) -> None:
         """Show one line with the time before it."""
@@ -51,6 +57,28 @@ class Terminal:
         self._first = None
         self._last_plain = time.monotonic()
         self._line(f"stage {position}/{count} {name}, attempt {attempt}", "bold cyan")
+
+    def turn(self, turn: Turn, taken_usd: float, most_usd: float) -> None:
+        """Show which model answered, how much it read and wrote, and what the builder has taken so far."""
+        self._last_call = ""
+        usd = f"{turn.usd:.4f} USD{'' if turn.usd_is_measured else ' at most'}"
+        asks = f"{len(turn.calls)} call{'' if len(turn.calls) == 1 else 's'}" if turn.calls else turn.stop
+        money = f"{usd}, builder {taken_usd:.4f} of {most_usd:g} USD"
+        self._line(f"  {_one_line(turn.model, 60)}: {_tokens(turn.usage)}{asks}; {money}", "dim")
+
+    def call_begins(self, tool: str) -> None:
+        """Announce a tool that may take its time, once as long as nothing else is called."""
+        if tool in WAITING_TOOLS and self._last_call != tool:
+            self._line(f"    {_one_line(tool, 64)} ...")
+
+    def call(self, tool: str, arguments: str, text: str, is_error: bool) -> None:
+        """Show a call with its outcome in one line; the same one again in a row is not shown again."""
+        given = "" if arguments in ("", "{}") else f" {_one_line(arguments, CALL_CHARACTERS)}"
+        told = _one_line(text, OUTCOME_CHARACTERS)
+        line = f"    {_one_line(tool, 64)}{given} -> {'refused: ' if is_error else ''}{told}"
+        if line != self._last_call:
+            self._line(line, "yellow" if is_error else "")
+        self._last_call = line if tool not in WAITING_TOOLS else tool
 
     def progress(self, stage: str, progress: JobProgress) -> None:
         """Show how far the job is, with the time left at the present speed."""
@@ -130,6 +158,22 @@ class Terminal:
             self._bar.start()
             self._bar.add_task(stage, total=progress.total, note=note)
         self._bar.update(self._bar.task_ids[0], completed=progress.done, total=progress.total, note=note)
+
+
+def _one_line(text: str, limit: int) -> str:
+    """Return untrusted text as one line of at most so many characters."""
+    return plain(" ".join(plain(text[: 20 * limit], 20 * limit).split()), limit)
+
+
+def _tokens(usage: Usage | None) -> str:
+    if usage is None:
+        return ""
+    cached = f" ({_count(usage.cached_tokens)} cached)" if usage.cached_tokens else ""
+    return f"{_count(usage.input_tokens)} tokens in{cached}, {_count(usage.output_tokens)} out, "
+
+
+def _count(tokens: int) -> str:
+    return str(tokens) if tokens < 1000 else f"{tokens / 1000:.1f}k"
 
 
 def _short(value: float | str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agents.builder import Builder
+from agents.turns import Turn
 from reviews.panel import Panel
 from reviews.process.client import ReviewerProcess
 from reviews.reviewer import Reviewer
@@ -40,6 +41,18 @@ class Display(Protocol):
 
     def stage(self, name: str, attempt: int, position: int, count: int) -> None:
         """An attempt begins."""
+        ...
+
+    def turn(self, turn: Turn, taken_usd: float, most_usd: float) -> None:
+        """The builder's model has answered; so much is taken of what builders may take."""
+        ...
+
+    def call_begins(self, tool: str) -> None:
+        """A tool is called."""
+        ...
+
+    def call(self, tool: str, arguments: str, text: str, is_error: bool) -> None:
+        """A tool was called, and this came of it."""
         ...
 
     def progress(self, stage: str, progress: Progress) -> None:

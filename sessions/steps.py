@@ -19,6 +19,7 @@ from reviews.trail import Recorded
 from sessions import ledger, report
 from sessions.building import watch_over, work_through
 from sessions.grounds import open_stage
+from sessions.jobs.files import NotReadable, is_own_file, open_file
 from sessions.jobs.launcher import JobState, job_folder, submit
 from sessions.jobs.watching import POLL_S
 from sessions.models import prepare_model
@@ -150,7 +151,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
         "exit": session.store.put_value(job.exit),
         "manifest": manifest,
         "outputs": outputs,
-        "log": session.store.put((folder / "log.txt").read_bytes()),
+        "log": session.store.put(_log(session, stage, folder)),
     }
     session.trail.append("exit", f"exit/{key}", body)
     seconds = job.exit.ended - job.exit.started
@@ -179,7 +180,7 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | N
     """Digest what the job left; row files also go into the store, weights stay where they are."""
     outputs: dict[str, Any] = {}
     manifest_path = folder / "manifest.json"
-    if not manifest_path.exists():
+    if not is_own_file(manifest_path):
         return None, outputs
     raw = manifest_path.read_bytes()
     try:
@@ -189,14 +190,27 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | N
         return None, outputs
     for name, kind in STAGE_KINDS[stage.kind].outputs.items():
         path = _output_path(folder, name, kind)
-        if not path.exists():
+        if path.is_symlink() or not path.exists():
             continue
-        stored = path.is_file()
+        stored = not path.is_dir()
+        if stored and not is_own_file(path):
+            session.display.say(f"{stage.name}: the job's {name} are a link or no file; they do not count")
+            continue
         digest = session.store.put(path.read_bytes()) if stored else digest_path(path)
         size = path.stat().st_size if stored else sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
         relative = path.relative_to(session.run).as_posix()
         outputs[name] = {"path": relative, "digest": digest, "bytes": size, "stored": stored}
     return session.store.put(raw), outputs
+
+
+def _log(session: Session, stage: Stage, folder: Path) -> bytes:
+    """Return the job's log; what is no file of the job is none, which its exit record shows."""
+    try:
+        with open_file(folder / "log.txt") as handle:
+            return handle.read()
+    except NotReadable as error:
+        session.display.say(f"{stage.name}: the job has no log: {error}")
+        return b""
 
 
 def _output_path(folder: Path, name: str, kind: str) -> Path:
@@ -268,7 +282,7 @@ def _body(session: Session, key: str) -> dict[str, Any]:
 def _show_progress(session: Session, stage: str, path: Path, seen: int) -> int:
     """Show the newest complete line of the progress file; return how many bytes were read."""
     try:
-        with path.open("rb") as handle:
+        with open_file(path) as handle:
             handle.seek(seen)
             new = handle.read()
     except OSError:
@@ -277,6 +291,6 @@ def _show_progress(session: Session, stage: str, path: Path, seen: int) -> int:
     if newline:
         try:
             session.display.progress(stage, Progress.model_validate(json.loads(complete.splitlines()[-1])))
-        except ValueError:
+        except (ValueError, RecursionError):
             session.display.say(f"{stage}: an unreadable progress line was skipped")
     return seen + len(complete) + len(newline)

@@ -58,7 +58,7 @@ class Note(Contract):
 
     stage: str
     attempt: int
-    what: Literal["progress", "complete", "free", "amendment"]
+    what: Literal["plan", "progress", "complete", "free", "amendment"]
     text: Digest
 
 

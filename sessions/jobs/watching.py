@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from sessions.jobs.files import read_end
 from specs.evidence import Progress
 
 POLL_S = 0.5
+LINE_BYTES = 65_536
+"""A longer progress line is none."""
 
 
 def newest_progress(folder: Path) -> Progress | None:
     """Return the newest whole line of a job's progress file; None when there is none or it is unreadable."""
     try:
-        lines = (folder / "progress.jsonl").read_bytes().rpartition(b"\n")[0].splitlines()
+        lines = read_end(folder / "progress.jsonl", LINE_BYTES)[0].rpartition(b"\n")[0].splitlines()
         return Progress.model_validate(json.loads(lines[-1])) if lines else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from reviews.claims import look_up
 from reviews.collect import gather
 from sessions.grounds import open_stage
+from sessions.session import Session
 from sessions.tools.work import Launch, Refused, Submission, Work
+from specs.digests import canonical_bytes
+from specs.grants import Claim
 from specs.metrics import MetricSet
 from specs.stages import resolve_parameters
+from specs.text import plain
 from specs.tools import AskPerson, LaunchStage, ProposeAmendment, ProposePlan, SubmitStage, WriteNote
+
+SENT_BACK = "sent back"
+"""How the refusal of a submission begins that the rows contradict."""
+MOST_HANDED_IN = 32_000
+"""Bytes of a plan or submission: a trail entry has to hold it, with what is around it."""
+MOST_NAME = 100
+"""Characters of a finding's id, or of a stage or metric in a claim."""
 
 
 def propose_plan(work: Work, arguments: ProposePlan) -> str:
@@ -32,12 +44,31 @@ def propose_amendment(work: Work, arguments: ProposeAmendment) -> str:
 
 
 def _note(work: Work, what: str, text: str) -> str:
+    """Keep a text; the same text for the same attempt is kept once."""
     session = work.session
-    key = f"note/{work.call.partition('/')[2]}"
-    body = {"stage": work.stage.name, "attempt": work.attempt, "what": what}
-    session.trail.append("note", key, body | {"text": session.store.put(text.encode("utf-8", "replace"))})
-    number = next(place for place, one in enumerate(session.trail.iterate("note"), 1) if one.entry.key == key)
-    return f"kept as note.{number}"
+    digest = session.store.put(text.encode("utf-8", "replace"))
+    body = {"stage": work.stage.name, "attempt": work.attempt, "what": what, "text": digest}
+    key = note_key(work.call)
+    same = next((one for one in session.trail.iterate("note") if one.body == body and one.entry.key != key), None)
+    if same is not None:
+        return f"{note_name(session, same.entry.key)} holds this already; nothing was added"
+    session.trail.append("note", key, body)
+    return kept_as(session, key)
+
+
+def note_key(call: str) -> str:
+    """Return the key of the note that a call leaves: repeating the call leaves the same one."""
+    return f"note/{call.partition('/')[2]}"
+
+
+def note_name(session: Session, key: str) -> str:
+    """Return the name under which a note is read."""
+    return f"note.{next(place for place, one in enumerate(session.trail.iterate('note'), 1) if one.entry.key == key)}"
+
+
+def kept_as(session: Session, key: str) -> str:
+    """Say where a note was kept."""
+    return f"kept as {note_name(session, key)}"
 
 
 def launch_stage(work: Work, arguments: LaunchStage) -> str:
@@ -51,7 +82,8 @@ def launch_stage(work: Work, arguments: LaunchStage) -> str:
     try:
         resolve_parameters(work.stage, dict(arguments.changes))
     except ValueError as error:
-        raise Refused(str(error).splitlines()[0]) from error
+        raise Refused(plain(str(error).splitlines()[0], 500)) from error
+    _require_fit(arguments.answers, {"changes": arguments.changes, "reason": arguments.reason})
     work.launch = Launch(arguments.reason, dict(arguments.changes), dict(arguments.answers))
     return f"{work.key} is launched with {dict(arguments.changes) or 'the parameters of the spec'}"
 
@@ -65,8 +97,9 @@ def ask_person(work: Work, arguments: AskPerson) -> str:
 def submit_stage(work: Work, arguments: SubmitStage) -> str:
     """Hand the attempt in, unless one of the claims is contradicted by what was measured."""
     session = work.session
-    if bad := [one.metric for one in arguments.claims if not (math.isfinite(one.value) and one.tolerance >= 0)]:
-        raise Refused(f"claims about {', '.join(bad)} state no number")
+    for one in arguments.claims:
+        _require_number(one)
+    _require_fit(arguments.answers, {"claims": [one.model_dump(mode="json") for one in arguments.claims]})
     evidence = gather(session.run, list(session.trail.iterate()), session.store, work.stage.name, work.attempt)
     measured = session.trail.find(f"metrics/{work.stage.name}.{work.attempt}")
     digest = measured.body["metrics"] if measured else None
@@ -74,8 +107,26 @@ def submit_stage(work: Work, arguments: SubmitStage) -> str:
     results = look_up(arguments.claims, {**evidence.earlier, **here})
     told = [f"{one.status}: {one.claim.stage} {one.claim.metric} = {one.claim.value:g}" for one in results]
     if any(one.status == "contradicted" for one in results):
-        raise Refused(
-            "\n".join([*told, "nothing was submitted: read_metrics gives the measured values; correct or drop a claim"])
-        )
+        hint = "nothing was submitted: read_metrics gives the measured values; correct or drop a claim"
+        raise Refused("\n".join([f"{SENT_BACK}: the rows contradict a claim", *told, hint]))
     work.submission = Submission(arguments.claims, dict(arguments.answers))
     return "\n".join([*told, f"{work.key} is submitted; its gate decides next"])
+
+
+def _require_number(claim: Claim) -> None:
+    about = f"{plain(claim.stage, MOST_NAME)} {plain(claim.metric, MOST_NAME)}"
+    if len(claim.stage) > MOST_NAME or len(claim.metric) > MOST_NAME:
+        raise Refused(f"{SENT_BACK}: the claim about {about} names nothing; a name has at most {MOST_NAME} characters")
+    if not (math.isfinite(claim.value) and math.isfinite(claim.tolerance) and claim.tolerance >= 0):
+        raise Refused(
+            f"{SENT_BACK}: the claim about {about} states no number: {claim.value:g}, tolerance {claim.tolerance:g}"
+        )
+
+
+def _require_fit(answers: dict[str, str], rest: dict[str, Any]) -> None:
+    """Refuse what no trail entry can hold, before anything ends by it."""
+    if long := [name for name in answers if len(name) > MOST_NAME]:
+        raise Refused(f"'{plain(long[0], MOST_NAME)}' is no id of a finding")
+    size = len(canonical_bytes(rest | {"answers": answers}))
+    if size > MOST_HANDED_IN:
+        raise Refused(f"this has {size} bytes, at most {MOST_HANDED_IN} can be handed in; notes can hold long texts")

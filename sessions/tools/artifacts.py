@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from sessions.heldout import sees_heldout
 from sessions.session import Session
 from specs.digests import Digest
-from specs.stages import STAGE_KINDS, Stage
+from specs.stages import STAGE_KINDS
 
 
 class Readable(NamedTuple):
@@ -18,11 +19,6 @@ class Readable(NamedTuple):
     what: str
     suffix: str
     """How a file with it would be called."""
-
-
-def reads_heldout(stage: Stage) -> bool:
-    """Say whether a stage takes held-out items, so that its rows and log show them."""
-    return "heldout" in stage.inputs.values() or stage.kind in ("evaluate", "package")
 
 
 def artifacts(session: Session) -> Iterator[Readable]:
@@ -36,7 +32,7 @@ def artifacts(session: Session) -> Iterator[Readable]:
     stages = {stage.name: stage for stage in session.resolved.spec.stages}
     for ended in session.trail.iterate("exit"):
         stage, attempt = stages.get(ended.body["stage"]), ended.body["attempt"]
-        if stage is None or reads_heldout(stage):
+        if stage is None or sees_heldout(session.resolved.spec, stage):
             continue
         if ended.body["manifest"]:
             yield Readable(f"{stage.name}.{attempt}.manifest", ended.body["manifest"], "what really ran", ".json")

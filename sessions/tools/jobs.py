@@ -6,23 +6,30 @@ import time
 
 from reviews.checks import run_checks
 from reviews.collect import gather
-from reviews.text import plain
+from sessions.heldout import sees_heldout
+from sessions.jobs.files import NotReadable, read_end
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.watching import POLL_S, newest_progress
-from sessions.tools.artifacts import reads_heldout
 from sessions.tools.work import Refused, Work
 from specs.metrics import MetricSet
+from specs.text import plain
 from specs.tools import JobLogs, JobStatus, RunChecks
+from specs.vendors.markers import enclose, mark
 
 LOG_BYTES = 65_536
+BEFORE_BYTES = 4096
+"""Of the log before what is shown: what begins there and is withheld must be found whole."""
+LOG_CHARACTERS = 16_000
 LINE = 300
 DETAIL = 300
+CHECKS_CHARACTERS = 20_000
 
 
 def job_status(work: Work, arguments: JobStatus) -> str:
     """Wait for the job's end, at most as long as asked, and say how it is."""
     session = work.session
     folder = job_folder(session.run, work.key)
+    last: tuple[int, float] | None = None
     until = time.monotonic() + arguments.wait_seconds
     while True:
         job = session.launcher.poll(folder)
@@ -32,33 +39,45 @@ def job_status(work: Work, arguments: JobStatus) -> str:
                 return f"{work.key} is lost: its process is gone and left no exit record"
             seconds = job.exit.ended - job.exit.started
             return f"{work.key} ended after {seconds:.0f} s: {job.exit.reason}, code {job.exit.code}"
+        progress = newest_progress(folder)
+        if progress is not None and (progress.done, progress.time) != last:
+            last = progress.done, progress.time
+            session.display.progress(work.stage.name, progress)
         if time.monotonic() >= until:
             break
         session.checkpoint()
         time.sleep(min(POLL_S, max(until - time.monotonic(), 0)))
-    progress = newest_progress(folder)
     if progress is None:
         return f"{work.key} is {job.state}; no progress yet"
-    note = ", ".join(f"{plain(name, 40)} {value}" for name, value in list(progress.note.items())[:8])
-    return (
-        f"{work.key} is {job.state}: {progress.done} of {progress.total} {plain(progress.unit, 20)}; "
-        f"stated by the job, not measured: {plain(note, 300)}"
-    )
+    note = ", ".join(f"{name} {value}" for name, value in list(progress.note.items())[:8])
+    stated = f"{progress.done} of {progress.total} {plain(progress.unit, 20)}; {work.wall.clean(note, 300)}"
+    return f"{work.key} is {job.state}. Stated by the job, not measured:\n{mark('progress', stated)}"
 
 
 def job_logs(work: Work, arguments: JobLogs) -> str:
     """Return the end of the job's log."""
-    if reads_heldout(work.stage):
+    if sees_heldout(work.session.resolved.spec, work.stage):
         raise Refused(f"stage '{work.stage.name}' reads held-out items, so its log is not shown")
     path = job_folder(work.session.run, work.key) / "log.txt"
     try:
-        with path.open("rb") as log:
-            log.seek(max(0, path.stat().st_size - LOG_BYTES))
-            lines = log.read().decode("utf-8", "replace").splitlines()
-    except OSError as error:
-        raise Refused("there is no log yet") from error
+        data, is_all = read_end(path, LOG_BYTES + BEFORE_BYTES)
+    except NotReadable as error:
+        raise Refused(str(error)) from error
+    # Cleaned as a whole: what is withheld may go over several lines, or begin before what is shown.
+    lines = work.wall.clean(data.decode("utf-8", "replace")).splitlines()
+    if not is_all:
+        lines = _after(lines, BEFORE_BYTES)
     shown = [plain(line, LINE) for line in lines[-arguments.lines :]]
-    return "\n".join([f"the last {len(shown)} lines of the log of {work.key} (untrusted text)", *shown])
+    told = "\n".join(shown)[-LOG_CHARACTERS:]
+    return f"the end of the log of {work.key}\n{enclose('log', told)}"
+
+
+def _after(lines: list[str], characters: int) -> list[str]:
+    """Return the lines without the first of them that hold so many characters."""
+    while lines and characters > 0:
+        characters -= len(lines[0]) + 1
+        lines = lines[1:]
+    return lines
 
 
 def run_stage_checks(work: Work, _: RunChecks) -> str:
@@ -70,8 +89,12 @@ def run_stage_checks(work: Work, _: RunChecks) -> str:
     metrics = MetricSet.model_validate(session.store.get_value(digest)) if digest else None
     told: list[str] = []
     for one in run_checks(evidence, metrics):
-        mark = "" if one.status in ("PASS", "NOT_APPLICABLE") or not one.blocking else ", keeps the gate closed"
-        told.append(f"{one.status} {one.id}{mark}: {plain(one.detail, DETAIL)}")
+        closes = one.blocking and one.status not in ("PASS", "WARN", "NOT_APPLICABLE")
+        told.append(f"{one.status} {one.id}{', keeps the gate closed' if closes else ''}: {_detail(work, one.detail)}")
         if one.required_change is not None and one.status != "PASS":
-            told.append(f"  required: {plain(one.required_change.text, DETAIL)}")
-    return "\n".join(told)
+            told.append(f"  required: {_detail(work, one.required_change.text)}")
+    return enclose("checks", plain("\n".join(told), CHECKS_CHARACTERS))
+
+
+def _detail(work: Work, text: str) -> str:
+    return work.wall.clean(text, DETAIL).replace("\n", " ")

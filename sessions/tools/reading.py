@@ -10,24 +10,36 @@ from sessions.tools.artifacts import artifacts, find_artifact
 from sessions.tools.work import Refused, Work
 from specs.metrics import METRICS, MetricSet
 from specs.tools import ListArtifacts, ReadArtifact, ReadMetrics, ReadSpec
+from specs.vendors.markers import enclose, mark
 
 PRIVATE = ("reviewer", "panel")
 """Who judges is no business of whoever is judged."""
+HELD_BACK = "held_back"
+"""What is kept for evaluation, reviews and teardown is nothing to plan with."""
+MOST_READABLE = 4_000_000
+"""Characters of an artifact that can be read; rows beyond that tell nothing new."""
+WHY = 500
 
 
 def read_spec(work: Work, arguments: ReadSpec) -> str:
     """Return the registered spec or a part of it."""
     session = work.session
     resolved, registration = registered_spec(list(session.trail.iterate()), session.store)
-    value: Any = {name: part for name, part in resolved.spec.model_dump(mode="json").items() if name not in PRIVATE} | {
-        "registration": registration
-    }
+    value: Any = {name: part for name, part in resolved.spec.model_dump(mode="json").items() if name not in PRIVATE}
+    value["budget"].pop(HELD_BACK, None)
+    value["registration"] = registration
     for part in arguments.section.split("/")[1:]:
         try:
-            value = value[int(part)] if isinstance(value, list) else value[part]
+            value = value[_index(part)] if isinstance(value, list) else value[part]
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise Refused(f"the spec has no {arguments.section}: '{part}' is not there") from error
     return json.dumps(value, indent=1, ensure_ascii=False)
+
+
+def _index(part: str) -> int:
+    if not (part.isascii() and part.isdigit()):
+        raise ValueError("no index")
+    return int(part)
 
 
 def list_artifacts(work: Work, _: ListArtifacts) -> str:
@@ -43,11 +55,13 @@ def read_artifact(work: Work, arguments: ReadArtifact) -> str:
     if found is None:
         names = ", ".join(one.name for one in artifacts(work.session))
         raise Refused(f"no artifact '{arguments.name}' may be read; there are: {names}")
-    text = work.session.store.get(found.digest).decode("utf-8", "replace")
+    text = work.wall.readable(found.digest, MOST_READABLE)
     part = text[arguments.offset : arguments.offset + arguments.limit]
+    if not part and arguments.offset:
+        raise Refused(f"{found.name} has {len(text)} characters, there is none at {arguments.offset}")
     end = arguments.offset + len(part)
     more = f"; go on with offset {end}" if end < len(text) else ""
-    return f"{found.name}, characters {arguments.offset} to {end} of {len(text)}{more} (untrusted data)\n{part}"
+    return f"{found.name}, characters {arguments.offset} to {end} of {len(text)}{more}\n{enclose('artifact', part)}"
 
 
 def read_metrics(work: Work, arguments: ReadMetrics) -> str:
@@ -63,7 +77,8 @@ def read_metrics(work: Work, arguments: ReadMetrics) -> str:
         raise Refused(f"nothing was measured of stage '{arguments.stage}'{attempt} yet")
     body = measured[-1].body
     if not body["metrics"]:
-        raise Refused(f"{body['stage']}.{body['attempt']} could not be measured: {body['why']}")
+        why = work.wall.clean(body["why"], WHY)
+        raise Refused(f"{body['stage']}.{body['attempt']} could not be measured: {mark('reason', why)}")
     found = MetricSet.model_validate(session.store.get_value(body["metrics"]))
     told = {
         one.id: {

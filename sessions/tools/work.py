@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from agents.workbench import Phase
 from sessions.session import Session
+from sessions.wall import Wall
 from specs.grants import Claim
 from specs.stages import Stage
 
@@ -22,6 +23,7 @@ class Work:
     stage: Stage
     attempt: int
     phase: Phase
+    wall: Wall
     call: str = ""
     """The key of the call that is being carried out."""
     launch: Launch | None = None
