@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from specs.errors import UserError
+
 Role = Literal["log", "builder", "reviewer", "human"]
 """As in ``specs/policy.py``, which takes long to import."""
 
@@ -89,10 +91,27 @@ def audit_search(
 @audit_app.command("show")
 def audit_show(
     run: Place,
-    entry: Annotated[str, typer.Argument(help="Entry number or key, or a sha256 digest of the content store.")],
+    entry: Annotated[
+        str, typer.Argument(help="Entry number or key, a sha256 digest of the content store, or the word claim.")
+    ],
+    name: Annotated[
+        str | None, typer.Argument(help="After claim: METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC; all without.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Show one entry with everything it points to; a verdict with its packet, request, raw rows and grant."""
+    """Show one entry with everything it points to; a verdict with its packet, request, raw rows and grant.
+
+    With the word claim: follow a number of the report, as in show RUN claim accuracy_gain, to where it is stated, the
+    metrics entry, the measuring code and the lines of the raw rows, with what the builder claimed. Ends with 5 when
+    something on the way does not hold.
+    """
+    if entry == "claim":
+        from sessions.commands import audit_claim
+
+        audit_claim.show_claim(run, name, json)
+        return
+    if name is not None:
+        raise UserError(f"'{name}' is one argument too many", hint="show RUN ENTRY, or show RUN claim NAME")
     from sessions.commands import audit
 
     audit.show_entry(run, entry, json)
