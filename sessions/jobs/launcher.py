@@ -73,7 +73,7 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
             hint="one attempt has one order; a change needs a new decision",
         )
     folder = job_folder(run, order.key)
-    if order.kind == "recipe":
+    if order.kind == "recipe" and used is None:
         recipes.admit(trail, run, folder, order)
     write_durably(folder / "order.json", order.canonical())
     # The intent comes before the effect: after a crash in between, the job is started again and its claim

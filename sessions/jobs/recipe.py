@@ -107,12 +107,14 @@ def limits_of(order: JobOrder, parameters: RecipeParameters, *, alone: bool) -> 
 def _inside(job: Job, parameters: RecipeParameters, script: Path, host: sandbox.Host) -> Ran:
     work = sandbox.Work(script, _STARTER, {role: path.resolve() for role, path in job.inputs.items()})
 
-    def command(send: int) -> list[str]:
-        told = _told(job.order, parameters, sandbox.CODE, sandbox.OUT, send, alone=True)
-        return sandbox.arguments(host, work, parameters, [told])
+    with sandbox.refused_calls() as refusing:
 
-    # Without variables: those of bubblewrap itself can be read in the sandbox as /proc/1/environ.
-    return _run(job, parameters, command, {})
+        def command(send: int) -> list[str]:
+            told = _told(job.order, parameters, sandbox.CODE, sandbox.OUT, send, alone=True)
+            return sandbox.arguments(host, work, parameters, [told], refusing)
+
+        # Without variables: those of bubblewrap itself can be read in the sandbox as /proc/1/environ.
+        return _run(job, parameters, command, {}, () if refusing is None else (refusing,))
 
 
 def _outside(job: Job, parameters: RecipeParameters, script: Path, folder: Path) -> Ran:
@@ -135,7 +137,13 @@ def _told(order: JobOrder, parameters: RecipeParameters, code: str, out: str, se
     return json.dumps({"code": code, "out": out, "send": send, "limits": limits})
 
 
-def _run(job: Job, parameters: RecipeParameters, command: Callable[[int], list[str]], variables: dict[str, str]) -> Ran:
+def _run(
+    job: Job,
+    parameters: RecipeParameters,
+    command: Callable[[int], list[str]],
+    variables: dict[str, str],
+    handed_on: tuple[int, ...] = (),
+) -> Ran:
     """Start the recipe, watch it to its end, take over what it sends."""
     files = job.out / "files"
     files.mkdir()
@@ -147,7 +155,7 @@ def _run(job: Job, parameters: RecipeParameters, command: Callable[[int], list[s
         stderr=subprocess.STDOUT,
         env=variables,
         cwd="/",
-        pass_fds=(sending,),
+        pass_fds=(sending, *handed_on),
     )
     os.close(sending)
     assert process.stdout is not None

@@ -14,10 +14,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from sessions.jobs import seccomp
 from specs.stages import RecipeParameters
 
 INPUTS, OUT, CODE, STARTER = "/inputs", "/out", "/code/recipe.py", "/code/start.py"
@@ -70,7 +73,9 @@ def this_host() -> Host | None:
     return Host(bwrap, (("/usr", ""), *links), sys.executable, environment, tuple(hidden), tuple(devices))
 
 
-def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Sequence[str]) -> list[str]:
+def arguments(
+    host: Host, work: Work, parameters: RecipeParameters, starter: Sequence[str], refusing: int | None = None
+) -> list[str]:
     """Return the command that runs the starter, and with it the recipe, in the sandbox. Pure.
 
     Args:
@@ -78,10 +83,12 @@ def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Seq
         work: script, starter and inputs.
         parameters: what the grant allows.
         starter: arguments of the starter.
+        refusing: file descriptor of the filter of system calls, if this machine has one.
     """
     size = str(parameters.output_mb * _MB)
     command = [host.bwrap, "--unshare-user", "--unshare-all", "--disable-userns", "--die-with-parent", "--new-session"]
     command += ["--cap-drop", "ALL", "--uid", NOBODY, "--gid", NOBODY, "--hostname", "recipe", "--clearenv"]
+    command += [] if refusing is None else ["--seccomp", str(refusing)]
     for name, value in variables(parameters, INPUTS, OUT).items():
         command += ["--setenv", name, value]
     for path, target in host.system:
@@ -95,7 +102,8 @@ def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Seq
     command += ["--ro-bind", str(work.starter), STARTER, "--ro-bind", str(work.code), CODE, "--dir", INPUTS]
     for role, path in sorted(work.inputs.items()):
         command += ["--ro-bind", str(path), f"{INPUTS}/{role}"]
-    command += ["--proc", "/proc", "--dev", "/dev"]
+    # Where Peergate runs as root, the kernel's settings below /proc/sys belong to the script's user.
+    command += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
     for path in host.devices if parameters.gpu else ():
         command += ["--dev-bind", path, path]
     command += ["--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
@@ -131,18 +139,39 @@ def why_not(host: Host | None) -> str:
     if host is None:
         return "bubblewrap (bwrap) is not installed" if sys.platform == "linux" else "bubblewrap runs on Linux only"
     itself = Path(__file__)
-    command = arguments(host, Work(itself, itself, {"probe": itself}), RecipeParameters(output_mb=1), ())
-    command = [*command[: command.index("--") + 1], host.python, "-I", "-c", "import ctypes, json, socket"]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, env={}, check=False, timeout=PROBE_S
-        )
+        with refused_calls() as refusing:
+            work = Work(itself, itself, {"probe": itself})
+            command = arguments(host, work, RecipeParameters(output_mb=1), (), refusing)
+            command = [*command[: command.index("--") + 1], host.python, "-I", "-c", "import ctypes, json, socket"]
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env={},
+                pass_fds=() if refusing is None else (refusing,),
+                check=False,
+                timeout=PROBE_S,
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap does not run: {error}"
     if done.returncode == 0:
         return ""
     said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
     return f"bubblewrap cannot make a sandbox: {said[-1][:300]}"
+
+
+@contextmanager
+def refused_calls() -> Generator[int | None]:
+    """Yield a file descriptor that holds the filter of system calls; None on a machine without one."""
+    filter = seccomp.program()
+    if filter is None:
+        yield None
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(filter)
+        file.seek(0)
+        yield file.fileno()
 
 
 def uncovered(host: Host, kept: Sequence[Path]) -> list[Path]:

@@ -14,6 +14,7 @@ from specs.grants import Grant
 from specs.loading import load_spec
 from specs.session import ResolvedSpec
 from specs.stages import STAGE_KINDS
+from tests.unit.recipe_session import RECIPE
 from tests.unit.spec_files import write_spec
 
 N = 12
@@ -136,15 +137,18 @@ def weights(content: str, parameters: int = 100) -> bytes:
 
 def evidence_of(folder: Path, stage_name: str, rows: list[dict[str, Any]] | None = None, **changes: Any) -> Evidence:
     """Return the healthy evidence of a stage's first attempt; ``changes`` replace fields of it."""
-    resolved = resolved_spec(folder)
+    resolved = resolved_spec(folder, *(RECIPE if stage_name == "look" else ()))
     stage = resolved.spec.stage(stage_name)
     parameters = stage.parameters.model_dump(mode="json")
+    if stage.kind == "recipe":
+        parameters["code"] = digest_bytes(b"print('a script')")
     out = folder / stage_name
     healthy = {
         "evaluate": answers([True] * 10 + [False] * 2),
         "generate": samples(),
         "sft": steps(),
         "package": probes(),
+        "recipe": [{"claim": "half of the rows are short", "value": 0.5}],
     }
     outputs = {"rows": write_rows(out / "rows.jsonl", healthy[stage.kind] if rows is None else rows)}
     model = folder / "model"
@@ -156,6 +160,9 @@ def evidence_of(folder: Path, stage_name: str, rows: list[dict[str, Any]] | None
     for name, kind in STAGE_KINDS[stage.kind].outputs.items():
         if kind == "checkpoint":
             outputs[name] = out / "weights"
+        elif kind == "files":
+            outputs[name] = out / "files"
+            write_rows(out / "files" / "lengths.jsonl", [{"length": 4}])
     inputs: dict[str, Path] = {"model": model}
     if "items" in stage.inputs:
         inputs["items"] = folder / "heldout.jsonl"
@@ -206,6 +213,10 @@ def evidence_of(folder: Path, stage_name: str, rows: list[dict[str, Any]] | None
             "distinct_batches": 10,
             "examples": 5,
             "examples_by_kind": {"lowercase": 5},
+            "sandbox": "bubblewrap 0.8.0",
+            "left_out": 0,
+            "log_bytes_left_out": 0,
+            "files": 2,
         },
     )
     extra: dict[str, Any] = {}

@@ -121,6 +121,17 @@ def _cut_gain(evidence: Evidence) -> Evidence:
     return evidence
 
 
+def _left(evidence: Evidence, name: str, text: str) -> Evidence:
+    """Have a recipe leave another text, in its rows or in a file."""
+    place = evidence.outputs[name]
+    (place / "notes" if place.is_dir() else place).write_text(text, encoding="utf-8")
+    return evidence
+
+
+def _bare_row(evidence: Evidence) -> Evidence:
+    return _left(evidence, "rows", "[1]\n")
+
+
 def _base_model(evidence: Evidence) -> Evidence:
     spec = evidence.resolved.spec
     declared = spec.model_copy(update={"model": spec.model.model_copy(update={"kind": "base"})})
@@ -243,6 +254,14 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "more passes than are of use": lambda one: with_thresholds(one, passes=1),
     "too few tokens": lambda one: with_thresholds(one, parameters_per_token=0.1),
     "other weights in the package": _repacked,
+    "a script outside of a sandbox": lambda one: with_manifest(one, facts={"sandbox": "none"}),
+    "a script that left links": lambda one: with_manifest(one, facts={"left_out": 2}),
+    "a log that was cut": lambda one: with_manifest(one, facts={"log_bytes_left_out": 9}),
+    "rows that are no objects": _bare_row,
+    "a held-out prompt in a row": lambda one: _left(one, "rows", f'{{"a": "{heldout_items()[2].prompt.upper()}"}}'),
+    "a held-out prompt in a file": lambda one: _left(one, "files", f"\x00 {heldout_items()[2].prompt}"),
+    "a held-out prompt in the log": lambda one: replace(one, log_tail=heldout_items()[2].prompt),
+    "another script than the granted one": lambda one: with_manifest(one, effective={"code": OTHER}),
     "a claim the rows contradict": lambda one: _claims(one, 0.999),
     "a claim with room for anything": lambda one: _claims(one, 0.999, tolerance=0.9),
     "a claim in the wrong cell": lambda one: _claims(one, 0.5, metric="acceptance_rate"),
@@ -263,6 +282,8 @@ IRREPARABLE = {
     "power.headroom",
     "health.template",
     "package.weights",
+    "recipe.sandbox",
+    "recipe.heldout",
 }
 """What no parameter can mend: the data, the design or the record itself is wrong."""
 
@@ -342,4 +363,12 @@ CASES = [
     ("ship", "other weights in the package", "package.weights", "FAIL"),
     ("ship", "silent probes", "package.probes", "FAIL"),
     ("ship", "other probes", "package.probes", "FAIL"),
+    ("look", "a script outside of a sandbox", "recipe.sandbox", "FAIL"),
+    ("look", "a script that left links", "recipe.kept", "WARN"),
+    ("look", "a log that was cut", "recipe.kept", "WARN"),
+    ("look", "rows that are no objects", "recipe.rows", "BLOCKED"),
+    ("look", "a held-out prompt in a row", "recipe.heldout", "FAIL"),
+    ("look", "a held-out prompt in a file", "recipe.heldout", "FAIL"),
+    ("look", "a held-out prompt in the log", "recipe.heldout", "FAIL"),
+    ("look", "another script than the granted one", "jobs.effective", "FAIL"),
 ]

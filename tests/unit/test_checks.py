@@ -28,7 +28,7 @@ def results_of(evidence: Evidence) -> dict[str, CheckResult]:
     return {result.id: result for result in run_checks(evidence, metrics)}
 
 
-@pytest.mark.parametrize("stage", ["base", "sample", "train", "tuned", "ship"])
+@pytest.mark.parametrize("stage", ["base", "sample", "train", "tuned", "ship", "look"])
 def test_healthy_evidence_passes_every_check(tmp_path: Path, stage: str) -> None:
     results = results_of(evidence_of(tmp_path, stage))
     assert {id: one.detail for id, one in results.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
@@ -39,7 +39,7 @@ def test_every_check_belongs_to_a_stage_and_its_id_is_unique() -> None:
     assert all(check.kinds and check.title and check.source for check in CHECKS)
 
 
-@pytest.mark.parametrize("stage", ["base", "sample", "train", "tuned", "ship"])
+@pytest.mark.parametrize("stage", ["base", "sample", "train", "tuned", "ship", "look"])
 def test_a_lost_job_leaves_no_blocking_check_that_needs_its_files_open(tmp_path: Path, stage: str) -> None:
     bare = replace(evidence_of(tmp_path, stage), manifest=None, exit=None, outputs={}, output_digests={})
     results = results_of(bare)

@@ -1,0 +1,454 @@
+"""Hostile scripts in the real sandbox. Skipped where bubblewrap makes none: such a machine runs no recipe either."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sessions.jobs.launcher import submit
+from sessions.jobs.local import LocalLauncher
+from sessions.jobs.recipe import ALLOWED, SCRIPT
+from sessions.jobs.sandbox import this_host, why_not
+from sessions.recipes import keep_recipe
+from specs.evidence import Manifest
+from tests.unit.recipe_session import RecipeSession, recipe_session
+
+WHY = why_not(this_host())
+needs_sandbox = pytest.mark.skipif(bool(WHY), reason=f"no sandbox here: {WHY}")
+CANARY = "canary-4f1dab"
+HOME = Path(__file__).parents[2]
+
+
+@dataclass
+class Ended:
+    """How a recipe's process ended."""
+
+    code: int
+    log: str
+    folder: Path
+    seconds: float
+
+    @property
+    def manifest(self) -> Manifest:
+        return Manifest.model_validate_json((self.folder / "manifest.json").read_bytes())
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What was kept, by path below the output folder."""
+        out = self.folder / "out"
+        assert not [path for path in out.rglob("*") if path.is_symlink()]
+        return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+    @property
+    def rows(self) -> list[Any]:
+        return [json.loads(line) for line in self.files["rows.jsonl"].splitlines()]
+
+
+def run(session: RecipeSession, script: str, *, sandboxed: bool = True, **parameters: Any) -> Ended:
+    """Run a recipe's own process as the wrapper would, with secrets in its environment."""
+    order = session.look(script, **parameters)
+    folder = session.run / "jobs" / order.key
+    (folder / "claim").mkdir(parents=True)
+    (folder / "claim" / "claim.json").write_text(json.dumps({"key": order.key, "pid": os.getpid()}))
+    (folder / "order.json").write_bytes(order.canonical())
+    (folder / SCRIPT).write_text(script)
+    environment = {"PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": CANARY, "HOME": str(session.run)}
+    if not sandboxed:
+        (folder / ALLOWED).write_text("ada: a test")
+        environment["PATH"] = "/nowhere"
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "sessions.jobs.recipe", str(folder)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=folder,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout.decode("utf-8", "replace"), folder, time.monotonic() - begun)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> RecipeSession:
+    return recipe_session(tmp_path)
+
+
+# ---- what a script can see ----------------------------------------------------------------------------------
+
+PROBES = """\
+import ctypes, json, os, signal, socket, stat, subprocess, sys
+told = json.load(open("/inputs/prompts"))
+found = {}
+
+
+def tried(name, attempt):
+    try:
+        found[name] = repr(attempt())[:200]
+    except BaseException as error:
+        found[name] = type(error).__name__
+
+
+def read(path):
+    return open(path, "rb").read(100)
+
+
+def linked(path):
+    os.symlink(path, "/out/link")
+    try:
+        return read("/out/link")
+    finally:
+        os.unlink("/out/link")
+
+
+def connect(family, address):
+    one = socket.socket(family)
+    one.settimeout(2)
+    one.connect(address)
+
+
+def write(path):
+    open(path, "w").write("x")
+
+
+for place in told["secrets"]:
+    tried(f"read {place}", lambda: read(place))
+    tried(f"read /inputs/..{place}", lambda: read(f"/inputs/..{place}"))
+    tried(f"read /out/../../..{place}", lambda: read(f"/out/../../..{place}"))
+    tried(f"link {place}", lambda: linked(place))
+    for pid in ("1", "self", str(os.getppid())):
+        tried(f"root of {pid} {place}", lambda: read(f"/proc/{pid}/root{place}"))
+        tried(f"cwd of {pid} {place}", lambda: read(f"/proc/{pid}/cwd/../../../../../../../..{place}"))
+for path in ("/x", "/inputs/x", "/code/x", "/code/recipe.py", "/inputs/rows", "/inputs/model/x", "/usr/x", "/dev/x",
+             "/etc/x", "/proc/sys/kernel/hostname", f"{sys.prefix}/x", f"{sys.base_prefix}/x", told["secrets"][0]):
+    tried(f"write {path}", lambda: write(path))
+for path in ("sys/kernel/core_pattern", "sys/kernel/panic", "sysrq-trigger", "self/oom_score_adj", "1/mem"):
+    # Opened and not written: this would change the machine.
+    tried(f"write /proc/{path}", lambda: os.close(os.open(f"/proc/{path}", os.O_WRONLY)))
+tried("tcp", lambda: connect(socket.AF_INET, ("127.0.0.1", told["port"])))
+tried("outside", lambda: connect(socket.AF_INET, ("192.0.2.1", 80)))
+tried("abstract", lambda: connect(socket.AF_UNIX, "\\0" + told["abstract"]))
+tried("unix", lambda: connect(socket.AF_UNIX, told["unix"]))
+tried("name", lambda: socket.getaddrinfo("example.org", 80))
+tried("kill outside", lambda: os.kill(told["pid"], signal.SIGKILL))
+tried("device", lambda: os.mknod("/out/disk", stat.S_IFBLK | 0o600, os.makedev(254, 0)))
+libc = ctypes.CDLL(None, use_errno=True)
+tried("memfd", lambda: os.memfd_create("x"))
+tried("user namespace", lambda: {0: "entered"}.get(libc.unshare(0x10000000), "refused"))
+tried("mount", lambda: {0: "mounted"}.get(libc.mount(b"x", b"/tmp", b"tmpfs", 0, None), "refused"))
+tried("ptrace", lambda: {0: "attached"}.get(libc.ptrace(16, os.getppid(), 0, 0), "refused"))
+tried("nested", lambda: {0: "nested"}.get(subprocess.run(["bwrap", "--ro-bind", "/", "/", "true"],
+                                                         capture_output=True).returncode, "refused"))
+found["uid"] = os.getuid()
+found["pids"] = sum(name.isdigit() for name in os.listdir("/proc"))
+found["fds"] = sorted(os.listdir("/proc/self/fd"))[:-1]
+found["root"] = sorted(os.listdir("/"))
+found["interfaces"] = [name for _, name in socket.if_nameindex()]
+found["gpus"] = [name for name in os.listdir("/dev") if name.startswith("nvidia")]
+found["variables"] = sorted(os.environ)
+everything = b""
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    for name in ("environ", "cmdline"):
+        try:
+            everything += open(f"/proc/{pid}/{name}", "rb").read()
+        except OSError:
+            pass
+found["canary in processes"] = told["canary"].encode() in everything
+found["canary in variables"] = told["canary"] in str(os.environ)
+named = []
+for folder in ("/root", "/home", "/work", "/tmp", "/opt", "/srv", "/mnt", "/var", "/run", sys.prefix, sys.base_prefix):
+    for place, folders, files in os.walk(folder):
+        named += [os.path.join(place, name) for name in files if "heldout" in name or name == "trail.sqlite"]
+found["held-out files"] = named
+try:
+    import specs
+    found["peergate"] = specs.__file__
+except ImportError:
+    found["peergate"] = None
+import numpy
+json.dump(found, open("/out/rows.jsonl", "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, Any]]:
+    """Run one script that tries everything it should not be able to do, and return what came of each."""
+    folder = tmp_path_factory.mktemp("seen")
+    session = recipe_session(folder)
+    keys = folder / "runs" / ".peergate" / "keys"
+    secret = folder / "secret.key"
+    secret.write_text(CANARY)
+    abstract = f"peergate-{os.getpid()}"
+    with (
+        socket.socket() as tcp,
+        socket.socket(socket.AF_UNIX) as hidden,
+        socket.socket(socket.AF_UNIX) as unix,
+    ):
+        tcp.bind(("127.0.0.1", 0))
+        hidden.bind(f"\0{abstract}")
+        short = Path(os.path.relpath(folder / "s"))
+        unix.bind(str(short))
+        for one in (tcp, hidden, unix):
+            one.listen()
+        told = {
+            "secrets": [
+                *(str(session.run / name) for name in ("heldout.jsonl", "trail.sqlite", "store", "jobs")),
+                *(str(path) for path in (keys, secret, HOME / "specs/library/data/format_heldout.jsonl")),
+                *("/etc/passwd", "/etc/shadow", str(Path.home() / ".ssh")),
+            ],
+            "port": tcp.getsockname()[1],
+            "abstract": abstract,
+            "unix": str(folder / "s"),
+            "pid": os.getpid(),
+            "canary": CANARY,
+        }
+        (session.run / "prompts.jsonl").write_text(json.dumps(told))
+        ended = run(session, PROBES)
+    assert ended.code == 0, ended.log
+    assert ended.manifest.facts["sandbox"] != "none"
+    (rows,) = ended.rows
+    yield rows
+
+
+@needs_sandbox
+def test_no_path_leads_to_what_must_not_be_seen(seen: dict[str, Any]) -> None:
+    tries = {name: came for name, came in seen.items() if name.startswith(("read ", "link ", "root of ", "cwd of "))}
+    assert len(tries) == 10 * 10
+    assert set(tries.values()) == {"FileNotFoundError"}, tries
+    assert seen["held-out files"] == []
+    assert seen["peergate"] is None
+
+
+@needs_sandbox
+def test_nothing_outside_of_its_folder_can_be_written(seen: dict[str, Any]) -> None:
+    writes = {name: came for name, came in seen.items() if name.startswith("write ")}
+    assert len(writes) == 18
+    # OSError: a read-only file system.
+    assert set(writes.values()) <= {"OSError", "FileNotFoundError", "PermissionError"}, writes
+
+
+@needs_sandbox
+def test_there_is_no_network_and_no_socket_of_the_machine(seen: dict[str, Any]) -> None:
+    assert seen["tcp"] == "ConnectionRefusedError" and seen["outside"] == "OSError"
+    assert seen["abstract"] == "ConnectionRefusedError"
+    assert seen["unix"] == "FileNotFoundError"
+    assert seen["name"] == "gaierror"
+    assert seen["interfaces"] == ["lo"]
+
+
+@needs_sandbox
+def test_no_secret_is_in_any_environment_or_command_line(seen: dict[str, Any]) -> None:
+    assert not seen["canary in processes"] and not seen["canary in variables"]
+    assert "ANTHROPIC_API_KEY" not in seen["variables"]
+    # bubblewrap adds PWD.
+    assert set(seen["variables"]) >= {"INPUTS", "OUT", "SEED", "PWD"}
+
+
+@needs_sandbox
+def test_the_script_is_alone_and_without_rights(seen: dict[str, Any]) -> None:
+    assert seen["uid"] == 65534 and seen["pids"] <= 4
+    assert seen["fds"] == ["0", "1", "2"]
+    assert seen["kill outside"] == "ProcessLookupError"
+    assert seen["device"] == "PermissionError" and seen["memfd"] == "PermissionError"
+    assert {seen[name] for name in ("user namespace", "mount", "ptrace", "nested")} == {"'refused'"}
+    assert seen["gpus"] == []
+    assert {"inputs", "out", "code", "tmp", "proc", "dev", "usr"} <= set(seen["root"])
+    assert not {"home", "var", "run", "srv", "mnt", "boot", "sys"} & set(seen["root"])
+
+
+# ---- limits -------------------------------------------------------------------------------------------------
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        # One process: the kernel refuses. Several: they are counted together.
+        ("held = []\nwhile True: held.append(bytearray(10_000_000))", "MemoryError"),
+        (
+            "import os, time\nfor _ in range(6): pid = os.fork(); pid or (globals().update(x=b'x' * 40_000_000))\n"
+            "time.sleep(30)",
+            "MB of memory, allowed are 128",
+        ),
+        (
+            "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+            "processes and threads, allowed are 8",
+        ),
+        ("open('/out/big', 'wb').write(b'x' * 3_000_000)", "File too large"),
+        ("for n in range(9): open(f'/out/{n}', 'wb').write(b'x' * 900_000)", "No space left on device"),
+        ("for n in range(9): open(f'/tmp/{n}', 'wb').write(b'x' * 900_000)", "No space left on device"),
+        ("for n in range(9): open(f'/dev/shm/{n}', 'wb').write(b'x' * 900_000)", "No space left on device"),
+        ("import os\nfor n in range(9): os.truncate(os.open(f'/out/{n}', 66), 900_000)", "bytes or more, allowed are"),
+        ("for n in range(999): globals()[f'f{n}'] = open(f'/out/{n}', 'w')", "Too many open files"),
+        ("import os\nos.write(1, b'x' * 3_000_000)\nraise SystemExit(5)", "the script ended with code 5"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "the script ended with signal 11"),
+        ("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nimport time; time.sleep(30)", "signal 9"),
+        ("print('fine')", ""),
+    ],
+    ids=lambda value: value.replace("\n", " ")[:40],
+)
+def test_a_script_that_takes_too_much_fails(session: RecipeSession, script: str, told: str) -> None:
+    ended = run(session, script, memory_mb=128, output_mb=1, processes=8)
+    assert ended.code == (1 if told else 0), ended.log[-2000:]
+    assert told in ended.log
+    assert len(ended.log) < 2 * 1024 * 1024
+    assert (ended.folder / "manifest.json").exists() == (not told)
+    assert ended.seconds < 30
+    assert not psutil.Process().children()
+
+
+@needs_sandbox
+def test_an_endless_script_that_does_not_listen_ends_at_the_time_limit(session: RecipeSession) -> None:
+    script = (
+        "import os, signal\nfor number in range(1, 32):\n    try: signal.signal(number, signal.SIG_IGN)\n"
+        "    except OSError: pass\nos.fork()\nos.setsid() if os.getpid() != os.getpgid(0) else None\nwhile True: pass"
+    )
+    order = session.look(script)
+    order = order.model_copy(update={"max_seconds": 1.0, "grant": order.grant.model_copy(update={"max_seconds": 1.0})})
+    folder = session.run / "jobs" / order.key
+    folder.mkdir(parents=True)
+    (folder / "order.json").write_bytes(order.canonical())
+    (folder / SCRIPT).write_text(script)
+    launcher = LocalLauncher()
+    launcher.start(folder)
+    wrapper = psutil.Process().children()[0]
+    deadline = time.monotonic() + 60
+    while launcher.poll(folder).state != "exited":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    record = launcher.poll(folder).exit
+    assert record is not None and record.reason == "timeout"
+    psutil.wait_procs([wrapper], timeout=20)
+    # Looking at it again also collects it.
+    launcher.poll(folder)
+    left = [one for one in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(one.info["cmdline"] or [])]
+    assert left == []
+    assert not (folder / "manifest.json").exists()
+
+
+# ---- what is kept -------------------------------------------------------------------------------------------
+
+
+@needs_sandbox
+def test_a_granted_recipe_runs_as_a_job_and_leaves_rows_and_files(session: RecipeSession) -> None:
+    script = (
+        "import json, os\nrows = [json.loads(line) for line in open(os.environ['INPUTS'] + '/rows')]\n"
+        "with open(os.environ['OUT'] + '/rows.jsonl', 'w') as out: out.write(json.dumps({'rows': len(rows)}))\n"
+        "os.makedirs('plots'); open('plots/a.txt', 'w').write(os.environ['SEED'])\nprint('done')\n"
+    )
+    order = session.look(script)
+    launcher = LocalLauncher()
+    submit(launcher, session.trail, session.run, order, session.resolved.registration())
+    folder = session.run / "jobs" / order.key
+    deadline = time.monotonic() + 60
+    while launcher.poll(folder).state != "exited" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    record = launcher.poll(folder).exit
+    assert record is not None and (record.code, record.reason) == (0, "exited")
+    ended = Ended(record.code, (folder / "log.txt").read_text(), folder, 0)
+    assert ended.log == "done\n"
+    assert ended.rows == [{"rows": 1}] and ended.files["files/plots/a.txt"] == b"7"
+    manifest = ended.manifest
+    assert manifest.effective == order.parameters and manifest.inputs == order.grant.inputs
+    assert manifest.facts["files"] == 2 and str(manifest.facts["sandbox"]).startswith("bubblewrap")
+    psutil.wait_procs(psutil.Process().children(), timeout=20)
+    launcher.poll(folder)
+
+
+LINKS = """\
+import os
+os.chdir(os.environ["OUT"])
+for number, place in enumerate({places!r}):
+    os.symlink(place, f"link{{number}}")
+os.symlink("..", "up")
+os.mkfifo("pipe")
+os.makedirs("deep")
+os.symlink(os.environ["INPUTS"], "deep/inputs")
+open("kept.txt", "w").write("kept")
+"""
+
+
+@pytest.mark.parametrize("sandboxed", [pytest.param(True, marks=needs_sandbox), False])
+def test_links_that_a_script_leaves_are_not_followed(session: RecipeSession, sandboxed: bool) -> None:
+    places = [str(session.run / name) for name in ("heldout.jsonl", "trail.sqlite", "made")]
+    ended = run(session, LINKS.format(places=places), sandboxed=sandboxed)
+    assert ended.code == 0, ended.log
+    assert ended.files == {"files/kept.txt": b"kept", "rows.jsonl": b""}
+    assert ended.manifest.facts["left_out"] == 6
+    assert (ended.manifest.facts["sandbox"] == "none") == (not sandboxed)
+
+
+@needs_sandbox
+def test_a_script_that_speaks_for_the_starter_reaches_no_other_folder(session: RecipeSession) -> None:
+    script = (
+        "import json, os\nfor fd in os.listdir(f'/proc/{os.getppid()}/fd'):\n"
+        "    try: pipe = os.open(f'/proc/{os.getppid()}/fd/{fd}', os.O_WRONLY | os.O_NONBLOCK)\n"
+        "    except OSError: continue\n"
+        "    os.write(pipe, json.dumps({'path': '../../../evil', 'size': 1}).encode() + b'\\nx')\n"
+    )
+    ended = run(session, script)
+    assert ended.code == 1 and "under the name" in ended.log
+    assert not [path for path in session.run.rglob("*") if "evil" in path.name]
+
+
+@needs_sandbox
+def test_a_long_log_is_cut_and_told(session: RecipeSession) -> None:
+    ended = run(session, "print('x' * 2_000_000)")
+    assert ended.code == 0 and len(ended.log) == 1 << 20
+    assert ended.manifest.facts["log_bytes_left_out"] == 2_000_001 - (1 << 20)
+
+
+# ---- what is refused before it starts -----------------------------------------------------------------------
+
+
+def test_a_script_changed_in_the_job_folder_is_refused(session: RecipeSession) -> None:
+    order = session.look("print('granted')")
+    folder = session.run / "jobs" / order.key
+    (folder / "claim").mkdir(parents=True)
+    (folder / "claim" / "claim.json").write_text(json.dumps({"key": order.key, "pid": os.getpid()}))
+    (folder / "order.json").write_bytes(order.canonical())
+    command = [sys.executable, "-P", "-m", "sessions.jobs.recipe", str(folder)]
+    for script, found in ((None, "nothing"), ("print('other')", keep_recipe(session.store, "print('other')"))):
+        if script is not None:
+            (folder / SCRIPT).write_text(script)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        assert done.returncode == 4
+        assert f"refused: small.look.1: the script is {found}, granted was" in done.stderr
+
+
+def test_without_a_sandbox_and_without_permission_the_job_itself_refuses(session: RecipeSession) -> None:
+    order = session.look("open('ran', 'w')")
+    folder = session.run / "jobs" / order.key
+    (folder / "claim").mkdir(parents=True)
+    (folder / "claim" / "claim.json").write_text(json.dumps({"key": order.key, "pid": os.getpid()}))
+    (folder / "order.json").write_bytes(order.canonical())
+    (folder / SCRIPT).write_bytes(session.store.get(order.parameters["code"]))
+    command = [sys.executable, "-P", "-m", "sessions.jobs.recipe", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env={"PATH": "/nowhere"})
+    assert done.returncode == 4 and "bubblewrap (bwrap) is not installed" in done.stderr
+    assert not (folder / "ran").exists() and not (folder / "manifest.json").exists()
+
+
+def test_without_a_sandbox_secrets_and_limits_stay_where_they_can(session: RecipeSession) -> None:
+    script = (
+        "import json, os\njson.dump(dict(os.environ), open(os.environ['OUT'] + '/rows.jsonl', 'w'))\n"
+        "print(open(os.environ['INPUTS'] + '/rows').read())\n"
+    )
+    ended = run(session, script, sandboxed=False)
+    assert ended.code == 0, ended.log
+    assert CANARY not in str(ended.rows) and "a tale" in ended.log
+    other = recipe_session(session.run / "again")
+    hog = run(other, "open('big', 'wb').write(b'x' * 3_000_000)", sandboxed=False, output_mb=1)
+    assert hog.code == 1 and "File too large" in hog.log

@@ -1,0 +1,331 @@
+"""The sandbox as a command, the filter of system calls, and what comes out of it; nothing here starts bubblewrap."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from sessions.jobs import sandbox, seccomp
+from sessions.jobs.outputs import MOST_FILES, CutShort, Received, Refused, receive
+from sessions.jobs.recipe import limits_of
+from specs.evidence import JobOrder
+from specs.stages import RecipeParameters
+from training.stages.recipe import send
+
+HOST = sandbox.Host(
+    bwrap="/usr/bin/bwrap",
+    system=(("/usr", ""), ("/lib", "usr/lib"), ("/sbin", "")),
+    python="/opt/env/bin/python",
+    environment=("/opt/env",),
+    hidden=("/opt/env/site/specs",),
+    devices=("/dev/nvidia0", "/dev/nvidiactl"),
+)
+WORK = sandbox.Work(Path("/run/job/recipe.py"), Path("/opt/start.py"), {"rows": Path("/s/ab/cd"), "model": Path("/m")})
+
+
+def command(**parameters: object) -> list[str]:
+    return sandbox.arguments(HOST, WORK, RecipeParameters.model_validate(parameters), ["told"], 9)
+
+
+def mounts(given: list[str], *kinds: str) -> list[tuple[str, str]]:
+    return [(given[place + 1], given[place + 2]) for place, word in enumerate(given) if word in kinds]
+
+
+# ---- the command --------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_mounted_but_system_environment_script_and_inputs() -> None:
+    assert mounts(command(), "--ro-bind") == [
+        ("/usr", "/usr"),
+        ("/sbin", "/sbin"),
+        ("/opt/env", "/opt/env"),
+        ("/opt/start.py", "/code/start.py"),
+        ("/run/job/recipe.py", "/code/recipe.py"),
+        ("/m", "/inputs/model"),
+        ("/s/ab/cd", "/inputs/rows"),
+    ]
+    assert mounts(command(), "--ro-bind-try") == [(path, path) for path in ("/etc/ld.so.cache", "/etc/alternatives")]
+    assert mounts(command(), "--symlink") == [("usr/lib", "/lib")]
+    assert not {"--bind", "--bind-try", "--dev-bind", "--share-net", "--dev-bind-try"} & set(command())
+
+
+def test_every_namespace_is_its_own_and_nothing_is_inherited() -> None:
+    given = command()
+    for flag in ("--unshare-user", "--unshare-all", "--disable-userns", "--die-with-parent", "--new-session"):
+        assert flag in given
+    assert given[given.index("--cap-drop") + 1] == "ALL"
+    assert given[given.index("--seccomp") + 1] == "9"
+    assert given.index("--clearenv") < given.index("--setenv")
+    assert given[given.index("--") :] == ["--", "/opt/env/bin/python", "-I", "-B", "/code/start.py", "told"]
+
+
+def test_all_that_can_be_written_has_a_size_and_the_rest_is_read_only() -> None:
+    given = command(output_mb=3)
+    tmpfs = [place for place, word in enumerate(given) if word == "--tmpfs"]
+    sizes = {given[place + 1]: (given[place - 2], given[place - 1]) for place in tmpfs}
+    assert sizes.pop("/opt/env/site/specs")[0] == "--size"
+    assert sizes == {path: ("--size", str(3 * 1024 * 1024)) for path in ("/dev/shm", "/tmp", "/out")}
+    closed = [given[place + 1] for place, word in enumerate(given) if word == "--remount-ro"]
+    assert closed == ["/opt/env/site/specs", "/proc", "/dev", "/"]
+    # What is mounted after it would stay writable.
+    last = len(given) - given[::-1].index("--remount-ro")
+    assert not {"--tmpfs", "--dir", "--ro-bind", "--dev"} & set(given[last:])
+
+
+def test_peergate_itself_is_covered_after_the_environment_is_mounted() -> None:
+    given = command()
+    assert given.index("/opt/env/site/specs") > given.index("/opt/env")
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_gpus_are_there_only_when_they_were_granted(gpu: bool) -> None:
+    given = command(gpu=gpu)
+    assert mounts(given, "--dev-bind") == ([(path, path) for path in HOST.devices] if gpu else [])
+    assert ("CUDA_VISIBLE_DEVICES" in given) != gpu
+
+
+def test_the_environment_is_the_named_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "canary")
+    given = command(seed=11)
+    pairs = mounts(given, "--setenv")
+    assert dict(pairs) == sandbox.variables(RecipeParameters(seed=11), "/inputs", "/out")
+    assert dict(pairs)["SEED"] == "11"
+    assert "canary" not in " ".join(given)
+
+
+def test_this_host_covers_peergate_where_it_is_installed_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sessions.jobs.sandbox.shutil.which", "/usr/bin/{}".format)
+    home = str(Path(sandbox.__file__).parents[2])
+    found = sandbox.this_host()
+    assert found is not None and found.hidden == ()
+    monkeypatch.setattr("sessions.jobs.sandbox.sys.prefix", home)
+    found = sandbox.this_host()
+    assert found is not None and home in found.environment
+    assert set(found.hidden) == {f"{home}/{name}" for name in ("agents", "reviews", "sessions", "specs", "training")}
+
+
+def test_what_lies_in_a_mounted_folder_and_is_not_covered_is_told() -> None:
+    kept = [Path("/opt/env/runs"), Path("/home/ada"), Path("/opt/env/site/specs/held.jsonl"), Path("/usr/held.jsonl")]
+    assert sandbox.uncovered(HOST, kept) == [Path("/opt/env/runs"), Path("/usr/held.jsonl")]
+
+
+# ---- is there one -------------------------------------------------------------------------------------------
+
+
+def nowhere(name: str) -> None:
+    return None
+
+
+def test_a_machine_without_bubblewrap_has_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sessions.jobs.sandbox.shutil.which", nowhere)
+    assert sandbox.this_host() is None
+    assert "bwrap" in sandbox.why_not(None)
+    monkeypatch.setattr("sessions.jobs.sandbox.sys.platform", "darwin")
+    assert sandbox.why_not(None) == "bubblewrap runs on Linux only"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "No permissions to create new namespace"),
+        ("exit 1", "no message"),
+    ],
+)
+def test_a_bubblewrap_that_cannot_make_a_sandbox_is_none(tmp_path: Path, body: str, told: str) -> None:
+    binary = tmp_path / "bwrap"
+    binary.write_text(f"#!/bin/sh\n{body}\n")
+    binary.chmod(0o755)
+    assert told in sandbox.why_not(HOST._replace(bwrap=str(binary)))
+    assert "does not run" in sandbox.why_not(HOST._replace(bwrap=str(tmp_path / "nowhere")))
+
+
+# ---- system calls -------------------------------------------------------------------------------------------
+
+
+def outcome(filter: bytes, arch: int, number: int) -> int:
+    """Run a filter as the kernel does and return its answer."""
+    lines = list(struct.iter_unpack("HBBI", filter))
+    place = value = 0
+    while True:
+        code, if_true, if_false, operand = lines[place]
+        if code == 0x06:
+            return operand
+        place += 1
+        if code == 0x20:
+            value = {0: number, 4: arch}[operand]
+        else:
+            place += if_true if (value == operand if code == 0x15 else value >= operand) else if_false
+
+
+@pytest.mark.parametrize(("machine", "arch", "column"), [("x86_64", 0xC000003E, 0), ("aarch64", 0xC00000B7, 1)])
+def test_the_filter_refuses_its_calls_and_no_other(machine: str, arch: int, column: int) -> None:
+    filter = seccomp.program(machine)
+    assert filter is not None
+    refused = {pair[column] for pair in seccomp.REFUSED.values()}
+    assert len(refused) == len(seccomp.REFUSED)
+    answers = {number: outcome(filter, arch, number) for number in range(600)}
+    assert {number for number, answer in answers.items() if answer != 0x7FFF0000} == refused
+    assert {answers[number] for number in refused} == {0x00050001}
+    assert outcome(filter, arch, 0x40000000 | 1) == 0x00050001
+    assert outcome(filter, 0x40000003, 1) == 0x80000000
+
+
+def test_an_unknown_machine_has_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert seccomp.program("riscv64") is None
+    monkeypatch.setattr("sessions.jobs.seccomp.platform.machine", lambda: "riscv64")
+    with sandbox.refused_calls() as refusing:
+        assert refusing is None
+
+
+# ---- limits -------------------------------------------------------------------------------------------------
+
+
+def test_limits_follow_the_parameters() -> None:
+    parameters = RecipeParameters(memory_mb=100, output_mb=5, processes=7)
+    order = JobOrder.model_construct(max_seconds=10.0)
+    found = limits_of(order, parameters, alone=True)
+    assert found == {
+        "CPU": 10 * (os.cpu_count() or 1) + 1,
+        "FSIZE": 5 * 1024 * 1024,
+        "NOFILE": 256,
+        "CORE": 0,
+        "NPROC": 9,
+        "DATA": 100 * 1024 * 1024,
+    }
+    # Outside a sandbox the user's other processes would be counted; CUDA reserves more than it uses.
+    bare = limits_of(order, parameters.model_copy(update={"gpu": True}), alone=False)
+    assert found.keys() - bare.keys() == {"NPROC", "DATA"}
+
+
+# ---- what comes out -----------------------------------------------------------------------------------------
+
+
+def sent(*files: tuple[object, bytes], end: object = None) -> io.BytesIO:
+    """Return a stream of files under these paths."""
+    stream = b"".join(json.dumps({"path": path, "size": len(data)}).encode() + b"\n" + data for path, data in files)
+    return io.BytesIO(stream + json.dumps({"left_out": 0} if end is None else end).encode() + b"\n")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "out" / "files").mkdir(parents=True)
+    return tmp_path / "out"
+
+
+def found_in(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_files_arrive_as_they_were_sent(folder: Path) -> None:
+    stream = sent(("rows.jsonl", b"{}\n"), ("a/b.txt", b"hi"), ("x/rows.jsonl", b"z"), ("empty", b""))
+    assert receive(stream, folder, 100) == Received(4, 6, 0)
+    assert found_in(folder) == {
+        "rows.jsonl": b"{}\n",
+        "files/a/b.txt": b"hi",
+        "files/x/rows.jsonl": b"z",
+        "files/empty": b"",
+    }
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../evil",
+        "/etc/evil",
+        "a/../../evil",
+        "a//b",
+        "./a",
+        "",
+        ".",
+        "..",
+        "a\\b",
+        "a\nb",
+        "a\x00b",
+        "\x1b[2J",
+        "\udc80",
+        "n" * 201,
+        "/".join("abcdefghi"),
+        None,
+        7,
+        ["a"],
+    ],
+)
+def test_a_name_that_could_lead_elsewhere_is_refused(folder: Path, path: object) -> None:
+    with pytest.raises(Refused):
+        receive(sent((path, b"x")), folder, 100)
+    assert found_in(folder.parent) == {}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\n",
+        b"[]\n",
+        b"nonsense\n",
+        b"[" * 4000 + b"\n",
+        b'{"path": "a", "size": 5}\nabc',
+        b'{"path": "a", "size": -1}\n',
+        b'{"path": "a", "size": 1.5}\n',
+        b'{"path": "a", "size": true}\n',
+        b'{"path": "a"}\n',
+        b'{"path": "a", "size": ' + b"9" * 4090,
+        b'{"path": "a", "size": 1}\nx',
+        b'{"left_out": -1}\n',
+        b'{"left_out": 0, "path": "a"}\n',
+        b'{"left_out": 0}\nmore',
+        b'{"left_out": 0}',
+    ],
+)
+def test_a_stream_in_another_form_is_refused(folder: Path, data: bytes) -> None:
+    with pytest.raises(Refused):
+        receive(io.BytesIO(data), folder, 100)
+
+
+def test_a_stream_that_breaks_off_is_told_from_one_that_lies(folder: Path) -> None:
+    with pytest.raises(CutShort):
+        receive(io.BytesIO(b'{"path": "a", "size": 5}\nabc'), folder, 100)
+
+
+def test_too_much_is_refused_before_it_is_written(folder: Path) -> None:
+    with pytest.raises(Refused, match=r"101 bytes or more, allowed are 100"):
+        receive(sent(("a", b"x" * 100), ("b", b"y")), folder, 100)
+    assert list(found_in(folder)) == ["files/a"]
+
+
+def test_too_many_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sessions.jobs.outputs.MOST_FILES", 2)
+    with pytest.raises(Refused, match="more than 2 files"):
+        receive(sent(("a", b""), ("b", b""), ("c", b"")), folder, 100)
+    assert MOST_FILES == 10_000
+
+
+def test_a_name_that_comes_twice_does_not_replace_the_first(folder: Path) -> None:
+    with pytest.raises(OSError, match="exists"):
+        receive(sent(("a", b"1"), ("a", b"2")), folder, 100)
+    assert found_in(folder) == {"files/a": b"1"}
+
+
+def test_only_regular_files_are_sent_and_links_are_not_followed(tmp_path: Path, folder: Path) -> None:
+    secret = tmp_path / "heldout.jsonl"
+    secret.write_text("secret")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key").write_text("secret")
+    left = tmp_path / "left"
+    (left / "deep").mkdir(parents=True)
+    (left / "deep" / "kept.txt").write_text("kept")
+    (left / "link").symlink_to(secret)
+    (left / "dangling").symlink_to("nowhere")
+    (left / "folder").symlink_to(tmp_path / "secrets")
+    (left / "deep" / "up").symlink_to("..")
+    os.mkfifo(left / "pipe")
+    stream = io.BytesIO()
+    send(str(left), stream)
+    stream.seek(0)
+    assert receive(stream, folder, 100) == Received(1, 4, 5)
+    assert found_in(folder) == {"files/deep/kept.txt": b"kept"}
