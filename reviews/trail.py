@@ -59,6 +59,10 @@ class _Edge(NamedTuple):
     """Who signs which kind of entry, as far as that was looked up."""
 
 
+MOST_READ = 10_000
+"""Entries that are kept decoded: more than a session has, fewer than would fill the memory."""
+
+
 class SignerApart(Signer, Protocol):
     """The process that holds the reviewer's key."""
 
@@ -80,6 +84,7 @@ class Trail:
         self._walk = Walk(session=session)
         self._in_force: tuple[str, Policy] | None = None
         self._left: _Edge | None = None
+        self._read: dict[int, tuple[str, str, Recorded]] = {}
         # One connection has one transaction, so threads take turns as processes do.
         self._lock = threading.RLock()
         self._connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
@@ -298,10 +303,18 @@ class Trail:
         return self._in_force[1]
 
     def _decoded(self, row: tuple[int, str, str]) -> Recorded:
+        """Decode a row, once for as long as its text stays the same: a gate reads the whole trail many times."""
+        seq, payload, signatures = row
+        before = self._read.get(seq)
+        if before is not None and before[:2] == (payload, signatures):
+            return before[2]
         try:
-            return recorded(row[1].encode(), row[2].encode())
+            found = recorded(payload.encode(), signatures.encode())
         except ValueError as error:
-            raise AuditDamage(f"entry {row[0]} is not a trail entry any more: {error}", where=str(self.path)) from error
+            raise AuditDamage(f"entry {seq} is not a trail entry any more: {error}", where=str(self.path)) from error
+        if len(self._read) < MOST_READ:
+            self._read[seq] = payload, signatures, found
+        return found
 
     def find(self, key: str) -> Recorded | None:
         """Return the entry with this key, if there is one."""
