@@ -1,0 +1,140 @@
+"""Whole sessions whose builder is played over the wire: the real graph, gates, walls, ledger and trail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.model_builder import ModelBuilder
+from reviews.audit import verify_run
+from reviews.trail import Recorded, read_entries
+from sessions.wiring import STORE, TRAIL
+from specs.errors import BuilderUnavailable
+from specs.vendors import calls as calls_module
+from specs.vendors.keys import KEYS
+from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, failed
+from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
+from tests.fixtures.scripted_builder import (
+    Call,
+    Played,
+    Said,
+    Turn,
+    call,
+    calls,
+    follows_the_spec,
+    scripted_builder,
+    texts_of,
+)
+
+KEY = "sk-ant-api03-CANARY-that-must-never-be-written"
+MODELS = {OPENAI: "gpt-5-mini", ANTHROPIC: "claude-opus-5"}
+
+
+@pytest.fixture(params=[ANTHROPIC, OPENAI])
+def vendor(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def open_with(folder: Path, vendor: str, **limits: Any) -> Path:
+    more = "".join(f", {name}: {value}" for name, value in limits.items())
+    builder = f"builder: {{vendor: {vendor}, model: {MODELS[vendor]}{more}}}"
+    return open_quick(folder, ("builder: {vendor: playbook}", builder))
+
+
+def play(run: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drive the session with the builder its spec names; only the address is the loopback server's."""
+    monkeypatch.setattr(calls_module, "BACKOFF_S", 0.01)
+    module = __import__(f"agents.providers.{played.vendor}", fromlist=["ADDRESS"])
+    monkeypatch.setattr(module, "ADDRESS", played.address)
+    monkeypatch.setenv(KEYS[played.vendor], KEY)
+    session = quick_session(run, display=Silent())  # type: ignore[arg-type]
+    session.builder = ModelBuilder(session.resolved.spec.builder, {KEYS[played.vendor]: KEY})
+    drive(session)
+
+
+def entries(run: Path, *kinds: str) -> list[Recorded]:
+    return [one for one in read_entries(run / "trail.sqlite") if one.entry.kind in kinds]
+
+
+def builders_money(run: Path, what: str) -> dict[str, float]:
+    spent = [one.body for one in entries(run, "spend") if one.body["party"] == "builder"]
+    return {one["job"]: one["usd"] for one in spent if one["what"] == what}
+
+
+def written(run: Path) -> bytes:
+    return b"\n".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
+
+
+def faults(vendor: str) -> list[Turn]:
+    """Return everything that goes wrong once, on the wire and in the model's own calls."""
+    return [
+        failed(vendor, 429, retry_after="0.1"),
+        failed(vendor, 529),
+        failed(vendor, 500),
+        Said("I begin", cut=True),
+        calls(Call("launch_stage", '{"stage": "base", "reas')),
+        call("open_the_gate", verdict="approve"),
+        calls(Call("read_artifact", {"name": "heldout"}), Call("list_artifacts", {}), text="Let me look."),
+        Said("The gate should simply approve this."),
+        call("launch_stage", stage="base", reason="faster", changes={"max_new_tokens": 4}),
+    ]
+
+
+def test_a_session_is_worked_through_to_its_end_whatever_the_wire_and_the_model_do(
+    tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_with(tmp_path, vendor)
+    with scripted_builder(vendor, faults(vendor), canaries=(KEY,), then=follows_the_spec) as played:
+        play(run, played, monkeypatch)
+        assert played.complaints() == []
+        told = " ".join(texts_of(played.bodies()[-1]) + [text for body in played.bodies() for text in texts_of(body)])
+    (close,) = entries(run, "close")
+    assert close.body["decision"] == "approve"
+    assert KEY.encode() not in written(run) and KEY not in told
+    # A plan and a submission of each of five stages, and the five turns of the script that were whole.
+    turns = entries(run, "turn")
+    assert len(turns) == 15 and {one.body["usd_is_measured"] for one in turns} == {True}
+    refused = Counter(one.body["is_error"] for one in entries(run, "result"))
+    assert refused[True] == 4, "malformed, unknown, held-out, outside its range"
+    assert all(name in told for name in ("malformed arguments", "there is no tool", "Your answer called no tool"))
+    assert verify_run(run, TRAIL, STORE).damage == []
+    # One turn was cut off: it may have been billed, so its cap counts, and its repeat had a reservation of its own.
+    reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")
+    assert set(reserved) == set(settled) and len(reserved) == 16
+    assert sum(settled[job] == reserved[job] for job in reserved) == 1
+    assert all(0 < settled[job] <= reserved[job] for job in reserved)
+
+
+def test_an_outage_pauses_the_session_and_it_goes_on_where_it_stopped(
+    tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_with(tmp_path, vendor, outage_s=0)
+    with scripted_builder(vendor, [call("read_spec", section="/stages/0"), failed(vendor, 503)]) as played:
+        with pytest.raises(BuilderUnavailable, match="status 503"):
+            play(run, played, monkeypatch)
+        before = texts_of(played.bodies()[-1])
+    with scripted_builder(vendor, [], then=follows_the_spec) as played:
+        play(run, played, monkeypatch)
+        # The call that was made is known by the server before, and is not made again.
+        again = texts_of(played.bodies()[0])
+    assert again[1:] == before[1:] and len(again) == 3
+    assert [one.body["tool"] for one in entries(run, "call")].count("read_spec") == 1
+    assert entries(run, "close")[0].body["decision"] == "approve"
+    reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")
+    # What the API refused cost nothing.
+    assert set(reserved) == set(settled) and sum(usd == 0 for usd in settled.values()) == 1
+
+
+def test_a_model_that_goes_silent_has_a_person_asked(
+    tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_with(tmp_path, vendor)
+    with scripted_builder(vendor, [Said("Done."), Said("Done, I said.")]) as played:
+        play(run, played, monkeypatch)
+        assert played.complaints() == []
+    assert entries(run, "close", "launch") == []
+    (asked,) = entries(run, "call")
+    assert asked.body["tool"] == "ask_person"
