@@ -37,10 +37,11 @@ def open_file(path: Path) -> Generator[BinaryIO]:
         raise NotReadable(f"{path.name} is no file of the job") from error
     finally:
         os.close(folder)
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(file)
+        raise NotReadable(f"{path.name} is no file of the job")
     with os.fdopen(file, "rb") as handle:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            raise NotReadable(f"{path.name} is no file of the job")
         yield handle
 
 
