@@ -172,6 +172,14 @@ def report(name: Name, runs: Runs = DEFAULT_RUNS, json: Json = False) -> None:
     show.report(name, runs, json)
 
 
+@app.command(rich_help_panel="Sessions")
+def cost(run: RunPath, json: Json = False) -> None:
+    """Say what is spent, reserved and left, by party and stage, and what the next stage may take."""
+    from sessions.commands import cost as command
+
+    command.cost(run, json)
+
+
 @app.command(rich_help_panel="Look inside")
 def graph() -> None:
     """Print the session graph as Mermaid."""

@@ -104,6 +104,7 @@ COMMANDS = {
     "status": {"name", "--runs", "--json"},
     "list": {"--runs", "--json"},
     "report": {"name", "--runs", "--json"},
+    "cost": {"run", "--json"},
     "graph": set[str](),
     "spec check": {"spec", "--json"},
     "spec show": {"spec", "--json"},

@@ -1,0 +1,161 @@
+"""`peergate cost`: what is spent, reserved and left, by party and stage. Reading only, also while the session runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reviews.answers import waits_for_budget
+from reviews.collect import find, registered_spec
+from reviews.standing import newest_judgement
+from reviews.store import Store
+from reviews.text import plain
+from reviews.trail import Recorded, read_entries
+from sessions.accounts import PARTIES, Accounts
+from sessions.commands.output import print_json, print_table
+from sessions.folders import STORE, TRAIL, run_folder
+from sessions.ledger import active_hours, price_cap
+from specs.errors import UserError
+from specs.session import ResolvedSpec
+from specs.stages import Stage
+
+
+def cost(run: Path, as_json: bool) -> None:
+    """Print the accounts of a session.
+
+    Raises:
+        UserError: there is no session.
+        AuditDamage: its trail cannot be read.
+    """
+    run = run_folder(run)
+    if not (run / TRAIL).is_file():
+        raise UserError(f"there is no session in '{run}'", hint="name a run folder, or a session under ./runs")
+    entries = read_entries(run / TRAIL)
+    resolved, _ = registered_spec(entries, Store(run / STORE))
+    told = told_of(run.resolve().name, entries, resolved)
+    if as_json:
+        print_json(told)
+    else:
+        _print(told)
+
+
+def told_of(name: str, entries: list[Recorded], resolved: ResolvedSpec) -> dict[str, Any]:
+    """Return everything the command says, as it stands in its JSON."""
+    spec, budget = resolved.spec, resolved.spec.budget
+    now = Accounts(entries, budget)
+    hours = active_hours(entries)
+    coming = _next(entries, resolved, now, budget.max_hours - hours)
+    stage: Stage | str = spec.stage(coming["stage"]) if coming else "none"
+    short = waits_for_budget(entries)
+    by_name: dict[str, Stage] = {one.name: one for one in spec.stages}
+    # The design gate, amendments and requests cost too.
+    places = list(dict.fromkeys([*by_name, *(line.stage for line in now.lines.values())]))
+    return {
+        "name": name,
+        "max_cost_usd": budget.max_cost_usd,
+        "spent_usd": round(now.spent(), 6),
+        "reserved_usd": round(now.reserved(), 6),
+        "left_usd": round(now.left_usd, 6),
+        "parties": [
+            {
+                "party": party,
+                "spent_usd": round(now.spent(party), 6),
+                "reserved_usd": round(now.reserved(party), 6),
+                "may_take_usd": _positive(min(now.limits(party, stage)).usd),
+            }
+            for party in PARTIES
+        ],
+        "stages": [_stage(now, place, by_name.get(place)) for place in places],
+        "held_back": _held_back(now),
+        "hours": round(hours, 4),
+        "max_hours": budget.max_hours,
+        "left_hours": round(budget.max_hours - hours, 4),
+        "storage_usd_per_gb": budget.storage_usd_per_gb,
+        "next": coming,
+        "waits": list(short.body["reasons"]) if short else [],
+    }
+
+
+def _stage(now: Accounts, name: str, stage: Stage | None) -> dict[str, Any]:
+    limit = stage.max_cost_usd if stage else None
+    return {
+        "stage": name,
+        "spent_usd": round(now.spent(stage=name), 6),
+        "reserved_usd": round(now.reserved(stage=name), 6),
+        "reviews_usd": round(now.taken("reviewer", stage=name), 6),
+        "max_cost_usd": limit,
+        "left_usd": None if limit is None else _positive(limit - now.stage_taken(name)),
+    }
+
+
+def _held_back(now: Accounts) -> list[dict[str, Any]]:
+    budget, review, teardown = now.budget, now.review_left_usd, now.teardown_left_usd
+    # Evaluation's share is whole as long as the money is there.
+    evaluation = min(budget.evaluation_usd, _positive(now.left_usd - review - teardown))
+    shares = (
+        ("evaluation", budget.evaluation_usd, evaluation),
+        ("review", budget.review_usd, review),
+        ("teardown", budget.teardown_usd, teardown),
+    )
+    return [{"share": name, "usd": round(usd, 6), "left_usd": round(left, 6)} for name, usd, left in shares]
+
+
+def _next(entries: list[Recorded], resolved: ResolvedSpec, now: Accounts, left_hours: float) -> dict[str, Any] | None:
+    """Return the attempt that is open and not launched, and what it may take; None where there is none."""
+    judged = newest_judgement(entries)
+    opens = judged.body.get("opens") if judged else None
+    session = entries[0].entry.session
+    if opens is None or find(entries, f"launch/{session}.{opens['stage']}.{opens['attempt']}") is not None:
+        return None
+    stage, budget = resolved.spec.stage(opens["stage"]), resolved.spec.budget
+    least = min(now.limits("job", stage)).usd
+    cap = price_cap(budget, stage)
+    return opens | {
+        "attempt_may_cost_usd": cap,
+        "may_take_usd": _positive(least),
+        "may_take_hours": round(stage.max_minutes / 60, 4),
+        "fits": cap <= least + 1e-9 and stage.max_minutes / 60 <= left_hours + 1e-9,
+    }
+
+
+def _print(told: dict[str, Any]) -> None:
+    print(
+        f"{told['name']}: {told['spent_usd']:.4f} USD spent, {told['reserved_usd']:.4f} reserved, "
+        f"{told['left_usd']:.4f} of {told['max_cost_usd']:g} left; "
+        f"{told['hours']:.2f} h of {told['max_hours']:g} h\n"
+    )
+    rows = [
+        (one["party"], *_money(one["spent_usd"], one["reserved_usd"], one["may_take_usd"])) for one in told["parties"]
+    ]
+    print_table(("party", "spent", "reserved", "may still take"), rows)
+    print()
+    rows = [
+        (one["stage"], *_money(one["spent_usd"], one["reserved_usd"], one["reviews_usd"], one["max_cost_usd"]))
+        + (_money(one["left_usd"])[0],)
+        for one in told["stages"]
+    ]
+    print_table(("stage", "spent", "reserved", "of it reviews", "its limit", "left of it"), rows)
+    print()
+    print_table(
+        ("held back for", "share", "left of it"),
+        [(one["share"], *_money(one["usd"], one["left_usd"])) for one in told["held_back"]],
+    )
+    if told["storage_usd_per_gb"] is None:
+        print("\nkeeping outputs: the spec states no rate, so it is not counted")
+    if (coming := told["next"]) is not None:
+        fits = "fits" if coming["fits"] else "does not fit"
+        print(
+            f"\nnext: {coming['stage']}, attempt {coming['attempt']}: "
+            f"may cost {coming['attempt_may_cost_usd']:.4f} USD and take {coming['may_take_hours']:.2f} h, "
+            f"{coming['may_take_usd']:.4f} USD are left for it: {fits}"
+        )
+    for reason in told["waits"]:
+        print(f"\nwaits for a larger budget: {plain(reason, 500)}")
+
+
+def _money(*amounts: float | None) -> tuple[str, ...]:
+    return tuple("-" if amount is None else f"{amount:.4f}" for amount in amounts)
+
+
+def _positive(usd: float) -> float:
+    return round(max(usd, 0.0), 6)
