@@ -1,0 +1,130 @@
+"""The reading commands on every place a trail can lie in: a run folder, a folder of requested reviews, an export."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.export import export_run
+from reviews.log.query import Wanted
+from reviews.store import Store
+from reviews.trail import Recorded
+from sessions.commands import audit, audit_list, audit_story
+from sessions.commands.audit_place import place_of
+from sessions.desk import Desk
+from sessions.folders import REVIEWS
+from sessions.requests import ask_review
+from specs.errors import UserError
+from specs.requests import QuestionRequest
+from tests.e2e.sessions import peergate
+
+QUESTION = QuestionRequest(topic="log \u001b[31mlevel", question="Which log level?", kind="trivial")
+COMMANDS: dict[str, Callable[[Path], object]] = {
+    "list": lambda place: audit_list.list_entries(place, audit_list.Filters(), None, True),
+    "search": lambda place: audit_list.list_entries(place, audit_list.Filters(limit=0), "log", True),
+    "show": lambda place: audit.show_entry(place, "asked/1", True),
+    "log": lambda place: audit_story.log(place, True),
+    "diff": lambda place: audit_story.diff(place, "asked/1", "asked/2", True),
+}
+
+
+def no_page(_entries: list[Recorded], _store: Store) -> str:
+    return "page"
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    runs = tmp_path_factory.mktemp("placed") / "runs"
+    for topic in (QUESTION.topic, "format"):
+        folder = ask_review(QUESTION.model_copy(update={"topic": topic}), Desk(runs=runs)).folder
+    export_run(folder, REVIEWS, "store", runs / "out", no_page)
+    yield {"requests": folder, "exported": runs / "out"}
+
+
+def said(command: str, place: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    COMMANDS[command](place)
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_export_says_what_the_trail_says(
+    places: dict[str, Path], command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = said(command, places["requests"], capsys), said(command, places["exported"], capsys)
+    assert one == two and one["schema_version"]
+
+
+def test_the_log_of_a_folder_of_requests_tells_them(
+    places: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit_story.log(places["requests"], False)
+    told = capsys.readouterr().out
+    assert "question by checklist: log level" in told and "question by checklist: format" in told
+    assert "nobody is asked: " in told and "request 2 answered by policy" in told and "recommends: " in told
+    assert "\u001b" not in told
+    data = said("log", places["requests"], capsys)
+    assert [one["kind"] for one in data["log"]] == ["asked", "answered"] * 2
+
+
+def test_diff_and_show_follow_what_entries_point_to(
+    places: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in places.values():
+        where = {one["where"]: one for one in said("diff", place, capsys)["differences"]}
+        assert where["request.topic"]["second"] == '"format"'
+        assert said("show", place, capsys)["points_to"]["request"]["question"] == "Which log level?"
+        digest = said("show", place, capsys)["body"]["request"]
+        audit.show_entry(place, digest, True)
+        data = json.loads(capsys.readouterr().out)
+        assert data["digest"] == digest and data["value"]["question"] == "Which log level?"
+
+
+@pytest.mark.parametrize(
+    "wanted", [Wanted(), Wanted(kinds=("asked", "answered")), Wanted(text="checklist"), Wanted(seqs=(1, 3))]
+)
+@pytest.mark.parametrize("limit", [None, 1, 3])
+def test_an_export_is_searched_as_the_trail_is(places: dict[str, Path], wanted: Wanted, limit: int | None) -> None:
+    one, two = (place_of(places[name]).find(wanted, limit) for name in ("requests", "exported"))
+    assert one == two and one.total >= len(one.entries) > 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("what", ["not there", "empty", "a file"])
+def test_a_folder_that_is_none_of_them_is_an_error(tmp_path: Path, command: str, what: str) -> None:
+    place = tmp_path / "place"
+    if what == "empty":
+        place.mkdir()
+    elif what == "a file":
+        place.write_text("text", encoding="utf-8")
+    with pytest.raises(UserError, match="there is no trail"):
+        COMMANDS[command](place)
+    assert not place.is_dir() or not list(place.iterdir())
+
+
+@pytest.mark.parametrize("command", [["log"], ["list"], ["search", "x"], ["show", "0"], ["show", "claim"]])
+def test_the_error_is_told_on_stderr_and_json_stays_empty(tmp_path: Path, command: list[str]) -> None:
+    done = peergate("audit", command[0], tmp_path, *command[1:], "--json")
+    assert done.returncode == 2 and done.stdout == "" and "there is no trail" in done.stderr
+
+
+def test_a_spoiled_export_is_damage_and_no_traceback(places: dict[str, Path], tmp_path: Path) -> None:
+
+    copy = tmp_path / "out"
+    shutil.copytree(places["exported"], copy)
+    bundle = next(copy.glob("tile/entries/000.p/*"))
+    for data in (b"", bundle.read_bytes()[:-1], b"\x00\x02{}" * 5, bundle.read_bytes().replace(b"payload", b"Payload")):
+        bundle.write_bytes(data)
+        done = peergate("audit", "log", copy)
+        assert done.returncode == 5 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_what_a_server_sent_is_shown_even_if_it_is_no_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ask_review(QUESTION, Desk(runs=tmp_path)).folder
+    for data in (b"\xff\x00", b"NaN", b'{"a": Infinity}', b"[" * 100_000):
+        audit.show_entry(folder, Store(folder / "store").put(data), True)
+        assert json.loads(capsys.readouterr().out)["value"] == data.decode("utf-8", "replace")
