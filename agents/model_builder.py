@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from agents.conversation import conversation
-from agents.providers.model import Model, make_model
+from agents.providers.model import Counted, Model, make_model
 from agents.providers.patience import take_turn
 from agents.turns import ToolCall, ToolResult, Turn
 from agents.workbench import PastTurn, Workbench
@@ -48,6 +48,7 @@ class ModelBuilder:
         # Read once: it tells the money that is left, and a conversation that changes where it begins is cached nowhere.
         brief, tools = bench.brief, bench.tools
         past = list(bench.history())
+        before: Counted | None = None
         if past:
             past[-1] = _carried_out(bench, past[-1])
         while not bench.done:
@@ -55,7 +56,8 @@ class ModelBuilder:
                 _give_up(bench, past[-1].turn)
                 return
             asking = self.model.asking(self._system, tools, conversation(brief, past))
-            turn = take_turn(bench, self.model, asking, self._spec.outage_s)
+            turn = take_turn(bench, self.model, asking, self._spec.outage_s, before)
+            before = self.model.counted(asking, turn)
             past.append(_carried_out(bench, PastTurn(turn, ())))
 
 

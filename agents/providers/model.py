@@ -45,6 +45,14 @@ class Answer(NamedTuple):
     response: bytes
 
 
+class Counted(NamedTuple):
+    """How many tokens the API counted in a request of so many bytes."""
+
+    messages: tuple[Message, ...]
+    size: int
+    tokens: int
+
+
 class NoAnswer(Exception):
     """One call gave no turn."""
 
@@ -71,11 +79,23 @@ class Model:
         spec = self._spec
         return Asking(spec.model or "", system, tools, messages, spec.max_output_tokens, spec.timeout_s, spec.reasoning)
 
-    def cap_usd(self, asking: Asking) -> float:
-        """Return the most USD a turn can cost: every byte a token written into the cache, the longest answer."""
-        given = self._api.body(asking, self._spec.base_url is not None)
-        at_most = most_tokens(json.dumps(given, ensure_ascii=False).encode())
+    def cap_usd(self, asking: Asking, before: Counted | None = None) -> float:
+        """Return the most USD a turn can cost: all its tokens written into the cache, and the longest answer.
+
+        Every byte counts as a token, but for what the API counted ``before`` at the beginning of this conversation.
+        """
+        at_most = most_tokens(size := self._size(asking))
+        if before is not None and asking.messages[: len(before.messages)] == before.messages:
+            at_most = min(at_most, before.tokens + most_tokens(max(size - before.size, 0)))
         return self.price.usd(prices.Usage(at_most, asking.max_output_tokens), written_tokens=at_most)
+
+    def counted(self, asking: Asking, turn: Turn) -> Counted | None:
+        """Return what the API counted of a request; None when it did not say."""
+        return None if turn.usage is None else Counted(asking.messages, self._size(asking), turn.usage.input_tokens)
+
+    def _size(self, asking: Asking) -> int:
+        given = self._api.body(asking, self._spec.base_url is not None)
+        return len(json.dumps(given, ensure_ascii=False).encode())
 
     def call(self, asking: Asking, cap_usd: float) -> Answer:
         """Ask once.
@@ -136,6 +156,6 @@ def make_model(spec: BuilderSpec, environ: Mapping[str, str] = os.environ) -> Mo
     try:
         module = importlib.import_module(f"agents.providers.{spec.vendor}")
     except ImportError as error:
-        raise prices.missing_package(spec.vendor) from error
+        raise prices.missing_package(spec.vendor, "builder") from error
     api = Api(spec.vendor, module.body, module.send, module.ERRORS, spec.base_url or module.ADDRESS, key)
     return Model(api, spec, price)

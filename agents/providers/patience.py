@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from agents.providers.asking import Asking
-from agents.providers.model import Answer, Model, NoAnswer
+from agents.providers.model import Answer, Counted, Model, NoAnswer
 from agents.turns import Turn
 from agents.workbench import Workbench
 from specs.errors import BuilderUnavailable
@@ -15,7 +15,7 @@ LONGEST_WAIT_S = 60.0
 """Where the API does not say how long to wait."""
 
 
-def take_turn(bench: Workbench, model: Model, asking: Asking, outage_s: float) -> Turn:
+def take_turn(bench: Workbench, model: Model, asking: Asking, outage_s: float, before: Counted | None = None) -> Turn:
     """Return the model's next turn, recorded and paid for.
 
     Repeated is what may pass: at most ``outage_s`` long, and at most ``RETRIES`` times where the call may have been
@@ -27,7 +27,7 @@ def take_turn(bench: Workbench, model: Model, asking: Asking, outage_s: float) -
     """
     until = time.monotonic() + outage_s
     repeats = paid = 0
-    cap = model.cap_usd(asking)
+    cap = model.cap_usd(asking, before)
     reservation = bench.reserve(cap)
     while True:
         try:

@@ -81,7 +81,7 @@ class Model:
 
     def _question(self, instructions: str, text: str, form: Form, effort: Effort) -> Question:
         """Write the request so that its price cannot exceed the cap."""
-        at_most = most_tokens(instructions.encode(), text.encode(), canonical_bytes(form.schema))
+        at_most = most_tokens(len(instructions.encode()) + len(text.encode()) + len(canonical_bytes(form.schema)))
         longest = longest_answer(self.price, at_most, effort.max_cost_usd, MOST_OUTPUT_TOKENS)
         if longest < LEAST_OUTPUT_TOKENS:
             raise ReviewerUnavailable(

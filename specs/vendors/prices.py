@@ -56,7 +56,7 @@ class ListedPrice:
                 message, hint = unlisted(vendor, model)
                 raise UserError(message, where=f"{party}.model", hint=hint)
         except ImportError as error:
-            raise missing_package("genai-prices") from error
+            raise missing_package("genai-prices", party) from error
         self.vendor = vendor
         self.model = model
 
@@ -79,12 +79,12 @@ def is_free(price: Price) -> bool:
     return price.usd(Usage(1_000_000, 1_000_000)) == 0
 
 
-def most_tokens(*parts: bytes) -> int:
-    """Return how many tokens a request of these parts can have at most.
+def most_tokens(size: int) -> int:
+    """Return how many tokens a request of so many bytes can have at most.
 
     No tokenizer makes more tokens than bytes, so this holds for models whose tokenizer nobody knows.
     """
-    return sum(len(part) for part in parts) + MARGIN_TOKENS
+    return size + MARGIN_TOKENS
 
 
 def longest_answer(price: Price, input_tokens: int, cap_usd: float, at_most: int) -> int:
@@ -102,6 +102,6 @@ def is_count(usage: Usage | None) -> bool:
     return usage is not None and all(type(count) is int and 0 <= count < 2**40 for count in usage)
 
 
-def missing_package(name: str) -> UserError:
-    """Return the error for a package that only builders and reviewers with a model need."""
-    return UserError(f"package '{name}' is not installed", hint="pip install 'peergate[reviewers]'")
+def missing_package(name: str, party: str = "reviewer") -> UserError:
+    """Return the error for a package that only a builder or reviewer with a model needs."""
+    return UserError(f"package '{name}' is not installed", hint=f"pip install 'peergate[{party}s]'")

@@ -11,10 +11,12 @@ import pytest
 
 from agents.model_builder import ModelBuilder
 from agents.providers import patience
-from agents.turns import ToolResult, Turn
+from agents.providers.model import Counted
+from agents.turns import Message, ToolResult, Turn
 from agents.workbench import PastTurn
 from specs.errors import BudgetExceeded, BuilderUnavailable, UserError
 from specs.session import Builder, TokenPrice
+from specs.tools import TOOLS
 from specs.vendors import calls as calls_module
 from specs.vendors.keys import ENDPOINT_KEYS, KEYS
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, failed
@@ -115,16 +117,33 @@ def test_a_phase_is_worked_through_and_everything_about_it_is_known(
     assert second.turn.usd_is_measured
 
 
+def bytes_of(body: dict[str, Any]) -> int:
+    return len(json.dumps(body, ensure_ascii=False).encode())
+
+
 def test_the_cap_is_set_aside_before_the_call_and_bounds_what_it_costs(
     vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran = run(vendor, monkeypatch, READ, LAUNCH, max_output_tokens=2000)
-    for kept, body in zip(ran.bench.kept, ran.played.bodies(), strict=True):
-        sent = body.get("max_tokens") or body["max_completion_tokens"]
-        assert sent == 2000
-        at_most = len(json.dumps(body, ensure_ascii=False).encode())
-        assert ran.bench.reserved[kept.reservation] >= (1.25 * at_most * PRICE.input + sent * PRICE.output) / 1e6
-        assert ran.bench.settled[kept.reservation] < ran.bench.reserved[kept.reservation]
+    uncounted = Said(calls=READ.calls, usage=None)
+    ran = run(vendor, monkeypatch, READ, uncounted, LAUNCH, max_output_tokens=2000)
+    bodies, bench = ran.played.bodies(), ran.bench
+    assert {body.get("max_tokens") or body["max_completion_tokens"] for body in bodies} == {2000}
+    first, second, third = (bytes_of(body) for body in bodies)
+    # 1000 tokens of margin each time; the second request begins with one in which the API counted 1000 tokens.
+    tokens = (first + 1000, 1000 + second - first + 1000, third + 1000)
+    caps = [bench.reserved[kept.reservation] for kept in bench.kept]
+    assert caps == pytest.approx([(1.25 * most * PRICE.input + 2000 * PRICE.output) / 1e6 for most in tokens])
+    assert bench.settled["turn/1"] < caps[0] and bench.settled["turn/3"] < caps[2]
+
+
+def test_what_was_counted_of_another_conversation_bounds_nothing(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_builder(WIRE[vendor], []) as played:
+        model = builder_at(played, vendor, monkeypatch).model
+    said = [Message("user", text=text * 500) for text in "abc"]
+    asking = model.asking("system", TOOLS, (said[0], said[1]))
+    before = Counted((said[0],), 2000, 10)
+    assert model.cap_usd(asking, before) < model.cap_usd(asking)
+    assert model.cap_usd(asking, before._replace(messages=(said[2],))) == model.cap_usd(asking)
 
 
 def test_a_turn_that_does_not_fit_is_not_asked_for(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
