@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ import pytest
 from sessions.jobs.launcher import submit
 from sessions.jobs.local import LocalLauncher
 from sessions.jobs.recipe import ALLOWED, SCRIPT
-from sessions.jobs.sandbox import this_host, why_not
+from sessions.jobs.sandbox import Work, arguments, this_host, why_not
 from sessions.recipes import keep_recipe
 from specs.evidence import Manifest
+from specs.stages import RecipeParameters
 from tests.unit.recipe_session import RecipeSession, recipe_session
 
 WHY = why_not(this_host())
@@ -168,8 +170,9 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 found["canary in processes"] = told["canary"].encode() in everything
 found["canary in variables"] = told["canary"] in str(os.environ)
 named = []
-for folder in ("/root", "/home", "/work", "/tmp", "/opt", "/srv", "/mnt", "/var", "/run", sys.prefix, sys.base_prefix):
-    for place, folders, files in os.walk(folder):
+for folder in set(os.listdir("/")) - {"usr", "proc", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}:
+    for place, folders, files in os.walk(f"/{folder}"):
+        folders[:] = [name for name in folders if os.path.join(place, name) not in (sys.prefix, sys.base_prefix)]
         named += [os.path.join(place, name) for name in files if "heldout" in name or name == "trail.sqlite"]
 found["held-out files"] = named
 try:
@@ -183,9 +186,16 @@ json.dump(found, open("/out/rows.jsonl", "w"))
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, Any]]:
+def seen() -> Generator[dict[str, Any]]:
     """Run one script that tries everything it should not be able to do, and return what came of each."""
-    folder = tmp_path_factory.mktemp("seen")
+    # Not below /tmp: the sandbox has another one, so that whatever is in ours would seem to be walled off.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name, subprocess.Popen(["sleep", "600"]) as other:
+        yield tried_in(Path(name), other.pid)
+        assert other.poll() is None
+        other.kill()
+
+
+def tried_in(folder: Path, pid: int) -> dict[str, Any]:
     session = recipe_session(folder)
     keys = folder / "runs" / ".peergate" / "keys"
     secret = folder / "secret.key"
@@ -211,7 +221,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, Any]]:
             "port": tcp.getsockname()[1],
             "abstract": abstract,
             "unix": str(folder / "s"),
-            "pid": os.getpid(),
+            "pid": pid,
             "canary": CANARY,
         }
         (session.run / "prompts.jsonl").write_text(json.dumps(told))
@@ -219,7 +229,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, Any]]:
     assert ended.code == 0, ended.log
     assert ended.manifest.facts["sandbox"] != "none"
     (rows,) = ended.rows
-    yield rows
+    session.trail.close()
+    return rows
 
 
 @needs_sandbox
@@ -229,6 +240,18 @@ def test_no_path_leads_to_what_must_not_be_seen(seen: dict[str, Any]) -> None:
     assert set(tries.values()) == {"FileNotFoundError"}, tries
     assert seen["held-out files"] == []
     assert seen["peergate"] is None
+
+
+@needs_sandbox
+def test_a_covered_folder_of_the_environment_is_empty() -> None:
+    host = this_host()
+    assert host is not None
+    (covered,) = [str(Path(psutil.__file__).parent)]
+    work = Work(Path(__file__), Path(__file__), {})
+    command = arguments(host._replace(hidden=(covered,)), work, RecipeParameters(output_mb=1), ())
+    look = f"import os; print(os.listdir({covered!r})); open({covered + '/x'!r}, 'w')"
+    done = subprocess.run([*command[:-1], "-c", look], capture_output=True, text=True, env={}, check=False)
+    assert done.stdout == "[]\n" and "Read-only file system" in done.stderr
 
 
 @needs_sandbox
