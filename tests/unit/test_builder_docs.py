@@ -1,0 +1,38 @@
+"""The page on builders says what the code does: examples load, defaults and numbers are those in force."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agents.conversation import KEPT_TURNS, LONGEST, SHORT
+from agents.providers.patience import LONGEST_WAIT_S
+from specs.session import Builder
+from specs.vendors.calls import RETRIES
+from specs.vendors.keys import ENDPOINT_KEYS, KEYS
+from tests.unit.spec_files import loads, write_spec
+
+PAGE = (Path(__file__).parents[2] / "docs" / "builders.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```yaml\n(builder:.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_loads(tmp_path: Path, example: str) -> None:
+    assert loads(write_spec(tmp_path, ("builder: {vendor: playbook}\n", example))).spec.builder.asks_a_model
+
+
+def test_there_are_examples_and_every_field_and_default_is_told() -> None:
+    assert len(EXAMPLES) == 2
+    fields = {name: info for name, info in Builder.model_fields.items() if name not in ("vendor", "model_vendor")}
+    for name, info in fields.items():
+        default = f"{info.default:g}" if isinstance(info.default, int | float) else ".*"
+        assert re.search(rf"^\| `{name}` \| {default} \|", PAGE, re.MULTILINE), name
+
+
+def test_names_and_numbers_are_those_of_the_code() -> None:
+    assert all(f"`{name}`" in PAGE for name in (*KEYS.values(), ENDPOINT_KEYS["builder"]))
+    assert f"{RETRIES} times at most" in PAGE and LONGEST_WAIT_S == 60 and "at most a minute" in PAGE
+    assert f"{LONGEST:,} characters" in PAGE and KEPT_TURNS == 4 and "newest four turns" in PAGE
+    assert f"up to {SHORT} characters" in PAGE
