@@ -21,8 +21,8 @@ from reviews.log.keys import KeyFolder
 from reviews.log.rows import Stored
 from reviews.trail import Trail, new_policy, read_entries
 from tests.e2e.sessions import peergate
-from tests.unit.bodies import body_of
 from tests.fixtures.reviewer_here import lenient
+from tests.unit.bodies import body_of
 from tests.unit.forgery import Rows, chained, entries_of, head_of, keys_of, put, rows_of, signed, with_body
 
 
@@ -113,6 +113,14 @@ def verdict_with_the_builders_key(rows: Rows, keys: KeyFolder, chance: random.Ra
     return changed
 
 
+def verdict_with_the_logs_key(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
+    """The session itself writes the verdict it wants, with the key that it signs everything else with."""
+    n = chance.choice(verdicts(rows))
+    entries = entries_of(rows)
+    forged = signed(with_body(entries[n], error="x"), keys, "log")
+    return chained([one for one in entries[n + 1 :] if one.kind != "verdict"], keys, kept=[*rows[:n], forged])
+
+
 def replay_a_verdict(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
     old, new = sorted(chance.sample(verdicts(rows), 2))
     return [*rows[:new], rows[old]._replace(seq=new), *rows[new + 1 :]]
@@ -135,9 +143,8 @@ def write_all_anew(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
 def fork(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
     """All keys: the same beginning, another end."""
     n = chance.randrange(8, len(rows) - 8)
-    return chained(
-        [with_body(one, error="x") for one in entries_of(rows)[n:-1]] + entries_of(rows)[-1:], keys, kept=rows[:n]
-    )
+    others = [with_body(one, error="x") if one.kind == "verdict" else one for one in entries_of(rows)[n:]]
+    return chained(others, keys, kept=rows[:n])
 
 
 def write_all_anew_with_other_keys(rows: Rows, keys: KeyFolder, chance: random.Random) -> Rows:
@@ -166,6 +173,7 @@ def _strangers(keys: KeyFolder) -> KeyFolder:
 Attack = Callable[[Rows, KeyFolder, random.Random], list[Stored]]
 FOUND_ALONE: list[Attack] = [
     flip_a_byte, delete_and_renumber, swap_two, verdict_with_an_unknown_key, verdict_with_the_builders_key,
+    verdict_with_the_logs_key,
     replay_a_verdict, cut_the_tail, an_older_clock,
 ]  # fmt: skip
 FOUND_WITH_ANCHORS_ONLY: list[Attack] = [cut_and_close_again, write_all_anew, fork, write_all_anew_with_other_keys]
