@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -237,7 +238,7 @@ def test_calls_of_a_turn_that_was_cut_off_at_its_length_are_not_carried_out(
     assert len(ran.bench.called) == 1 and ran.turns[0].stop == "length" and ran.turns[0].calls == ()
 
 
-@pytest.mark.parametrize("broken", [Said("hello", cut=True), Said("hello", ends_early=True), Said("hello", stop="odd")])
+@pytest.mark.parametrize("broken", [Said("hello", cut=True), Said("hello", ends_early=3), Said("hello", stop="odd")])
 def test_a_stream_without_its_end_is_no_turn_and_its_cap_counts_as_spent(
     sdk: str, monkeypatch: pytest.MonkeyPatch, broken: Said
 ) -> None:
@@ -246,6 +247,14 @@ def test_a_stream_without_its_end_is_no_turn_and_its_cap_counts_as_spent(
     bench = ran.bench
     assert bench.settled["turn/1"] == bench.reserved["turn/1"] > 0 and len(bench.waits) == 1
     assert ran.played.got[0].body == ran.played.got[1].body and bench.kept[0].reservation == "turn/2"
+
+
+def test_an_answer_is_whole_when_its_vendor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Anthropic ends a message with an event of its own; in chat completions the reason to stop is the end.
+    ran = run(ANTHROPIC, monkeypatch, replace(READ, ends_early=1), LAUNCH)
+    assert len(ran.turns) == 1 and len(ran.bench.waits) == 1
+    ran = run(OPENAI, monkeypatch, replace(READ, ends_early=1), LAUNCH)
+    assert len(ran.turns) == 2 and ran.bench.waits == []
 
 
 def test_streams_that_always_break_are_paid_for_a_bounded_number_of_times(
