@@ -20,19 +20,32 @@ from reviews.log.envelope import Recorded, open_envelope, recorded, signatures_t
 from reviews.log.note import parse_note
 from reviews.log.tiles import CHECKPOINT, read_bundles
 from reviews.store import Store
-from reviews.text import plain
+from sessions import story
+from specs import text as plain_text
 from specs.errors import PeergateError
+from specs.policy import Policy
+from specs.text import plain
 
+MOST_ENTRIES = 10_000
+"""A longer trail is shown without the bodies of what its story does not tell; a browser would not open them all."""
+MOST_CHARACTERS = 60_000
+"""Of one value from the store."""
+MOST_EVIDENCE = 20_000_000
+"""Characters of all values together; what comes after is named by its file in the store."""
+GROUP = 250
+"""So many entries open at once."""
 _TEMPLATES = Path(__file__).parent / "templates"
 _TEMPLATE = "trail.html.j2"
-_SHOWN = ("packet", "verdict", "checks", "metrics", "decision", "exit", "manifest", "order", "request", "response")
-_CHARACTERS = 60_000
+_SHOWN = (
+    *("packet", "verdict", "checks", "metrics", "decision", "exit", "manifest", "order"),
+    *("request", "response", "answer"),
+)
 
 
 def page_code() -> str:
     """Return the digest of what makes the page: another one may well make it otherwise."""
-    parts = (Path(__file__).read_bytes(), (_TEMPLATES / _TEMPLATE).read_bytes())
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+    sources = [Path(__file__), _TEMPLATES / _TEMPLATE, Path(story.__file__), Path(str(plain_text.__file__))]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def trail_page(entries: list[Recorded], store: Store) -> str:
@@ -44,17 +57,49 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    people = ("human", "override", "amendment", "retraction")
-    environment.filters["plain"] = lambda value: plain(str(value), 4000)
+    environment.filters["plain"] = lambda value: _plain(str(value), 4000)
     closing = next((one for one in entries if one.entry.kind == "close"), None)
+    told = list(story.tell(entries, store))
+    shown = _shown(entries, {one.entry.entry.seq for one in told})
+    evidence = _Evidence(store)
     return environment.get_template(_TEMPLATE).render(
         code=page_code(),
         session=entries[0].entry.session if entries else "",
+        count=len(entries),
+        newest=entries[-1].digest if entries else "",
+        reviews=bool(entries) and entries[0].entry.kind == "workspace",
         closed=closing.body.get("decision") if closing else None,
-        entries=[_entry(one, store) for one in entries],
+        keys=_keys(entries),
         gates=_gates(entries, store),
-        people=[_entry(one, store) for one in entries if one.entry.kind in people],
+        told=[
+            {"seq": one.entry.entry.seq, "kind": one.entry.entry.kind, "time": _time(one.entry)}
+            | {"what": one.what, "lines": one.lines}
+            for one in told
+        ],
+        shown={one.entry.seq for one in shown},
+        left_out=len(entries) - len(shown),
+        groups=[[_entry(one, evidence) for one in shown[at : at + GROUP]] for at in range(0, len(shown), GROUP)],
     )
+
+
+def _shown(entries: Sequence[Recorded], told: set[int]) -> list[Recorded]:
+    if len(entries) <= MOST_ENTRIES:
+        return list(entries)
+    # The newest of what the story tells, and the newest of the rest as far as there is room.
+    chosen = sorted((one.entry.seq for one in entries), key=lambda seq: (seq in told, seq))[-MOST_ENTRIES:]
+    wanted = set(chosen)
+    return [one for one in entries if one.entry.seq in wanted]
+
+
+def _keys(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
+    """Return the keys of the newest policy, for people to compare."""
+    newest = next((one.entry.policy for one in reversed(entries) if one.entry.policy is not None), None)
+    if newest is None:
+        return []
+    return [
+        {"role": key.role, "id": key.id, "since": key.since, "until": key.until, "revoked": key.revoked}
+        for key in Policy.model_validate(newest).keys
+    ]
 
 
 def _gates(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
@@ -88,23 +133,46 @@ def _gates(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
     return rows
 
 
-def _entry(one: Recorded, store: Store) -> dict[str, Any]:
-    moment = datetime.fromtimestamp(int(one.entry.time_ns) // 1_000_000_000, UTC)
-    evidence = [
-        {"name": name, "digest": one.body[name], "value": _text(_stored(store, one.body[name]))}
-        for name in _SHOWN
-        if isinstance(one.body.get(name), str) and str(one.body[name]).startswith("sha256:")
-    ]
+class _Evidence:
+    """What entries name, each value once: a packet stands with three entries, and is long."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._first: dict[str, int] = {}
+        self._left = MOST_EVIDENCE
+
+    def of(self, one: Recorded) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "digest": digest} | self._value(digest, one.entry.seq)
+            for name in _SHOWN
+            if isinstance(digest := one.body.get(name), str) and digest.startswith("sha256:")
+        ]
+
+    def _value(self, digest: str, seq: int) -> dict[str, Any]:
+        if self._first.setdefault(digest, seq) != seq:
+            return {"value": None, "with": self._first[digest]}
+        if self._left <= 0:
+            return {"value": f"left out here: file store/{digest[7:9]}/{digest[9:]}", "with": None}
+        text = _text(_stored(self._store, digest))
+        self._left -= len(text)
+        return {"value": text, "with": None}
+
+
+def _entry(one: Recorded, evidence: _Evidence) -> dict[str, Any]:
     return {
         "seq": one.entry.seq,
         "kind": one.entry.kind,
         "key": one.entry.key,
-        "time": moment.strftime("%Y-%m-%d %H:%M:%S"),
+        "time": _time(one),
         "digest": one.digest,
         "previous": one.entry.previous,
         "body": _text(one.body),
-        "evidence": evidence,
+        "evidence": evidence.of(one),
     }
+
+
+def _time(one: Recorded) -> str:
+    return datetime.fromtimestamp(int(one.entry.time_ns) // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _stored(store: Store, digest: Any) -> Any:
@@ -122,13 +190,20 @@ def _text(value: Any) -> str:
     if value is None:
         return "not in the content store"
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-    return plain(text, _CHARACTERS)
+    return _plain(text, MOST_CHARACTERS)
+
+
+def _plain(text: str, limit: int) -> str:
+    """Make text plain; most is already, and finding that out is many times quicker."""
+    if len(text) <= limit and text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return plain(text, limit)
 
 
 def page_damage(folder: Path, notes: list[str]) -> list[str]:
     """Make the page of an export again and compare; a page of other code is noted, not compared."""
     try:
-        there = (folder / PAGE).read_text(encoding="utf-8")
+        there = (folder / PAGE).read_bytes().decode()  # as it is: reading text would turn line ends into others
         size = parse_note((folder / CHECKPOINT).read_bytes()).size
         envelopes = read_bundles(folder, size)
     except (OSError, UnicodeDecodeError, PeergateError) as error:

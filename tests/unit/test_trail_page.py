@@ -1,0 +1,177 @@
+"""The page of an export: it loads nothing, tells the trail in order, and nothing that others wrote is markup in it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.store import Store
+from reviews.trail import Recorded, Trail, read_entries
+from sessions import trail_page as pages
+from sessions.desk import Desk
+from sessions.folders import REVIEWS
+from sessions.requests import ask_review
+from sessions.trail_page import trail_page
+from specs.requests import QuestionRequest
+from tests.fixtures.quick_session import drive, open_quick, quick_session
+
+HOSTILE = (
+    "</pre></title>\"'><script>alert(1)</script><img src=https://e.example/x onerror=alert(1)>{{7*7}}\u001b[31m\u202e"
+)
+LISTED = """
+html head meta title style body h1 h2 p strong code nav a ol li span div table thead tbody tr th td br details summary
+pre
+"""
+TAGS = set(LISTED.split())
+ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "open"}
+
+
+class Page(HTMLParser):
+    """Reads a page as a browser does, and keeps what matters."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: set[str] = set()
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes |= {name for name, _ in attrs}
+        self.links += [str(value) for name, value in attrs if name in ("href", "src")]
+        self.ids += [str(value) for name, value in attrs if name == "id"]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def read(text: str) -> Page:
+    """Read a page, which is well-formed, loads nothing and has nothing in it but what its template has."""
+    page = Page(text)
+    assert (
+        text.startswith("<!doctype html>\n")
+        and page.open == []
+        and set(page.tags) <= TAGS
+        and page.attributes <= ATTRIBUTES
+    )
+    assert all(link.startswith("#") for link in page.links) and {link[1:] for link in page.links} <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    assert "default-src 'none'" in text and "http:" not in text and "https:" not in text.replace("src=https:", "")
+    return page
+
+
+class Spoiled(Store):
+    """A store whose every value holds hostile text."""
+
+    def get(self, digest: str) -> bytes:
+        try:
+            return json.dumps(spoiled(json.loads(super().get(digest)))).encode()
+        except ValueError:
+            return HOSTILE.encode()
+
+
+def spoiled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {f"{name}": spoiled(one) for name, one in value.items()} | {HOSTILE: HOSTILE}
+    if isinstance(value, list):
+        return [*map(spoiled, value), HOSTILE]
+    return f"{value}{HOSTILE}" if isinstance(value, str) and not value.startswith("sha256:") else value
+
+
+@pytest.fixture(scope="module")
+def trails(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[list[Recorded], Store]]]:
+    """A session, and a folder of requested reviews."""
+    folder = tmp_path_factory.mktemp("paged")
+    run = open_quick(folder)
+    drive(quick_session(run))
+    question = QuestionRequest(topic="log level", question="Which log level?", kind="trivial")
+    asked = ask_review(question, Desk(runs=folder / "runs")).folder
+    yield [
+        (read_entries(run / "trail.sqlite"), Store(run / "store")),
+        (read_entries(asked / REVIEWS), Store(asked / "store")),
+    ]
+
+
+def test_the_page_tells_the_trail_in_order_and_holds_every_entry(trails: list[tuple[list[Recorded], Store]]) -> None:
+    for entries, store in trails:
+        page = read(trail_page(entries, store))
+        ids = [int(one.removeprefix("entry-")) for one in page.ids if one.startswith("entry-")]
+        assert ids == list(range(len(entries)))
+        told = [int(one.removeprefix("#entry-")) for one in page.links if one.startswith("#entry-")]
+        story = told[: page.tags["li"]]
+        assert story == sorted(story) and len(story) == page.tags["li"] > 1
+    session = " ".join(Page(trail_page(*trails[0])).text)
+    for said in ("session registered by", "job small.tuned.1 launched", "tuned.1 approve", "close: approve", "Signs"):
+        assert said in session
+    assert "recommends: " in " ".join(Page(trail_page(*trails[1])).text)
+
+
+def test_a_value_that_several_entries_name_stands_there_once(trails: list[tuple[list[Recorded], Store]]) -> None:
+    entries, store = trails[0]
+    text = trail_page(entries, store)
+    digest = next(one.body["packet"] for one in entries if one.entry.key == "packet/tuned.1")
+    number = next(one.entry.seq for one in entries if one.entry.key == "packet/tuned.1")
+    assert text.count(f"<summary>packet <code>{digest}</code></summary>") == 1
+    assert text.count(f'<code>{digest}</code>: shown with entry <a href="#entry-{number}">') == 1
+
+
+def test_hostile_text_in_every_field_is_text(trails: list[tuple[list[Recorded], Store]]) -> None:
+    for entries, store in trails:
+        bodies = [one._replace(entry=one.entry.model_copy(update={"body": spoiled(one.body)})) for one in entries]
+        names = [
+            one._replace(
+                entry=one.entry.model_copy(
+                    update={name: f"{getattr(one.entry, name)}{HOSTILE}" for name in ("kind", "key", "session")}
+                )
+            )
+            for one in entries
+        ]
+        for changed in (bodies, names):
+            text = trail_page(changed, Spoiled(store.root))
+            page = read(text)
+            assert "<script>alert(1)</script>" in "".join(page.text)
+            assert "\u001b" not in text and "\u202e" not in text and "{{7*7}}" in text
+            assert page.tags["script"] == page.tags["img"] == 0
+
+
+def test_a_long_trail_has_a_page_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trail = Trail(tmp_path / "runs" / "long" / "trail.sqlite", "long")
+    trail.append("workspace", "workspace", {})
+    with trail.alone():
+        for number in range(1, 600):
+            trail.append("pause", f"pause/{number}", {"by": "ada"})
+    trail.close()
+    entries, store = read_entries(trail.path), Store(tmp_path / "store")
+    assert len(read(trail_page(entries, store)).ids) == 3 + 600
+    monkeypatch.setattr(pages, "MOST_ENTRIES", 100)
+    # No entry tells more than another here: the newest are shown, in order, and how many are not.
+    text = trail_page(entries, store)
+    ids = [one for one in read(text).ids if one.startswith("entry-")]
+    assert ids == [f"entry-{number}" for number in range(500, 600)]
+    assert "500 of 600 entries are left out here" in text
+
+
+def test_what_the_store_lacks_or_the_page_has_no_room_for_is_said(
+    trails: list[tuple[list[Recorded], Store]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    entries, store = trails[0]
+    assert "not in the content store" in trail_page(entries, Store(tmp_path))
+    monkeypatch.setattr(pages, "MOST_EVIDENCE", 1000)
+    text = trail_page(entries, store)
+    assert "left out here: file store/" in text and len(text) < 300_000
