@@ -90,7 +90,9 @@ def launch(session: Session, state: State) -> State:
     """Reserve the money, then hand the job to the launcher, which checks the grant again."""
     stage, _, key = _current(session, state)
     order = _order(session, state)
-    ledger.reserve_job(session.trail, session.resolved.spec.budget, stage, key)
+    budget = session.resolved.spec.budget
+    keeps = _expected_bytes(session, stage, order) if budget.storage_usd_per_gb is not None else 0
+    ledger.reserve_job(session.trail, budget, stage, key, keeps)
     submit(session.launcher, session.trail, session.run, order, session.resolved.registration())
     return {"route": "go"}
 
@@ -111,6 +113,14 @@ def _order(session: Session, state: State) -> JobOrder:
             "dead_man_minutes": session.resolved.spec.budget.dead_man_minutes,
         }
     )
+
+
+def _expected_bytes(session: Session, stage: Stage, order: JobOrder) -> int:
+    """Return how large what a job leaves is going to be: a checkpoint is as large as the one it is made from."""
+    model = order.inputs.get("model")
+    if model is None or "checkpoint" not in STAGE_KINDS[stage.kind].outputs.values():
+        return 0
+    return sum(one.stat().st_size for one in (session.run / model.path).rglob("*") if one.is_file())
 
 
 def wait(session: Session, state: State) -> State:
@@ -144,6 +154,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
         session.trail.append("lost", f"lost/{key}", common)
         # What it cost is unknown, so the whole reservation counts as spent.
         ledger.settle_job(session.trail, budget, key, stage.max_minutes * 60)
+        ledger.settle_storage(session.trail, budget, key, None)
         session.display.job_ended(stage.name, f"{key} is lost: its process is gone and left no exit record")
         return
     manifest, outputs = _keep_outputs(session, stage, folder)
@@ -156,6 +167,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     session.trail.append("exit", f"exit/{key}", body)
     seconds = job.exit.ended - job.exit.started
     ledger.settle_job(session.trail, budget, key, seconds)
+    ledger.settle_storage(session.trail, budget, key, sum(one["bytes"] for one in outputs.values()))
     ended = "done" if job.exit.code == 0 else f"ended with code {job.exit.code} ({job.exit.reason})"
     session.display.job_ended(stage.name, f"job {key} {ended} after {seconds:.0f} s")
 

@@ -218,3 +218,10 @@ LedgerMachine.TestCase.settings = settings(
     suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much),
 )
 TestLedger = LedgerMachine.TestCase
+
+
+@pytest.mark.nightly
+class TestLedgerLonger(LedgerMachine.TestCase):
+    """The same, until rarer orders have come up too."""
+
+    settings = settings(LedgerMachine.TestCase.settings, max_examples=300, stateful_step_count=40)
