@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from agents.providers.asking import Asking, NotWhole, Reply, with_ids
+from agents.providers.asking import Asking, NotWhole, Reply, sendable_text, with_ids
 from agents.turns import Message, Turn, Usage
 from specs.session import Builder as BuilderSpec
 from specs.text import plain
@@ -137,7 +137,7 @@ class Model:
             text=reply.text,
             calls=calls,
             stop=reply.stop,
-            model=reply.model,
+            model=sendable_text([reply.model]),
             usage=usage,
             usd=round(usd, 6),
             usd_is_measured=usage is not None,

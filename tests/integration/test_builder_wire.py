@@ -20,6 +20,7 @@ from specs.session import Builder, TokenPrice
 from specs.tools import TOOLS
 from specs.vendors import calls as calls_module
 from specs.vendors.keys import ENDPOINT_KEYS, KEYS
+from tests.fixtures import scripted_builder as scripted
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, failed
 from tests.fixtures.scripted_builder import SSE, Call, Played, Said, call, calls, scripted_builder
 from tests.fixtures.scripted_builder import Turn as Scripted
@@ -190,6 +191,17 @@ def test_an_unknown_tool_is_answered_with_the_error(sdk: str, monkeypatch: pytes
     ran = run(sdk, monkeypatch, odd, LAUNCH)
     assert ran.error is None and ran.bench.called[0].name == name
     assert "there is no tool" in json.dumps(ran.played.bodies()[1])
+
+
+def test_texts_that_cannot_be_written_are_mended_before_they_are_kept(
+    sdk: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripted, "MODEL", "model\ud800")
+    odd = Said("half a \ud83d", calls=(Call("read_\ud800", '{"a": "\ud800"}'),))
+    ran = run(sdk, monkeypatch, odd, LAUNCH)
+    (turn, _) = ran.turns
+    assert turn.canonical() and "\ufffd" in turn.text and "\ufffd" in turn.calls[0].arguments
+    assert turn.model == "model\ufffd" and turn.calls[0].name == "read_\ufffd"
 
 
 def test_ids_that_an_endpoint_repeats_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,7 +421,7 @@ def test_prompt_tools_and_what_was_said_are_the_same_bytes_every_turn(
     for before, after in zip(bodies, bodies[1:], strict=False):
         said = json.dumps(without_marks(before["messages"]))
         assert json.dumps(without_marks(after["messages"])).startswith(said[:-1])
-    # In another process, with another hash seed, too.
+    # Whoever begins the same phase again sends the same.
     assert ran.played.got[0].body == run(vendor, monkeypatch, LAUNCH).played.got[0].body
 
 
