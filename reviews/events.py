@@ -52,6 +52,8 @@ def _out_of_order(entries: list[Recorded], seen: dict[str, Recorded], recorded: 
             yield f"entry {number} (launch): job {body['key']} had no grant"
         elif any(one.digest == grant.body["decision"] for one in _taken_back(before)):
             yield f"entry {number} (launch): the judgement that granted job {body['key']} had been retracted"
+        elif (judged := newest_judgement(before)) is None or judged.digest != grant.body["decision"]:
+            yield f"entry {number} (launch): a newer judgement stood than the one that granted job {body['key']}"
     elif kind in ("exit", "lost") and f"launch/{body['key']}" not in seen:
         yield f"entry {number} ({kind}): job {body['key']} was never launched"
     elif kind == "decision" and body["stage"] is not None:
@@ -86,6 +88,8 @@ def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
                 != (order.grant.kind, order.grant.task, order.grant.max_seconds)
             ):
                 yield f"entry {number} (launch): job {body['key']} was ordered with something else than was granted"
+            elif granted.body["registration"] != registered_spec(entries[:number], store)[1]:
+                yield f"entry {number} (launch): job {body['key']} was granted before the registration was amended"
 
 
 def _grant_damage(entries: list[Recorded], store: Store, grant: Recorded) -> Iterator[str]:

@@ -150,6 +150,7 @@ def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
         message = f"the held-back shares add up to {total:g}; nothing is left for the other stages"
         yield LintProblem(("budget", "held_back"), message, "keep their sum below 1")
         return
+    yield from _lint_limits(spec)
     spent = 0.0
     for stage in spec.stages:
         held = shares.review + shares.teardown + (0.0 if stage.kind in _OWN_SHARE else shares.evaluation)
@@ -164,6 +165,23 @@ def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
             hint = "raise max_cost_usd, or lower max_minutes or held_back"
             yield LintProblem(("budget", "max_cost_usd"), message, hint, _costs(spec))
             return
+
+
+def _lint_limits(spec: SessionSpec) -> Iterator[LintProblem]:
+    """The limits of stages and builder leave room for one attempt, and are not larger than what they limit."""
+    budget = spec.budget
+    rate: tuple[Loc, ...] = (("budget", "machine_usd_per_hour"),)
+    for index, stage in enumerate(spec.stages):
+        cap = stage.max_minutes / 60 * budget.machine_usd_per_hour
+        if stage.max_cost_usd is not None and cap > stage.max_cost_usd + 1e-9:
+            message = f"one attempt of '{stage.name}' may cost {cap:.2f} USD, its max_cost_usd is {stage.max_cost_usd:g}"
+            uses: tuple[Loc, ...] = (*rate, ("stages", index, "max_minutes"), ("stages", index, "kind"))
+            yield LintProblem(("stages", index, "max_cost_usd"), message, "raise it, or lower max_minutes", uses)
+    if budget.builder_max_usd is not None and budget.builder_max_usd > budget.max_cost_usd:
+        message = f"builder_max_usd is {budget.builder_max_usd:g}, max_cost_usd of the session {budget.max_cost_usd:g}"
+        yield LintProblem(
+            ("budget", "builder_max_usd"), message, "lower it: it is a part of it", (("budget", "max_cost_usd"),)
+        )
 
 
 def _lint_hours(spec: SessionSpec) -> Iterator[LintProblem]:
