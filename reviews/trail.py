@@ -165,7 +165,23 @@ class Trail:
                     where=str(self.path),
                     hint="make room or make it writable, then `peergate resume` goes on",
                 ) from error
+            if isinstance(error, sqlite3.DatabaseError):
+                raise self._damaged(error) from error
             raise
+
+    @contextmanager
+    def _reading(self) -> Generator[None]:
+        """Tell a damaged file as damage: SQLite finds out at any moment, and what it returns may be anything."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise PeergateError(f"the trail cannot be read: {error}", where=str(self.path)) from error
+        except (sqlite3.DatabaseError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> AuditDamage:
+        hint = "nothing can follow what cannot be read; `peergate audit verify` tells what is there"
+        return AuditDamage(f"the trail file is damaged: {error}", where=str(self.path), hint=hint)
 
     def _add(self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None) -> Recorded:
         """Write the entry and the head that follow what is there."""
@@ -194,16 +210,17 @@ class Trail:
 
     def _edge(self, version: int) -> _Edge:
         """Read where the next entry goes."""
-        head = self._connection.execute("SELECT size, frontier FROM head").fetchone()
-        last = self._connection.execute(
-            "SELECT seq, payload, signatures FROM entry ORDER BY seq DESC LIMIT 1"
-        ).fetchone()
-        newest = self._decoded(last) if last else None
-        size = last[0] + 1 if last else 0
-        told, frontier = head or (0, b"")
-        if told != size or len(frontier) != 32 * size.bit_count():
-            raise AuditDamage(f"the trail has {size} entries, its head is of {told}", where=str(self.path))
-        tree = merkle.Frontier(size, _hashes(frontier))
+        with self._reading():
+            head = self._connection.execute("SELECT size, frontier FROM head").fetchone()
+            last = self._connection.execute(
+                "SELECT seq, payload, signatures FROM entry ORDER BY seq DESC LIMIT 1"
+            ).fetchone()
+            newest = self._decoded(last) if last else None
+            size = last[0] + 1 if last else 0
+            told, frontier = head or (0, b"")
+            if told != size or len(frontier) != 32 * size.bit_count():
+                raise AuditDamage(f"the trail has {size} entries, its head is of {told}", where=str(self.path))
+            tree = merkle.Frontier(size, _hashes(frontier))
         return _Edge(version, tree, tree.root(), newest, self.policy(), {})
 
     def _next(
@@ -289,16 +306,17 @@ class Trail:
         Raises:
             AuditDamage: there are entries and no policy.
         """
-        changed = self._connection.execute(
-            "SELECT max(seq) FROM entry WHERE json_extract(payload, '$.predicate.kind') = 'keys'"
-        ).fetchone()[0]
-        row = self._connection.execute("SELECT payload FROM entry WHERE seq = ?", (changed or 0,)).fetchone()
+        with self._reading():
+            changed = self._connection.execute(
+                "SELECT max(seq) FROM entry WHERE json_extract(payload, '$.predicate.kind') = 'keys'"
+            ).fetchone()[0]
+            row = self._connection.execute("SELECT payload FROM entry WHERE seq = ?", (changed or 0,)).fetchone()
         if row is None:
             return None
         if self._in_force is None or self._in_force[0] != row[0]:
             try:
                 self._in_force = row[0], Policy.model_validate(json.loads(row[0])["predicate"].get("policy"))
-            except ValueError as error:
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
                 raise AuditDamage("the trail holds no policy of keys any more", where=str(self.path)) from error
         return self._in_force[1]
 
@@ -310,7 +328,7 @@ class Trail:
             return before[2]
         try:
             found = recorded(payload.encode(), signatures.encode())
-        except ValueError as error:
+        except (ValueError, AttributeError) as error:
             raise AuditDamage(f"entry {seq} is not a trail entry any more: {error}", where=str(self.path)) from error
         if len(self._read) < MOST_READ:
             self._read[seq] = payload, signatures, found
@@ -318,9 +336,10 @@ class Trail:
 
     def find(self, key: str) -> Recorded | None:
         """Return the entry with this key, if there is one."""
-        row = self._connection.execute(
-            "SELECT seq, payload, signatures FROM entry WHERE json_extract(payload, '$.predicate.key') = ?", (key,)
-        ).fetchone()
+        with self._reading():
+            row = self._connection.execute(
+                "SELECT seq, payload, signatures FROM entry WHERE json_extract(payload, '$.predicate.key') = ?", (key,)
+            ).fetchone()
         return self._decoded(row) if row else None
 
     def envelope(self, key: str) -> tuple[str, str]:
@@ -340,22 +359,27 @@ class Trail:
         """Yield the entries in order, all or those of some kinds."""
         chosen = f"WHERE json_extract(payload, '$.predicate.kind') IN ({', '.join('?' * len(kinds))})" if kinds else ""
         query = f"SELECT seq, payload, signatures FROM entry {chosen} ORDER BY seq"
-        for row in self._connection.execute(query, kinds).fetchall():
+        with self._reading():
+            rows = self._connection.execute(query, kinds).fetchall()
+        for row in rows:
             yield self._decoded(row)
 
     def head(self) -> Head:
         """Return the size, the digest of the last entry and the root of the tree."""
-        size, frontier, _ = self._connection.execute("SELECT size, frontier, note FROM head").fetchone() or (0, b"", "")
-        if not size:
-            return Head(size=0, digest=GENESIS)
-        row = self._connection.execute("SELECT payload, signatures FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
-        root = merkle.Frontier(size, _hashes(frontier)).root()
-        return Head(size=size, digest=digest_bytes(seal(row[0].encode(), row[1].encode())), root=f"sha256:{root.hex()}")
+        with self._reading():
+            found = self._connection.execute("SELECT size, frontier FROM head").fetchone()
+            size, frontier = found or (0, b"")
+            if not size:
+                return Head(size=0, digest=GENESIS)
+            row = self._connection.execute("SELECT payload, signatures FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
+            root = merkle.Frontier(size, _hashes(frontier)).root().hex()
+            return Head(size=size, digest=digest_bytes(seal(row[0].encode(), row[1].encode())), root=f"sha256:{root}")
 
     def checkpoint(self) -> bytes:
         """Return the signed note of the newest head; empty when there are no entries."""
-        row = self._connection.execute("SELECT note FROM head").fetchone()
-        return row[0].encode() if row else b""
+        with self._reading():
+            row = self._connection.execute("SELECT note FROM head").fetchone()
+            return row[0].encode() if row else b""
 
     def verify_chain(self) -> None:
         """Check every entry and the head before anything is decided from them.
@@ -369,14 +393,10 @@ class Trail:
             self._verify()
 
     def _verify(self) -> None:
-        with self.alone():
-            rows = [
-                Stored(*row)
-                for row in self._connection.execute(
-                    "SELECT seq, CAST(payload AS BLOB), CAST(signatures AS BLOB) FROM entry ORDER BY seq"
-                )
-            ]
-            note = self._connection.execute("SELECT CAST(note AS BLOB) FROM head").fetchone()
+        with self.alone(), self._reading():
+            read = self._connection.execute("SELECT seq, payload, signatures FROM entry ORDER BY seq")
+            rows = [Stored(seq, payload.encode(), signatures.encode()) for seq, payload, signatures in read]
+            note = self._connection.execute("SELECT note FROM head").fetchone()
         known = self._walk.tree.size
         if (
             known > len(rows)
@@ -385,7 +405,7 @@ class Trail:
             self._walk, known = Walk(session=self.session), 0
         walk = self._walk.go(rows[known:])
         if note is not None or rows:
-            walk.check_head(note[0] if note else b"", "head")
+            walk.check_head(str(note[0]).encode() if note else b"", "head")
         if walk.damage:
             self._walk = Walk(session=self.session)
             raise AuditDamage(
@@ -402,8 +422,9 @@ class Trail:
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             head = self.head()
-        except sqlite3.OperationalError:
-            # The disk is full or read-only. What was acknowledged is in the log beside the file, and stays.
+        except (sqlite3.DatabaseError, PeergateError):
+            # The disk is full or read-only, or the file is damaged. What was acknowledged is in the log beside the
+            # file, and stays.
             self._connection.close()
             return
         self._connection.close()

@@ -54,12 +54,15 @@ def select(place: Path, wanted: Wanted, limit: int | None = None) -> Found:
     """
     try:
         with _exported(place) if is_export(place) else reading(place) as connection:
-            if format_of(connection) != 1:
+            form = format_of(connection)
+            if not form:
+                raise sqlite3.DatabaseError("no such table: entry")
+            if form != 1:
                 return _signed(connection, wanted, limit)
             rows = connection.execute("SELECT data FROM entry ORDER BY seq").fetchall()
         fitting = [one for one in (first_format(row[0]) for row in rows) if fits(one, wanted)]
         return Found(fitting[-limit:] if limit else fitting, len(fitting))
-    except (sqlite3.DatabaseError, ValueError) as error:
+    except (sqlite3.DatabaseError, ValueError, TypeError, AttributeError) as error:
         raise AuditDamage(f"cannot be read as a trail: {str(error).splitlines()[0]}", where=str(place)) from error
 
 

@@ -65,13 +65,16 @@ def reading(path: Path) -> Generator[sqlite3.Connection]:
 
 
 def format_of(connection: sqlite3.Connection) -> int:
-    """Return the format of an open trail file; 0 when it holds no trail."""
-    names = {bytes(row[1]) if isinstance(row[1], bytes) else row[1].encode() for row in _columns(connection)}
+    """Return the format of an open trail file; 0 when it holds no trail.
+
+    A view that is called like the table holds none: it may have no end.
+    """
+    query = "SELECT count(*) FROM sqlite_schema WHERE name IN ('entry', 'head') AND type != 'table'"
+    if connection.execute(query).fetchone()[0]:
+        return 0
+    columns = connection.execute("PRAGMA table_info(entry)").fetchall()
+    names = {bytes(row[1]) if isinstance(row[1], bytes) else row[1].encode() for row in columns}
     return 2 if b"payload" in names else 1 if b"data" in names else 0
-
-
-def _columns(connection: sqlite3.Connection) -> list[Any]:
-    return connection.execute("PRAGMA table_info(entry)").fetchall()
 
 
 def read_trail(path: Path) -> TrailFile:
@@ -95,7 +98,12 @@ def read_trail(path: Path) -> TrailFile:
             rows = connection.execute("SELECT seq, key, data FROM entry ORDER BY seq").fetchall()
             return TrailFile(1, [], None, rows)
         stored = [Stored(*row) for row in connection.execute("SELECT seq, payload, signatures FROM entry ORDER BY seq")]
+        for place, row in enumerate(stored):
+            if type(row.payload) is not bytes or type(row.signatures) is not bytes:
+                raise sqlite3.DatabaseError(f"entry {place} is not text")
         head = connection.execute("SELECT size, frontier, note FROM head").fetchone()
+        if head is not None and [type(one) for one in head] != [int, bytes, bytes]:
+            raise sqlite3.DatabaseError("the head is not a number and bytes")
         return TrailFile(2, stored, head, [])
 
 
