@@ -50,7 +50,7 @@ class Audit:
     policy: str = ""
     """Digest of the policy in force at the end."""
     signed: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Which key of which role signed how many entries."""
+    """Which key of which role signed how many entries, and how many of those are verdicts."""
     anchored: int | None = None
     """How many entries the newest anchor covers; None when none was given."""
     anchors: list[str] = field(default_factory=list[str])
@@ -182,7 +182,10 @@ def read_walk(audit: Audit, walk: Walk, policy: Policy | None, anchors: Sequence
     audit.head = walk.digests[-1] if walk.digests else GENESIS
     audit.damage.extend(walk.damage)
     audit.notes.extend(walk.notes)
-    audit.signed = [{"role": role, "key": key, "entries": count} for (role, key), count in sorted(walk.signed.items())]
+    audit.signed = [
+        {"role": role, "key": key, "entries": count, "verdicts": walk.verdicts[role, key]}
+        for (role, key), count in sorted(walk.signed.items())
+    ]
     if walk.policy is not None:
         audit.origin, audit.policy = walk.policy.origin, walk.policy.content_digest()
     check_policy(walk, policy, audit)

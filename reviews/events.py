@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from reviews.answers import answer_effect
 from reviews.collect import find, registered_spec
 from reviews.obligations import open_for
+from reviews.panel import NAME as PANEL
 from reviews.standing import JUDGEMENTS, newest_judgement, retracted
 from reviews.store import Store
 from reviews.trail import Recorded
@@ -109,8 +110,13 @@ def _grant_damage(entries: list[Recorded], store: Store, grant: Recorded) -> Ite
 
 
 def people_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
-    """Check what people decided: every answer has the effect it must have, every retraction takes a judgement back."""
+    """Check what people and reviewers decided.
+
+    Every answer has the effect it must have, every retraction takes a judgement back, every verdict is of somebody who
+    is registered to give one: a person's key cannot stand in for a model's.
+    """
     by_digest = {one.digest: one for one in entries}
+    reviewers: tuple[str, ...] = ()
     for recorded in entries:
         number, kind, body = recorded.entry.seq, recorded.entry.kind, recorded.body
         if kind == "human":
@@ -127,8 +133,19 @@ def people_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
             taken = entries[body["since"]] if 0 <= body["since"] < number else None
             if taken is None or taken.entry.kind not in JUDGEMENTS or taken.entry.seq in retracted(entries[:number]):
                 yield f"entry {number} (retraction): entry {body['since']} is no judgement that stood"
+        elif kind in ("open", "amendment"):
+            reviewers = _reviewers(entries[: number + 1], store)
+        elif kind == "verdict" and body["reviewer"] not in reviewers:
+            who = ", ".join(reviewers)
+            yield f"entry {number} (verdict): '{body['reviewer']}' is no reviewer here, registered are: {who}"
         elif kind == "override" and (body["check"] is None) == (body["condition"] is None):
             yield f"entry {number} (override): lifts {'nothing' if body['check'] is None else 'two things'}"
+
+
+def _reviewers(entries: list[Recorded], store: Store) -> tuple[str, ...]:
+    spec = registered_spec(entries, store)[0].spec
+    every = tuple(f"{one.vendor}:{one.model}" if one.asks_a_model else one.vendor for one in spec.reviewers())
+    return (*dict.fromkeys(every), *((PANEL,) if spec.panel else ()))
 
 
 def _taken_back(entries: list[Recorded]) -> list[Recorded]:

@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command
 
+from reviews.process.confined import is_confined
 from reviews.reviewer import Unanswered
 from reviews.standing import newest_judgement
 from reviews.store import Store, write_durably
@@ -101,7 +102,8 @@ def resume(
         # Now, not at the first gate: what is missing for it is told before a job is paid for.
         make_reviewer(session.resolved.spec)
         number = sum(1 for _ in session.trail.iterate("resume")) + 1
-        session.trail.append("resume", f"resume/{number}", {"by": getpass.getuser()})
+        resumed = {"by": getpass.getuser(), "reviewer_confined": is_confined()}
+        session.trail.append("resume", f"resume/{number}", resumed)
         given = {"answer": answer, "reason": reason, "by": by or getpass.getuser(), "expires": expires}
         drive(session, given if answer else None)
     return run
@@ -169,6 +171,7 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> N
                 "builder": spec.builder.vendor,
                 "reviewer": ", ".join(one.vendor for one in spec.reviewers()),
                 "by": getpass.getuser(),
+                "reviewer_confined": is_confined(),
             },
         )
         trail.close()

@@ -14,7 +14,21 @@ from pydantic import ValidationError
 from specs.bodies_builder import Call, Note, Plan, Result, Submit, Turn
 from specs.bodies_gate import Checks, Decided, Granted, Judged, Metrics, Shown
 from specs.bodies_people import Amendment, Answered, Override, Retraction
-from specs.bodies_session import By, Close, Exit, Keys, Launch, Lost, Model, Open, Report, Shortage, Spend, Workspace
+from specs.bodies_session import (
+    By,
+    Close,
+    Exit,
+    Keys,
+    Launch,
+    Lost,
+    Model,
+    Open,
+    Report,
+    Resume,
+    Shortage,
+    Spend,
+    Workspace,
+)
 from specs.digests import Contract
 from specs.requests import AnsweredEntry, AskedEntry
 from specs.trail import EntryKind
@@ -30,7 +44,7 @@ class Form(NamedTuple):
 
 
 FORMS: dict[EntryKind, Form] = {
-    "open": Form(Open),
+    "open": Form(Open, version=2),
     "model": Form(Model),
     "turn": Form(Turn),
     "call": Form(Call),
@@ -58,7 +72,7 @@ FORMS: dict[EntryKind, Form] = {
     "workspace": Form(Workspace),
     "keys": Form(Keys),
     "pause": Form(By),
-    "resume": Form(By),
+    "resume": Form(Resume, version=2),
     "report": Form(Report),
     "close": Form(Close),
 }

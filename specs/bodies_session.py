@@ -26,6 +26,8 @@ class Open(Contract):
     builder: str
     reviewer: str
     by: str
+    reviewer_confined: bool | None = None
+    """Whether the reviewer's process is kept by the system from writing anywhere; not told before version 2."""
 
 
 class Workspace(Contract):
@@ -114,9 +116,16 @@ class Shortage(Contract):
 
 
 class By(Contract):
-    """``pause`` and ``resume``: who did it."""
+    """``pause``: who did it."""
 
     by: str
+
+
+class Resume(By):
+    """``resume``: who did it, and on what kind of machine, which may be another one."""
+
+    reviewer_confined: bool | None = None
+    """As in ``open``."""
 
 
 class Keys(Contract):

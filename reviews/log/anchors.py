@@ -89,7 +89,8 @@ def check_policy(walk: Walk, given: Policy | None, findings: Findings) -> None:
                 "far as an anchor from before the theft covers it"
             )
     findings.not_proven.append(
-        "that roles were apart: Peergate holds the keys of all roles in one process and one folder"
+        "that roles were apart: only the reviewer's own process opens the reviewer's key, but all keys lie in one "
+        "folder of one user of the machine, who can open them"
     )
 
 

@@ -43,6 +43,8 @@ class Walk:
     """The policy the trail began with, and every one that followed it."""
     signed: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """How many entries each ``(role, key id)`` signed."""
+    verdicts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    """How many of them are verdicts."""
     tree: merkle.Frontier = field(default_factory=merkle.Frontier)
     session: str | None = None
     clock: int = 0
@@ -147,6 +149,8 @@ class Walk:
                 self.damage.append(f"entry {number} ({entry.kind}): the signature of '{key.role}' does not hold")
             else:
                 self.signed[key.role, key.id] += 1
+                if entry.kind == "verdict":
+                    self.verdicts[key.role, key.id] += 1
 
     def _tell_other_tree(self) -> None:
         if self.other_tree:

@@ -61,7 +61,8 @@ def _tell(place: Path, result: Audit) -> None:
     if result.policy:
         print(f"  log '{plain(result.origin, 200)}', policy {result.policy}")
     for one in result.signed:
-        print(f"  {one['role']:<8} key {one['key'][:16]} signed {one['entries']} entries")
+        verdicts = f", {one['verdicts']} of them verdicts" if one["verdicts"] else ""
+        print(f"  {one['role']:<8} key {one['key'][:16]} signed {one['entries']} entries{verdicts}")
     print(f"  {result.files} files compared, {result.rederived} decisions derived again from the raw rows")
     if result.holds == "reviews":
         print("  requested reviews: such a trail is never closed")

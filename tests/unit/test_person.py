@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from reviews.checklist import Checklist
+from reviews.events import people_damage
 from reviews.log.keys import load_key
 from reviews.log.rows import read_trail
 from reviews.log.walk import walk_trail
-from reviews.reviewer import Unanswered
+from reviews.reviewer import Unanswered, no_verdict
 from reviews.settle import settle
 from reviews.store import Store
 from reviews.trail import Recorded, Trail
@@ -90,6 +91,17 @@ def test_a_verdict_of_a_person_that_another_key_signed_is_found(packet: Packet, 
     rows, keys = rows_of(waiting.trail.path), waiting.trail.keys
     put(waiting.trail.path, chained([], keys, kept=[*rows[:-1], signed(entries_of(rows)[-1], keys, "reviewer")]), keys)
     assert "signed by 'reviewer', may be signed by human" in walk_trail(read_trail(waiting.trail.path)).damage[0]
+
+
+def test_a_persons_key_does_not_stand_in_for_a_registered_reviewer(packet: Packet, tmp_path: Path) -> None:
+    """The session could sign as its person what its model would not say."""
+    for name, reviewer, found in (("rules", (), True), ("person", (ALONE,), False)):
+        waiting = waiting_for(tmp_path / name, packet, *reviewer)
+        verdict = waiting.store.put_value(no_verdict("person", "fine").model_copy(update={"approve": True}))
+        body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
+        waiting.trail.append("verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
+        told = list(people_damage(list(waiting.trail.iterate()), waiting.store))
+        assert told == (["entry 5 (verdict): 'person' is no reviewer here, registered are: checklist"] if found else [])
 
 
 def test_a_person_is_taken_at_their_turn_only(packet: Packet, tmp_path: Path) -> None:
