@@ -13,6 +13,7 @@ from agents.workbench import Workbench
 from reviews import grants
 from reviews.audit import verify_run
 from reviews.checklist import Checklist
+from reviews.events import launch_damage, order_damage
 from reviews.reviewer import Answered, Exchange
 from reviews.settle import settle
 from reviews.trail import Recorded, Trail, read_entries
@@ -31,9 +32,9 @@ from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, 
 from tests.unit.evidence_on_disk import resolved_spec
 
 RAISED = ("max_cost_usd: 10", "max_cost_usd: 14")
-AMENDED = {"by": "Ada", "reason": "the first stage was slow", "override": False, "display": Silent()}
+AMENDED: dict[str, Any] = {"by": "Ada", "reason": "the first stage was slow", "override": False, "display": Silent()}
 LACKS = "the attempt may cost 1.0000 USD, 0.7000 USD of 10 are left for it"
-STOP = {"answer": "stop", "reason": "enough", "by": "Ada", "expires": None}
+STOP: dict[str, Any] = {"answer": "stop", "reason": "enough", "by": "Ada", "expires": None}
 
 
 class Dear(QuickLauncher):
@@ -115,7 +116,11 @@ def budget_of(run: Path) -> Budget:
 @pytest.fixture(autouse=True)
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports are written at every stop; drawing takes longer than all the rest."""
-    monkeypatch.setattr("sessions.plots.draw", lambda *_: [])
+
+    def draw(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr("sessions.plots.draw", draw)
 
 
 @pytest.fixture
@@ -174,6 +179,34 @@ def test_it_goes_on_when_the_budget_is_amended_and_the_unused_grant_is_worth_not
     with pytest.raises(GrantRefused, match="decision"):
         grants.verify(session.trail, order, order.grant.registration, order.grant.inputs)
     session.trail.close()
+
+
+def test_the_audit_finds_a_launch_under_a_grant_that_was_overtaken(short: Path) -> None:
+    order = JobOrder.model_validate(quick_order(short, "train", 1))
+    amend(short, amended_spec(short, RAISED), **AMENDED)
+    waiting = entries(short)
+    drive(quick_session(short, launcher=Dear()))
+    after = entries(short)
+    (answer,) = entries(short, "human")
+    session = quick_session(short)
+    session.trail.close()
+    used = next(one for one in after if one.entry.key == "launch/small.train.2")
+    body = used.body | {"key": order.key, "attempt": 1, "grant": order.grant.content_digest()}
+    body["order"] = session.store.put(order.canonical())
+
+    def launched_after(before: list[Recorded]) -> list[Recorded]:
+        late = {"seq": len(before), "key": f"launch/{order.key}", "body": body}
+        return [*before, Recorded(used.entry.model_copy(update=late), used.digest)]
+
+    assert [*order_damage(after), *launch_damage(after, session.store)] == []
+    forged = launched_after(waiting)
+    assert [*launch_damage(forged, session.store)] == [
+        f"entry {len(waiting)} (launch): job small.train.1 was granted before the registration was amended"
+    ]
+    forged = launched_after(after[: answer.entry.seq + 1])
+    assert [*order_damage(forged)] == [
+        f"entry {answer.entry.seq + 1} (launch): a newer judgement stood than the one that granted job small.train.1"
+    ]
 
 
 def quick_order(run: Path, stage: str, attempt: int) -> dict[str, Any]:
@@ -311,3 +344,17 @@ def test_a_builder_without_money_waits_where_it_stood(tmp_path: Path) -> None:
     drive(quick_session(run, builder))
     assert launched(run) == ["base.1", "sample.1", "train.1", "tuned.1", "ship.1"], "an attempt was made twice"
     assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+
+
+def test_keeping_outputs_is_reserved_and_settled_where_the_spec_states_a_rate(tmp_path: Path) -> None:
+    rate = 10_000.0
+    run = open_quick(tmp_path, ("  max_hours: 2\n", f"  max_hours: 2\n  storage_usd_per_gb: {rate:g}\n"))
+    drive(quick_session(run))
+    lines = {one.entry.key.removeprefix("small."): one.body for one in entries(run, "spend")}
+    for stage in ("base", "sample", "train", "tuned", "ship"):
+        reserved, settled = (lines[f"{what}/storage/small.{stage}.1"] for what in ("reserve", "settle"))
+        (ended,) = (one.body for one in entries(run, "exit") if one.body["stage"] == stage)
+        kept = sum(one["bytes"] for one in ended["outputs"].values())
+        assert kept > 0 and (settled["bytes"], settled["usd"]) == (kept, pytest.approx(kept / 1e9 * rate, abs=1e-6))
+        assert (reserved["usd"] > 0) is (stage in ("train", "ship")), "only what leaves a checkpoint is known before"
+    assert audited(run) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from reviews.amendments import changes, is_exploratory, refused
 from specs.session import ResolvedSpec
-from tests.unit.bodies import body_of
+from tests.unit.bodies import BODIES, body_of
 from tests.unit.sessions_on_disk import OnDisk, open_session
 from tests.unit.spec_files import loads, write_spec
 
@@ -88,3 +88,68 @@ def test_what_was_chosen_after_a_look_at_data_is_exploratory(
     assert is_exploratory(list(session.trail.iterate()), found) is False
     session.trail.append("launch", "launch/small.base.1", body_of("launch", key="small.base.1"))
     assert is_exploratory(list(session.trail.iterate()), found) is exploratory
+
+
+ENVELOPE = ("    max_minutes: 30\n", "    max_minutes: 30\n    max_cost_usd: 4\n")
+RANGE = ("{min: 1e-6, max: 1e-4}", "{min: 1e-6, max: 1e-3}")
+
+
+def short(session: OnDisk, stage: str | None, at: str, attempt: int = 1) -> None:
+    """Record that the budget does not reach for what comes next."""
+    number = sum(1 for _ in session.trail.iterate("budget")) + 1
+    body = {"stage": stage, "attempt": attempt, "at": at, "reasons": ["not enough"]}
+    session.trail.append("budget", f"budget/{number}", body)
+
+
+def problems(session: OnDisk, *replaced: tuple[str, str]) -> list[str]:
+    found = changes(session.resolved, amended(session, *replaced))
+    return refused(list(session.trail.iterate()), session.resolved, found)
+
+
+def test_a_granted_attempt_that_waits_for_money_may_be_amended_in_all_that_has_not_run(session: OnDisk) -> None:
+    session.decide(None, 1, "approve")
+    session.mint()
+    short(session, "base", "launch")
+    assert problems(session, MONEY, EARLY, LATE, ENVELOPE) == []
+
+
+def test_an_attempt_whose_grant_was_never_used_is_not_under_way_for_ever(session: OnDisk) -> None:
+    session.decide(None, 1, "approve")
+    session.mint()
+    short(session, "base", "launch")
+    session.retry("base")
+    session.mint()
+    assert problems(session, MONEY) == ["stage 'base' is under way: amend when its gate has decided"]
+    session.decide("base", 2, "approve")
+    (only,) = problems_again(session, MONEY, EARLY)
+    assert "'base' has run with it" in only
+
+
+def problems_again(session: OnDisk, *replaced: tuple[str, str]) -> list[str]:
+    (session.run / "amended").rename(session.run / "amended before")
+    return problems(session, *replaced)
+
+
+def test_a_grant_that_was_used_stays_under_way_whatever_the_budget(session: OnDisk) -> None:
+    session.decide(None, 1, "approve")
+    session.mint()
+    session.trail.append("launch", "launch/small.base.1", BODIES["launch"] | {"key": "small.base.1", "stage": "base"})
+    short(session, "sample", "launch")
+    assert problems(session, MONEY) == ["stage 'base' is under way: amend when its gate has decided"]
+
+
+@pytest.mark.parametrize("at", ["review", "submit"])
+def test_at_a_gate_that_waits_for_money_nothing_changes_by_which_it_is_judged(session: OnDisk, at: str) -> None:
+    session.decide(None, 1, "approve")
+    session.mint()
+    session.trail.append("launch", "launch/small.base.1", BODIES["launch"] | {"key": "small.base.1", "stage": "base"})
+    short(session, "base", at)
+    (first, second) = problems(session, MONEY, ROUNDS, EFFECT, RANGE)
+    assert "/analysis/minimum_effect cannot be amended now" in first
+    assert "/stages/2/ranges/learning_rate/max cannot be amended now" in second
+
+
+def test_a_design_that_waits_for_money_keeps_its_analysis(session: OnDisk) -> None:
+    short(session, None, "design_gate")
+    (only,) = problems(session, MONEY, EFFECT)
+    assert "a gate waits for money" in only

@@ -315,6 +315,24 @@ def test_what_is_allowed_stays_allowed(tmp_path: Path, old: str, new: str) -> No
             " are held back (all stages: 2.33 USD)",
         ),
         ("  max_hours: 2\n", "  max_hours: 1\n", "budget.max_hours", "one attempt of each stage may take 1.17 h"),
+        (
+            "    max_minutes: 30\n",
+            "    max_minutes: 30\n    max_cost_usd: 0.99\n",
+            "stages[2].max_cost_usd",
+            "one attempt of 'train' may cost 1.00 USD, its max_cost_usd is 0.99",
+        ),
+        (
+            "  max_hours: 2\n",
+            "  max_hours: 2\n  builder_max_usd: 10.5\n",
+            "budget.builder_max_usd",
+            "builder_max_usd is 10.5, max_cost_usd of the session 10",
+        ),
+        (
+            "  max_hours: 2\n",
+            "  max_hours: 2\n  dead_man_minutes: 0.5\n",
+            "budget.dead_man_minutes",
+            "dead_man_minutes must be",
+        ),
         # Data.
         (
             "{path: prompts.jsonl}",
