@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from sessions.loop_care import MOST_REVISIONS, revisions_in_a_row
 from sessions.session import Session
 from sessions.state import State
 from sessions.tools.work import Launch
@@ -13,7 +14,10 @@ from specs.stages import Stage
 
 
 def work_through(session: Session, stage: Stage, attempt: int) -> Launch:
-    """Have the builder plan; one that gives up has a person asked."""
+    """Have the builder plan; one that gives up has a person asked, and so has one whose attempts all come back."""
+    back = revisions_in_a_row(session.trail.iterate("decision", "human", "retraction"), stage.name)
+    if back >= MOST_REVISIONS:
+        return Launch(reason=f"the gate sent {back} attempts in a row back", escalate=True)
     bench = SessionWorkbench(session, stage, attempt, "plan")
     if not bench.done:
         session.builder.work(bench)

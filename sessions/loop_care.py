@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from reviews.trail import Recorded
 
@@ -29,6 +29,20 @@ ACTING = (
     "adversarial_review",
 )
 """Tools that leave something, so that what others tell may be different after them."""
+
+
+def revisions_in_a_row(judgements: Iterable[Recorded], stage: str) -> int:
+    """Count how often in a row a stage's gate has sent it back, since a person last said how it goes on.
+
+    ``judgements`` are decisions, answers of people and retractions, in order.
+    """
+    count = 0
+    for one in judgements:
+        if one.entry.kind == "retraction":
+            count = 0
+        elif one.body["stage"] == stage:
+            count = count + 1 if one.body.get("outcome") == "revise" else 0
+    return count
 
 
 class PhaseRecord:

@@ -12,6 +12,7 @@ from agents.turns import ToolCall, ToolResult, Turn, Usage
 from agents.workbench import Phase
 from sessions.session import Session
 from sessions.workbench import SessionWorkbench
+from specs.evidence import ExitRecord
 from tests.fixtures.quick_session import open_quick, quick_session
 from tests.unit.bodies import body_of
 from tests.unit.evidence_on_disk import samples
@@ -42,7 +43,10 @@ def end_job(session: Session, stage: str, outputs: Mapping[str, bytes], attempt:
         name: {"path": name, "digest": session.store.put(data), "bytes": len(data), "stored": True}
         for name, data in outputs.items()
     }
-    body = body_of("exit", key=key, stage=stage, attempt=attempt, outputs=kept)
+    log = session.store.put(b"a log\n")
+    record = ExitRecord(key=key, code=0, reason="exited", started=1.0, ended=2.0, host="here", log=log)
+    told = {"outputs": kept, "log": log, "exit": session.store.put_value(record)}
+    body = body_of("exit", key=key, stage=stage, attempt=attempt, **told)
     session.trail.append("exit", f"exit/{key}", body)
 
 
@@ -64,9 +68,7 @@ def copy_of(run: Path, folder: Path, **parts: Any) -> Session:
     return quick_session(folder / "runs" / run.name, **parts)
 
 
-def bench_of(
-    session: Session, phase: Phase = "plan", stage: str = "sample", attempt: int = 1
-) -> SessionWorkbench:
+def bench_of(session: Session, phase: Phase = "plan", stage: str = "sample", attempt: int = 1) -> SessionWorkbench:
     """Return the workbench of a phase."""
     return SessionWorkbench(session, session.resolved.spec.stage(stage), attempt, phase)
 
@@ -106,5 +108,3 @@ def rows(*texts: str) -> bytes:
     """Return sample rows with these completions."""
     found = [row | {"completion": text} for row, text in zip(samples(), texts, strict=False)]
     return "".join(json.dumps(row) + "\n" for row in found).encode()
-
-

@@ -27,6 +27,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
+SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 FIELDS = sorted({name for tool in TOOLS for name in tool.arguments.model_fields})
 
 
@@ -90,7 +91,7 @@ def test_malformed_arguments_are_one_short_error_and_on_record(session: Session,
 
 
 @pytest.mark.parametrize("phase", ["plan", "watch", "submit"])
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data())
 def test_whatever_a_model_calls_has_one_result_and_no_exception(session: Session, phase: Phase, data: Any) -> None:
     session.launcher.poll = lambda _: Gone()  # type: ignore[method-assign]

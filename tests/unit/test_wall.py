@@ -76,7 +76,12 @@ def every_answer(bench: SessionWorkbench) -> list[str]:
         told += [call(bench, "read_artifact", name=one.name).text]
         told += [call(bench, "read_artifact", name=one.name, offset=at, limit=7).text for at in range(0, 60, 7)]
     told += [call(bench, "read_metrics", stage=name).text for name in ("base", "sample", HELDOUT)]
-    for tool, arguments in (("job_logs", {"lines": 500}), ("job_logs", {"lines": 1}), ("run_checks", {})):
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("job_logs", {"lines": 500}),
+        ("job_logs", {"lines": 1}),
+        ("run_checks", {}),
+    ]
+    for tool, arguments in asked:
         told.append(call(bench, tool, **arguments).text)
     told.append(call(bench, "ask_review", topic=HELDOUT, question=f"Is {CANARY} right?").text)
     return [*told, bench.brief]
@@ -129,17 +134,20 @@ def test_there_is_no_name_for_what_may_not_be_read(session: Session, name: str) 
     for stage in ("base", "tuned"):
         end_job(session, stage, {"rows": b'{"output": "x"}\n'})
     bench = bench_of(session)
-    for tool, arguments in (
+    asked: list[tuple[str, dict[str, Any]]] = [
         ("read_artifact", {"name": name}),
         ("ask_review", {"topic": "t", "question": "q", "artifacts": [name]}),
         ("request_review", {"artifacts": [name], "kind": "code"}),
         ("adversarial_review", {"claims": name}),
-    ):
+    ]
+    for tool, arguments in asked:
         got = call(bench, tool, **arguments)
         assert got.is_error and "characters 0 to" not in got.text, got
 
 
-@pytest.mark.parametrize("section", ["/reviewer", "/panel", "/reviewer/model", "/budget/held_back", "/budget/held_back/review"])
+@pytest.mark.parametrize(
+    "section", ["/reviewer", "/panel", "/reviewer/model", "/budget/held_back", "/budget/held_back/review"]
+)
 def test_who_reviews_and_what_is_held_back_is_in_no_part_of_the_spec(session: Session, section: str) -> None:
     open_stage(session)
     bench = bench_of(session)
@@ -285,7 +293,11 @@ def test_whatever_others_wrote_stands_between_markers_it_cannot_write(session: S
     for one in told:
         assert last in one and "\x1b" not in one and "\x9b" not in one
         assert last not in MARKED.sub("", one)
-    assert MARKED.sub("", told[0]) == f"sample.1.rows, characters 0 to {len(plain(text, 1000))} of {len(plain(text, 1000))}\n" + said("artifact", told[0])
+    assert MARKED.sub(
+        "", told[0]
+    ) == f"sample.1.rows, characters 0 to {len(plain(text, 1000))} of {len(plain(text, 1000))}\n" + said(
+        "artifact", told[0]
+    )
 
 
 def test_hostile_text_ends_no_phase_and_submits_nothing(session: Session) -> None:

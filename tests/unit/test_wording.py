@@ -46,7 +46,9 @@ def test_half_of_it_is_found_and_less_than_a_run_is_not() -> None:
 
 def test_pieces_that_meet_are_one_and_pieces_apart_are_two() -> None:
     assert marked(f"{SECRET} {SECRET}") == "#."
-    assert marked("one short sentence about elephants -- and -- elephants use only lowercase letters") == "# -- and -- #"
+    assert (
+        marked("one short sentence about elephants -- and -- elephants use only lowercase letters") == "# -- and -- #"
+    )
 
 
 def test_what_may_be_read_elsewhere_is_no_piece_but_the_whole_is() -> None:
