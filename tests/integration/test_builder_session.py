@@ -11,12 +11,13 @@ import pytest
 from agents.model_builder import ModelBuilder
 from reviews.audit import verify_run
 from reviews.trail import Recorded, read_entries
+from sessions import runtime
 from sessions.wiring import STORE, TRAIL
-from specs.errors import BuilderUnavailable
+from specs.errors import BuilderUnavailable, UserError
 from specs.vendors import calls as calls_module
 from specs.vendors.keys import KEYS
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, failed
-from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
+from tests.fixtures.quick_session import POWERED, Silent, drive, open_quick, quick_session
 from tests.fixtures.scripted_builder import (
     Call,
     Played,
@@ -28,6 +29,7 @@ from tests.fixtures.scripted_builder import (
     scripted_builder,
     texts_of,
 )
+from tests.unit.spec_files import write_spec
 
 KEY = "sk-ant-api03-CANARY-that-must-never-be-written"
 MODELS = {OPENAI: "gpt-5-mini", ANTHROPIC: "claude-opus-5"}
@@ -138,3 +140,19 @@ def test_a_model_that_goes_silent_has_a_person_asked(
     assert entries(run, "close", "launch") == []
     (asked,) = entries(run, "call")
     assert asked.body["tool"] == "ask_person"
+
+
+def test_a_session_without_its_builders_key_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEYS[ANTHROPIC], raising=False)
+    builder = "builder: {vendor: anthropic, model: claude-opus-5}"
+    spec = write_spec(tmp_path, ("builder: {vendor: playbook}", builder), ("  minimum_effect: 0.1\n", POWERED[1]))
+    with pytest.raises(UserError, match="ANTHROPIC_API_KEY is not set"):
+        runtime.start(spec, tmp_path / "runs", None, Silent())  # type: ignore[arg-type]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_session_is_cancelled_without_its_builders_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_with(tmp_path, ANTHROPIC)
+    monkeypatch.delenv(KEYS[ANTHROPIC], raising=False)
+    runtime.cancel(run, Silent())  # type: ignore[arg-type]
+    assert entries(run, "close")[0].body["decision"] == "cancelled"
