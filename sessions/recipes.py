@@ -15,7 +15,7 @@ from reviews.trail import Trail
 from sessions.folders import STORE
 from sessions.jobs import sandbox
 from sessions.jobs.recipe import ALLOWED, SCRIPT
-from specs.errors import Blocked, EvidenceMissing, GrantRefused, UserError
+from specs.errors import Blocked, EvidenceMissing, UserError
 from specs.evidence import JobOrder
 
 SCRIPT_BYTES = 32_768
@@ -54,20 +54,18 @@ def keep_recipe(store: Store, text: str) -> str:
 def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
     """Put the granted script into the job folder, if there is a sandbox for it or a person allows it without one.
 
-    Called by the launcher after the grant was verified, before the intent is recorded.
+    Called by the launcher after the grant was verified, before the intent is recorded. That the stage allows code was
+    asked when the grant was minted.
 
     Raises:
         EvidenceMissing: the script is not in the content store.
         AuditDamage: what is stored under its digest is something else.
-        GrantRefused: the stage does not allow code.
         Blocked: there is no sandbox here, or something that must not be seen lies in a mounted folder.
     """
     entries = list(trail.iterate())
     store = Store(run / STORE)
     resolved, _ = registered_spec(entries, store)
     stage = order.grant.stage
-    if not resolved.spec.stage(stage).allow_code:
-        raise GrantRefused(f"stage '{stage}' does not allow code", where=order.key, hint="the spec says allow_code")
     digest = order.parameters.get("code")
     if not isinstance(digest, str):
         raise EvidenceMissing("no script was handed in", where=order.key)

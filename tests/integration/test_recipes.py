@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from sessions.jobs.launcher import submit
 from sessions.jobs.local import LocalLauncher
 from sessions.jobs.recipe import ALLOWED, SCRIPT
 from sessions.jobs.sandbox import Work, arguments, this_host, why_not
+from sessions.jobs.usage import Watched
 from sessions.recipes import keep_recipe
 from specs.evidence import Manifest
 from specs.stages import RecipeParameters
@@ -301,7 +303,7 @@ def test_the_script_is_alone_and_without_rights(seen: dict[str, Any]) -> None:
         # One process: the kernel refuses. Several: they are counted together.
         ("held = []\nwhile True: held.append(bytearray(10_000_000))", "MemoryError"),
         (
-            "import os, time\nfor _ in range(6): pid = os.fork(); pid or (globals().update(x=b'x' * 40_000_000))\n"
+            "import os, time\nfor _ in range(5):\n    if os.fork() == 0: held = b'x' * 40_000_000; time.sleep(30)\n"
             "time.sleep(30)",
             "MB of memory, allowed are 128",
         ),
@@ -330,6 +332,34 @@ def test_a_script_that_takes_too_much_fails(session: RecipeSession, script: str,
     assert (ended.folder / "manifest.json").exists() == (not told)
     assert ended.seconds < 30
     assert not psutil.Process().children()
+
+
+@needs_sandbox
+def test_a_sandbox_is_watched_without_a_look_at_every_process_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = this_host()
+    assert host is not None
+    command = arguments(host, Work(Path(__file__), Path(__file__), {}), RecipeParameters(output_mb=1), ())
+    held = "import time; x = bytearray(50_000_000)[::4096]; print(flush=True); y = b'x' * 50_000_000; time.sleep(60)"
+    with subprocess.Popen([*command[:-1], "-c", held], stdout=subprocess.PIPE, env={}) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        watched = Watched(process)
+        watched.usage(99, 1 << 40)
+        children = psutil.Process.children
+
+        def own(process: psutil.Process, recursive: bool = False) -> list[psutil.Process]:
+            assert not recursive
+            return children(process)
+
+        monkeypatch.setattr(psutil.Process, "children", own)
+        time.sleep(0.2)
+        used = watched.usage(99, 1 << 40)
+        assert used.threads == 2 and 50_000_000 < used.bytes < 200_000_000
+        # Counted by their part of shared pages as soon as there seems to be too much.
+        assert 50_000_000 < watched.usage(99, 1).bytes <= used.bytes
+        assert watched.usage(1, 1 << 40).threads == 2
+        watched.end()
+        assert process.wait(20) == -signal.SIGKILL
 
 
 @needs_sandbox
