@@ -204,6 +204,11 @@ def test_texts_that_cannot_be_written_are_mended_before_they_are_kept(
     assert turn.model == "model\ufffd" and turn.calls[0].name == "read_\ufffd"
 
 
+def test_calls_count_where_a_server_ends_them_like_any_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = run(ENDPOINT, monkeypatch, replace(READ, stop="stop"), LAUNCH)
+    assert [turn.stop for turn in ran.turns] == ["tool_use", "tool_use"] and len(ran.bench.called) == 2
+
+
 def test_ids_that_an_endpoint_repeats_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     same = calls(Call("read_spec", {}, "call_0"), Call("list_artifacts", {}, "call_0"), Call("read_spec", {}, ""))
     bench = SmallBench()
