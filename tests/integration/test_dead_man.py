@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from reviews.audit import verify_run
+from reviews.trail import read_entries
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local import LocalLauncher
 from sessions.jobs.presence import BEAT, Absence, beat, present
-from specs.evidence import JobOrder
+from specs.evidence import ExitRecord, JobOrder
+from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.unit.sessions_on_disk import open_session
 
 DRIVER = Path(__file__).parents[1] / "fixtures" / "wrapper_driver.py"
@@ -163,3 +166,31 @@ def test_presence_goes_on_while_the_orchestrator_waits_and_ends_with_it(
 def test_a_folder_that_cannot_be_written_does_not_stop_the_orchestrator(tmp_path: Path) -> None:
     with present(tmp_path / "gone"):
         beat(tmp_path / "gone")
+
+
+def test_what_was_ended_is_no_evidence_and_may_be_tried_again(tmp_path: Path) -> None:
+    """Its rows are whole and its code is 0: it ended just as it was told to, and still it did not end by itself."""
+
+    class Left(QuickLauncher):
+        def start(self, folder: Path) -> None:
+            super().start(folder)
+            record = ExitRecord.model_validate_json((folder / "exit.json").read_bytes())
+            if record.key == "small.sample.1":
+                (folder / "exit.json").write_bytes(record.model_copy(update={"reason": "dead_man"}).canonical())
+
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Left()))
+    judged = [one.body for one in read_entries(run / "trail.sqlite") if one.entry.kind == "decision"]
+    assert judged[-1]["stage"] == "sample" and judged[-1]["outcome"] == "escalate"
+    assert "check jobs.exit is FAIL: the job ended with code 0 (dead_man)" in judged[-1]["reasons"]
+    ordered = JobOrder.model_validate_json((run / "jobs" / "small.sample.1" / "order.json").read_bytes())
+    assert ordered.dead_man_minutes == 720
+    again = {"answer": "retry", "reason": "nobody was there", "by": "ada", "expires": None}
+    drive(quick_session(run, launcher=Left()), again)
+    entries = read_entries(run / "trail.sqlite")
+    assert entries[-1].body["decision"] == "approve"
+    assert [one.body["key"] for one in entries if one.entry.kind == "launch"][1:3] == [
+        "small.sample.1",
+        "small.sample.2",
+    ]
+    assert verify_run(run, "trail.sqlite", "store").exit_code == 0

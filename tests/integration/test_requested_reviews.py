@@ -18,6 +18,7 @@ from reviews.requests.audit import requests_damage
 from reviews.store import Store
 from reviews.trail import Recorded, Trail, read_entries
 from sessions import ledger, request_book
+from sessions.accounts import Accounts
 from sessions.desk import Desk, Requested
 from sessions.ledger import balance_of
 from sessions.requests import adversarial_review, ask_review, request_review
@@ -540,14 +541,12 @@ def test_a_share_is_not_reserved_twice_by_two_at_the_same_time(api: Api, here: P
         except BudgetExceeded:
             outcomes.append("refused")
 
-    slow = ledger._reviews_usd  # pyright: ignore[reportPrivateUsage]
-
-    def slowly(given: Any) -> float:
+    def slowly(*given: Any) -> Accounts:
         time.sleep(0.2)
-        return slow(given)
+        return Accounts(*given)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ledger, "_reviews_usd", slowly)
+        patched.setattr(ledger, "Accounts", slowly)
         threads = [threading.Thread(target=reserve, args=(number,)) for number in (1, 2)]
         for thread in threads:
             thread.start()
