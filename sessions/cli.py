@@ -141,8 +141,19 @@ def amend(
 
 
 @app.command(rich_help_panel="Sessions")
+def pause(name: Name, runs: Runs = DEFAULT_RUNS) -> None:
+    """Ask a running session to pause at the next safe place, as Ctrl-C does, and wait until it has.
+
+    Its job goes on. Exit code 0 when nothing runs any more, or nothing did.
+    """
+    from sessions.commands import pause as command
+
+    command.pause(name, runs)
+
+
+@app.command(rich_help_panel="Sessions")
 def cancel(name: Name, runs: Runs = DEFAULT_RUNS) -> None:
-    """End a session for good, its running job included."""
+    """End a session for good, its running job included; waits until it has ended."""
     from sessions.commands import run
 
     run.cancel(name, runs)
@@ -291,6 +302,14 @@ def main() -> None:
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     except BrokenPipeError:
         raise SystemExit(int(ExitCode.FAULT)) from None
+    except Exception as error:
+        from sessions.room import no_room
+
+        told = no_room(error)
+        if told is None:
+            raise
+        print(f"peergate: {told}", file=sys.stderr)
+        raise SystemExit(int(told.exit_code)) from None
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import sqlite3
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,12 +19,13 @@ from langgraph.types import Command
 from reviews.process.confined import is_confined
 from reviews.reviewer import Unanswered
 from reviews.standing import newest_judgement
-from reviews.store import Store, write_durably
+from reviews.store import Store
 from reviews.trail import Trail
-from sessions import steps
+from sessions import pausing, steps
 from sessions.budget_end import answer_of
 from sessions.graph import build_graph
 from sessions.jobs.presence import present
+from sessions.room import telling_no_room
 from sessions.session import Cancelled, Display, Paused, Session
 from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_session
 from specs.errors import LeaseHeld, UserError
@@ -111,23 +111,13 @@ def resume(
 
 def cancel(run: Path, display: Display) -> Path:
     """End a session for good: its job is ended, the trail is closed as cancelled. Safe to repeat."""
-    require_run(run)
-    write_durably(run / "cancel", b"")
-    deadline = time.monotonic() + steps.CANCEL_WAIT_S
-    while True:
+    with pausing.when_free(require_run(run), pausing.CANCEL, lease, display.say):
+        session = make_session(run, display)
         try:
-            with lease(run):
-                session = make_session(run, display)
-                try:
-                    _end_cancelled(session)
-                finally:
-                    session.trail.close()
-                return run
-        except LeaseHeld:
-            # The running orchestrator sees the request at its next step.
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+            _end_cancelled(session)
+        finally:
+            session.trail.close()
+    return run
 
 
 def require_run(run: Path) -> Path:
@@ -184,8 +174,10 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
     """Run the graph until it ends, asks a person, is paused or cancelled."""
     connection = sqlite3.connect(session.run / "state.sqlite", check_same_thread=False)
     connection.execute("PRAGMA synchronous=FULL")
+    # Of a process that was killed before it could follow it.
+    pausing.take_back(session.run)
     try:
-        with _signals(session), present(session.run):
+        with telling_no_room(session.run), _signals(session), present(session.run):
             graph = build_graph(session, SqliteSaver(connection))
             config: Any = {"configurable": {"thread_id": session.name}, "recursion_limit": 10_000}
             snapshot = _snapshot(session, graph, config)
@@ -206,7 +198,7 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
             graph.invoke(request, config, durability="sync")
     except Paused:
         number = sum(1 for _ in session.trail.iterate("pause")) + 1
-        session.trail.append("pause", f"pause/{number}", {"by": getpass.getuser()})
+        session.trail.append("pause", f"pause/{number}", {"by": pausing.asked_by(session.run)})
         raise
     except Unanswered as waiting:
         session.display.say(str(waiting))
@@ -215,6 +207,7 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
     finally:
         connection.close()
         session.trail.close()
+        pausing.take_back(session.run)
 
 
 def _snapshot(session: Session, graph: Any, config: Any) -> Any:

@@ -18,6 +18,7 @@ from reviews.store import Store
 from reviews.trail import Trail
 from sessions.jobs.launcher import Launcher
 from sessions.ledger import Balance
+from sessions.pausing import CANCEL, PAUSE
 from specs.evidence import Progress
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
@@ -102,10 +103,10 @@ class Session:
         """Stop here if somebody asked to.
 
         Raises:
-            Paused: Ctrl-C or SIGTERM.
+            Paused: Ctrl-C, SIGTERM or ``peergate pause``.
             Cancelled: ``peergate cancel``.
         """
-        if (self.run / "cancel").exists():
+        if (self.run / CANCEL).exists():
             raise Cancelled
-        if self.stop.is_set():
+        if self.stop.is_set() or (self.run / PAUSE).exists():
             raise Paused(self.name)

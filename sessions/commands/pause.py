@@ -1,0 +1,28 @@
+"""`peergate pause`: ask a running session to pause, and wait until it has."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from sessions.overview import is_running, overview
+from sessions.pausing import PAUSE, when_free
+from sessions.runtime import lease, require_run
+
+
+def pause(name: str, runs: Path) -> None:
+    """Pause a session; one that does not run is left as it is."""
+    run = require_run(runs / name).resolve()
+    ran = is_running(run)
+    if ran:
+        with when_free(run, PAUSE, lease, lambda text: print(text, file=sys.stderr)):
+            pass
+    state = overview(run)
+    where = "" if runs == Path("runs") else f" --runs {runs}"
+    told = {
+        "paused": f"{'paused' if ran else 'is paused already'}; `peergate resume {name}{where}` goes on",
+        "waiting": f"{'now waits' if ran else 'does not run, it waits'} for a person; `peergate status {name}{where}`",
+        "closed": f"{'ended before it paused' if ran else 'has ended'}: {state.decision}",
+        "running": "was resumed by somebody else",
+    }
+    print(f"{name}: {told.get(state.state, state.state)}")
