@@ -26,7 +26,7 @@ from reviews.rederive import rederive
 from reviews.requests.audit import requests_damage
 from reviews.store import Store
 from reviews.trail import Recorded, seal_path
-from specs.digests import digest_file, digest_path
+from specs.digests import canonical_bytes, digest_file, digest_path
 from specs.errors import PeergateError
 from specs.policy import Policy
 from specs.trail import EMPTY_ROOT, GENESIS
@@ -131,7 +131,13 @@ def verify_run(
     try:
         trail = read_trail(path)
     except sqlite3.DatabaseError as error:
-        if path.read_bytes()[:16] != b"SQLite format 3\x00" and not seal_path(path).exists():
+        code: int = getattr(error, "sqlite_errorcode", 0)
+        no_room = code & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+        if no_room and code != sqlite3.SQLITE_IOERR_SHORT_READ:
+            # A trail that is open elsewhere is read through a file beside it, which takes room on the disk.
+            audit.readable = False
+            audit.notes.append(f"{path} cannot be read: {error}; is the disk full?")
+        elif path.read_bytes()[:16] != b"SQLite format 3\x00" and not seal_path(path).exists():
             audit.readable = False
             audit.notes.append(f"{path} is not a trail: {error}")
         else:
@@ -205,14 +211,17 @@ def read_walk(audit: Audit, walk: Walk, policy: Policy | None, anchors: Sequence
 def _check_seal(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
     """Compare the trail file with the digest taken when it was last closed."""
     try:
-        seal = json.loads(seal_path(path).read_bytes())
+        written = seal_path(path).read_bytes()
+        seal = json.loads(written)
         size, digest, file = int(seal["size"]), str(seal["digest"]), str(seal["file"])
+        if canonical_bytes(seal) != written:
+            raise ValueError("not in the one spelling it is written in")
     except FileNotFoundError:
         notes.append("the trail file has no seal: it was never closed cleanly")
         if any(one.entry.kind == "close" for one in walk.entries):
             yield "seal: the session is closed but its seal is gone"
         return
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         yield "seal: unreadable"
         return
     if size > walk.tree.size:

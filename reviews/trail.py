@@ -39,7 +39,7 @@ from reviews.log.walk import Walk
 from reviews.store import write_durably
 from specs.bodies import FORMS, misfit
 from specs.digests import canonical_bytes, digest_bytes, digest_file
-from specs.errors import AuditDamage, PeergateError, UserError
+from specs.errors import AuditDamage, DiskUnwritable, PeergateError, UserError
 from specs.policy import ROLES, SIGNERS, Policy, PolicyKey, Role
 from specs.trail import GENESIS, Entry, EntryKind, Head
 
@@ -111,8 +111,8 @@ class Trail:
         The first append of a key wins, so a repeated step must use the body that is returned, not its own.
 
         Raises:
-            PeergateError: the key exists with another kind, the entry is too large, or the disk is full or not
-                writable; nothing was recorded.
+            PeergateError: the key exists with another kind, or the entry is too large; nothing was recorded.
+            DiskUnwritable: the disk is full or not writable; nothing was recorded.
             UserError: the workspace does not have the keys of this trail; nothing was recorded.
             ReviewerUnavailable: the reviewer's process does not sign the entry; nothing was recorded.
             ValueError: the body is not canonical JSON, could not be read back as written, or does not have the form of
@@ -160,7 +160,7 @@ class Trail:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError):
-                raise PeergateError(
+                raise DiskUnwritable(
                     f"the trail cannot be written: {error}; nothing was recorded",
                     where=str(self.path),
                     hint="make room or make it writable, then `peergate resume` goes on",
@@ -416,20 +416,29 @@ class Trail:
         """Close the database and seal the file: record the digest of its bytes beside it.
 
         The tree covers entries only; the seal lets the audit notice a changed byte in SQLite's own slack too.
+
+        Raises:
+            DiskUnwritable: the disk is full or not writable; no entry is lost, and closing again later seals.
         """
         if self.reviewer is not None:
             self.reviewer.close()
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             head = self.head()
-        except (sqlite3.DatabaseError, PeergateError):
-            # The disk is full or read-only, or the file is damaged. What was acknowledged is in the log beside the
-            # file, and stays.
             self._connection.close()
-            return
-        self._connection.close()
-        mark = {"size": head.size, "digest": head.digest, "file": digest_file(self.path)}
-        write_durably(seal_path(self.path), canonical_bytes(mark))
+            mark = {"size": head.size, "digest": head.digest, "file": digest_file(self.path)}
+            write_durably(seal_path(self.path), canonical_bytes(mark))
+        except (sqlite3.OperationalError, OSError) as error:
+            # What was acknowledged is in the log beside the file, and stays.
+            raise DiskUnwritable(
+                f"the trail cannot be sealed: {error}; its entries are all there",
+                where=str(self.path),
+                hint="make room or make it writable, then `peergate resume` seals it",
+            ) from error
+        except (sqlite3.DatabaseError, PeergateError):
+            return  # damaged: `audit verify` tells how, and a seal would only agree with it
+        finally:
+            self._connection.close()
 
 
 def seal_path(trail: Path) -> Path:

@@ -16,7 +16,7 @@ from reviews.store import Store
 from reviews.trail import Recorded
 from sessions import ledger
 from sessions.session import Session
-from specs.errors import BudgetExceeded, PeergateError, ReviewerUnavailable
+from specs.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
 from specs.policy import PERSON
 from specs.verdicts import Packet
 
@@ -113,6 +113,8 @@ def _ask_one(
         if not facts:
             raise
         return Answer(reviewer.name, None, f"{type(refused).__name__}: {refused.message}"), facts
+    except DiskUnwritable:
+        raise
     except PeergateError as failed:
         return Answer(reviewer.name, None, f"{type(failed).__name__}: {failed.message}"), facts
 

@@ -27,7 +27,7 @@ from sessions.tools.interrupted import INTERRUPTED, what_came_of
 from sessions.tools.work import Refused, Work
 from sessions.wall import Wall
 from specs.digests import digest_bytes
-from specs.errors import AuditDamage, PeergateError
+from specs.errors import AuditDamage, DiskUnwritable, PeergateError
 from specs.grants import StageView
 from specs.stages import Stage
 from specs.tools import TOOLS, Tool
@@ -105,7 +105,7 @@ class SessionWorkbench:
             if self._phase_record().repeats(intent, digest_bytes(_REPEATED.encode())):
                 raise Refused(_REPEATED)
             told, is_error = self._carry_out(call, arguments), False
-        except (Paused, Cancelled, AuditDamage):
+        except (Paused, Cancelled, AuditDamage, DiskUnwritable):
             raise
         except Refused as refused:
             told, is_error = str(refused), True

@@ -7,6 +7,7 @@ PeergateError                1  fault: Peergate or its surroundings broke
 |-- Blocked                  4  something a gate needs is missing
 |   |-- EvidenceMissing      4  raw rows, a manifest or an exit record is absent
 |   |-- GrantRefused         4  no matching, unused, unexpired grant
+|   |-- DiskUnwritable       4  the disk is full or cannot be written
 |   |-- LeaseHeld            4  another orchestrator owns this session
 |   `-- ReviewerUnavailable  4  the reviewer gave no whole, valid, non-empty answer
 |-- AuditDamage              5  saved evidence or trail was changed
@@ -107,6 +108,10 @@ class GrantRefused(Blocked):
 
 class BuilderUnavailable(Blocked):
     """The builder's model cannot be reached for longer than the spec waits. The session pauses; nothing is lost."""
+
+
+class DiskUnwritable(Blocked):
+    """The disk is full or cannot be written. The session pauses; nothing is half-written or lost."""
 
 
 class LeaseHeld(Blocked):

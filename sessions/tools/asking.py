@@ -11,7 +11,7 @@ from sessions.desk import Desk, Requested
 from sessions.tools.artifacts import artifacts, find_artifact
 from sessions.tools.work import Refused, Work
 from sessions.wall import Wall
-from specs.errors import AuditDamage, PeergateError
+from specs.errors import AuditDamage, DiskUnwritable, PeergateError
 from specs.requests import AdversarialRequest, Answer, AnsweredEntry, QuestionRequest, ReviewRequest
 from specs.tools import AdversarialReview, AskReview, RequestReview
 from specs.vendors.markers import enclose
@@ -72,7 +72,7 @@ def _ask(work: Work, names: Sequence[str], send: Callable[[Desk, Sequence[Path]]
         )
         try:
             done = send(desk, files)
-        except AuditDamage:
+        except (AuditDamage, DiskUnwritable):
             raise
         except PeergateError as error:
             raise Refused(f"{error.message}{f' ({error.hint})' if error.hint else ''}") from error

@@ -1,0 +1,132 @@
+"""A session whose disk fills: one clear error, nothing half-written, and it goes on when there is room."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from reviews.audit import verify_run
+from reviews.log.rows import read_trail
+from reviews.log.walk import walk_trail
+from specs.digests import digest_file
+from specs.errors import ExitCode
+from tests.fixtures.quick_session import drive, open_quick, quick_session
+
+HOME = Path(__file__).parents[2]
+SESSION = """
+import sys
+from pathlib import Path
+from sessions import cli
+from tests.fixtures.quick_session import drive, quick_session
+
+cli.app = lambda: drive(quick_session(Path(sys.argv[1])))
+cli.main()
+"""
+
+
+def go_on(run: Path, limit: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the session as the command line would, with what ends it told as there."""
+    command = [sys.executable, "-c", SESSION, str(run)]
+    return subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, cwd=HOME, check=False)
+
+
+def no_file_beyond(size: int) -> Callable[[], None]:
+    def limit() -> None:
+        # Writing beyond the limit then fails like a full disk instead of ending the process.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    return limit
+
+
+def check_paused(run: Path, done: subprocess.CompletedProcess[str]) -> None:
+    """It says once what is wrong and what helps, and everything that is there is whole."""
+    assert done.returncode == ExitCode.BLOCKED, (done.returncode, done.stderr)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("peergate: ")]
+    assert len(errors) == 1 and "Traceback" not in done.stderr, done.stderr
+    assert "cannot be written: " in errors[0] or "cannot be sealed: " in errors[0], errors
+    assert "make room" in done.stderr and "`peergate resume`" in done.stderr
+    assert not walk_trail(read_trail(run / "trail.sqlite")).damage
+    for path in (run / "store").glob("*/*"):
+        assert not path.name.startswith("."), f"{path} is half-written"
+        assert digest_file(path) == f"sha256:{path.parent.name}{path.name}"
+
+
+def check_finished(run: Path, before: list[str]) -> None:
+    """It ends as if the disk had never been full."""
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert (audit.exit_code, audit.damage, audit.decision) == (0, [], "approve"), audit.notes
+    kept = [one.entry.key for one in walk_trail(read_trail(run / "trail.sqlite")).entries]
+    assert kept[: len(before)] == before, "an entry that was recorded is gone"
+    assert len({key for key in kept if key.startswith("launch/")}) == len(
+        [key for key in kept if key.startswith("launch/")]
+    )
+
+
+def keys(run: Path) -> list[str]:
+    return [one.entry.key for one in walk_trail(read_trail(run / "trail.sqlite")).entries]
+
+
+@pytest.mark.parametrize("size", [60_000, pytest.param(250_000, marks=pytest.mark.nightly)])
+def test_a_session_whose_files_cannot_grow_pauses_and_goes_on(tmp_path: Path, size: int) -> None:
+    run = open_quick(tmp_path)
+    check_paused(run, go_on(run, no_file_beyond(size)))
+    before = keys(run)
+    drive(quick_session(run))
+    check_finished(run, before)
+
+
+@contextmanager
+def disk(folder: Path) -> Generator[Callable[[int], bool]]:
+    """Mount a small disk; what it yields sets its size in KiB, if that is not less than what is on it."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("may not mount a tmpfs here")
+
+    def resize(kilobytes: int) -> bool:
+        remount = ["mount", "-o", f"remount,size={kilobytes}k", str(folder)]
+        return subprocess.run(remount, capture_output=True, check=False).returncode == 0
+
+    try:
+        yield resize
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def used(folder: Path) -> int:
+    return sum(path.stat().st_blocks for path in folder.rglob("*")) // 2
+
+
+ROOM = [pytest.param([24], id="24"), pytest.param(list(range(0, 1200, 24)), id="0-1200", marks=pytest.mark.nightly)]
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("rooms", ROOM)
+def test_a_session_whose_disk_is_full_pauses_and_goes_on(tmp_path: Path, rooms: list[int]) -> None:
+    """Room is given in small steps: the disk is full at another place each time, until the session ends."""
+    with disk(tmp_path / "disk") as resize:
+        run = open_quick(tmp_path / "disk")
+        paused = 0
+        begun = used(tmp_path / "disk")
+        for room in rooms:
+            if not resize(begun + room):
+                continue
+            done = go_on(run)
+            assert resize(64 * 1024), "reading takes room too"
+            if done.returncode == 0:
+                break
+            check_paused(run, done)
+            paused += 1
+        assert paused
+        before = keys(run)
+        drive(quick_session(run))
+        check_finished(run, before)
+        print(f"paused {paused} times")
