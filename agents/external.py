@@ -25,14 +25,15 @@ NAME = "external"
 BRIEF = "brief"
 """The one tool that is not recorded: what it returns is read from the trail and changes nothing."""
 POLL_S = 0.2
-STOPPED = "the session stops here; what is on record stays, and the call was not carried out"
+STOPPED = "the session stops here, and the call with it; call again when the session goes on"
 
 
 class Answer(NamedTuple):
-    """What came of a call, and whether the phase ended with it."""
+    """What came of a call."""
 
     result: ToolResult
-    ends_phase: bool = False
+    ended: int = 0
+    """The number of the phase that ended with it; 0 while that goes on."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class ExternalBuilder:
                     if wait_s:
                         held.append((asked, time.monotonic() + wait_s))
                     else:
-                        _carry_out(bench, asked)
+                        self._carry_out(bench, asked)
                 held = self._end_waits(bench, held, goes_on)
                 if not goes_on:
                     return
@@ -152,10 +153,24 @@ class ExternalBuilder:
                 left.append((asked, until))
             elif goes_on:
                 now = JobStatus(wait_seconds=0).model_dump_json()
-                _carry_out(bench, asked, asked.call.model_copy(update={"arguments": now}))
+                self._carry_out(bench, asked, asked.call.model_copy(update={"arguments": now}))
             else:
-                _carry_out(bench, asked)
+                self._carry_out(bench, asked)
         return [one for one in left if not one[0].answer.cancelled()]
+
+    def _carry_out(self, bench: Workbench, asked: Asked, call: ToolCall | None = None) -> None:
+        """Carry a call out, unless it was withdrawn, and answer it whatever happens."""
+        if not asked.answer.set_running_or_notify_cancel():
+            return
+        try:
+            if asked.call.name == BRIEF:
+                asked.text(bench.brief)
+            else:
+                result = bench.call(call or asked.call)
+                asked.answer.set_result(Answer(result, self._exchange.phases if bench.done else 0))
+        except BaseException:
+            asked.answer.set_result(Answer(ToolResult(call=asked.call.id, text=STOPPED, is_error=True)))
+            raise
 
 
 class AbsentBuilder:
@@ -174,21 +189,6 @@ class AbsentBuilder:
             where=f"{bench.view.stage}.{bench.view.attempt}",
             hint="`peergate mcp NAME` serves the session's tools to an MCP client (docs/mcp.md)",
         )
-
-
-def _carry_out(bench: Workbench, asked: Asked, call: ToolCall | None = None) -> None:
-    """Carry a call out, unless it was withdrawn, and answer it whatever happens."""
-    if not asked.answer.set_running_or_notify_cancel():
-        return
-    try:
-        if asked.call.name == BRIEF:
-            asked.text(bench.brief)
-        else:
-            result = bench.call(call or asked.call)
-            asked.answer.set_result(Answer(result, bench.done))
-    except BaseException:
-        asked.answer.set_result(Answer(ToolResult(call=asked.call.id, text=STOPPED, is_error=True)))
-        raise
 
 
 def _wait_of(call: ToolCall) -> int:

@@ -99,7 +99,6 @@ def make_server(exchange: Exchange, session: str) -> Server[Any]:
 
 async def _ask(exchange: Exchange, call: ToolCall, context: ServerRequestContext[Any]) -> Told:
     """Have a call carried out, and say how the session goes on when a phase ended with it."""
-    phases = exchange.phases
     asked = exchange.ask(call)
     answered = anyio.Event()
     loop = asyncio.get_running_loop()
@@ -112,12 +111,13 @@ async def _ask(exchange: Exchange, call: ToolCall, context: ServerRequestContext
     if answer is None:
         return Told(_idle(exchange), is_error=call.name not in (BRIEF, "job_status"))
     result = answer.result
-    if not answer.ends_phase:
+    if not answer.ended:
         return Told(result.text, result.is_error)
     until = time.monotonic() + PATIENCE_S
-    while exchange.phases == phases and not exchange.ended and time.monotonic() < until:
+    while exchange.phases == answer.ended and not exchange.ended and time.monotonic() < until:
         await anyio.sleep(LOOK_S)
-    return Told(result.text, result.is_error, exchange.heading or _idle(exchange))
+    opened = exchange.heading if exchange.phases != answer.ended else ""
+    return Told(result.text, result.is_error, opened or _idle(exchange))
 
 
 async def _wait(

@@ -20,7 +20,7 @@ def read_token(path: Path) -> str:
         UserError: somebody else may read or change the file, it is no plain file, or its token is too short.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return _make(path)
     except OSError as error:
