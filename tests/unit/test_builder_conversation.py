@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from agents import conversation as module
 from agents.conversation import EXPECTED, KEPT_TURNS, SHORT, conversation
-from agents.model_builder import PROMPT
 from agents.providers.asking import UNREADABLE, readable, sendable_name, sendable_text, with_ids
 from agents.turns import Message, Stop, ToolCall, ToolResult, Turn
 from agents.workbench import PastTurn
@@ -17,6 +17,7 @@ from specs.digests import digest_bytes
 from specs.tools import TOOLS
 
 LONG = "row " * 500
+PROMPT = (Path(module.__file__).parent / "prompts" / "builder.md").read_text(encoding="utf-8")
 
 
 def turn(number: int, *texts: str, stop: Stop = "tool_use") -> PastTurn:
@@ -49,7 +50,7 @@ def test_a_call_without_a_result_is_answered_all_the_same() -> None:
 
 @pytest.mark.parametrize("stop", ["end", "length", "refusal"])
 def test_what_is_expected_names_only_tools_there_are(stop: Stop) -> None:
-    named = set(re.findall(r"\b[a-z]+_[a-z_]+\b", EXPECTED[stop] + PROMPT.read_text(encoding="utf-8")))
+    named = set(re.findall(r"\b[a-z]+_[a-z_]+\b", EXPECTED[stop] + PROMPT))
     assert named <= {tool.name for tool in TOOLS}
 
 
