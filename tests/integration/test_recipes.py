@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -188,13 +187,14 @@ json.dump(found, open("/out/rows.jsonl", "w"))
 
 
 @pytest.fixture(scope="module")
-def seen() -> Generator[dict[str, Any]]:
+def seen() -> dict[str, Any]:
     """Run one script that tries everything it should not be able to do, and return what came of each."""
     # Not below /tmp: the sandbox has another one, so that whatever is in ours would seem to be walled off.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name, subprocess.Popen(["sleep", "600"]) as other:
-        yield tried_in(Path(name), other.pid)
+        found = tried_in(Path(name), other.pid)
         assert other.poll() is None
         other.kill()
+    return found
 
 
 def tried_in(folder: Path, pid: int) -> dict[str, Any]:
