@@ -39,7 +39,7 @@ def take_turn(bench: Workbench, model: Model, asking: Asking, outage_s: float, b
             if ends or none.may_be_billed:
                 bench.release(reservation, cap if none.may_be_billed else 0.0)
             if ends:
-                hint = "`peergate resume` asks again" if none.passes else ""
+                hint = "`peergate resume` asks again" + ("" if none.passes else "; mend the cause first")
                 raise BuilderUnavailable(_why(none, repeats), where=model.name, hint=hint) from none
             repeats += 1
             try:

@@ -340,7 +340,12 @@ def test_what_does_not_pass_is_told_at_once(sdk: str, monkeypatch: pytest.Monkey
     echo = Step(json.dumps({"type": "error", "error": {"type": "t", "message": f"bad key {KEY}"}}).encode(), status)
     ran = run(sdk, monkeypatch, echo)
     assert isinstance(ran.error, BuilderUnavailable) and f"status {status} after 1 call" in str(ran.error)
-    assert "[key removed]" in str(ran.error) and ran.bench.waits == [] and ran.bench.settled == {"turn/1": 0.0}
+    assert (
+        "[key removed]" in str(ran.error)
+        and "mend the cause first" in str(ran.error)
+        and ran.bench.waits == []
+        and ran.bench.settled == {"turn/1": 0.0}
+    )
 
 
 def test_a_redirect_is_not_followed(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
