@@ -45,6 +45,9 @@ def _tell(one: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tupl
         case "decision":
             at = _at(body)
             return f"{at} {body.get('outcome')}", [*_judged(verdicts.get(at)), *_carried(body)]
+        case "budget":
+            reasons = [str(reason) for reason in body.get("reasons") or ()]
+            return f"{_at(body)} stopped at '{body.get('at')}': it waits for a larger budget", reasons
         case "launch":
             return f"job {body.get('key')} launched", []
         case "exit" | "lost":
