@@ -160,7 +160,7 @@ def test_a_panel_waits_for_its_person_and_its_members_may_disagree(tmp_path: Pat
         json.dumps(APPROVE | {"findings": [thin], "approve": False, "reasoning": "too small"}), encoding="utf-8"
     )
     assert peergate("review", "give", run, "--file", verdict).returncode == 0
-    refused(peergate("review", "give", run, "--file", verdict), 2, "handed in before")
+    refused(peergate("review", "give", run, "--file", verdict), 2, "waits for nobody")
     done = peergate("resume", "small", "--runs", runs)
     refused(done, 4, "sixteen items are thin", "the reviewers disagree")
     # The model was asked once, although the session had to wait in between.
