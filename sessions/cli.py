@@ -192,6 +192,20 @@ def cost(run: RunPath, json: Json = False) -> None:
 
 
 @app.command(rich_help_panel="Look inside")
+def transcript(
+    run: RunPath,
+    attempt: Annotated[
+        str | None, typer.Argument(metavar="[STAGE[.ATTEMPT]]", help="Only this stage, or this attempt of it.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Tell what the builder said and did: turns, calls, results, costs, and what the gate said after."""
+    from sessions.commands import transcript as command
+
+    command.transcript(run, attempt, json)
+
+
+@app.command(rich_help_panel="Look inside")
 def graph() -> None:
     """Print the session graph as Mermaid."""
     from sessions.commands import show

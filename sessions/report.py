@@ -22,7 +22,7 @@ from reviews.standing import standing
 from reviews.store import Store, write_durably
 from reviews.text import plain
 from reviews.trail import Recorded, read_entries
-from sessions import ledger, plots
+from sessions import ledger, plots, transcript
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import EvidenceMissing
 from specs.session import ResolvedSpec
@@ -96,7 +96,8 @@ def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FI
     write_durably(
         run / for_machines, json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False).encode()
     )
-    files = [for_machines, markdown, *(f"{folder}/{name}" for name in pictures)]
+    told = transcript.write(run / folder, entries[0].entry.session, entries, store)
+    files = [for_machines, markdown, *(f"{folder}/{name}" for name in (*pictures, *told))]
     return {name: digest_file(run / name) for name in files}
 
 

@@ -15,6 +15,7 @@ from reviews.text import plain
 from reviews.trail import Recorded, read_entries
 from sessions import ledger
 from sessions.commands.output import print_json, print_table
+from sessions.doing import Doing, doing
 from sessions.overview import find_runs, overview, waits_for_verdict
 from sessions.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN
 from sessions.runtime import require_run
@@ -53,16 +54,21 @@ def status(name: str, runs: Path, as_json: bool) -> None:
         for one in entries
         if one.entry.kind == "decision"
     ]
+    at_work = doing(entries, _budget(run))
     if as_json:
         conditions = [
             {"id": one.id, "stage": one.condition.stage, "text": one.condition.text, "state": one.state}
             for one in obligations(entries, time.time_ns())
         ]
-        print_json(state.as_json() | {"budget": money, "decisions": decisions, "conditions": conditions})
+        builder = at_work._asdict() if at_work else None
+        whole = {"budget": money, "decisions": decisions, "conditions": conditions, "builder": builder}
+        print_json(state.as_json() | whole)
         return
     print(f"{state.name}: {state.state}" + (f", {state.decision}" if state.decision else ""))
     if state.stage:
         print(f"stage {state.stage}, attempt {state.attempt}")
+    if at_work is not None:
+        print(_builder(at_work))
     for one in decisions:
         print(f"  gate {one['stage'] or 'design'}.{one['attempt']}: {one['outcome']}")
     for reason in state.reasons:
@@ -143,6 +149,14 @@ def _how_to_answer(entries: list[Recorded], name: str, runs: Path) -> str:
         amend = f"peergate amend {name} SPEC{where} --reason ..., then peergate resume {name}{where}"
         return f"{amend}; or peergate resume {name}{where} --answer stop --reason ..."
     return f"peergate resume {name}{where} --answer retry|approve|stop --reason ..."
+
+
+def _builder(one: Doing) -> str:
+    called = f", last call {plain(one.last_call, 64)}: {one.outcome}" if one.last_call else ""
+    counts = f"{one.turns} turns, {one.calls} calls{called}"
+    return f"builder, phase {one.phase} of {one.stage}.{one.attempt}: {counts}; " + (
+        f"{one.taken_usd:.4f} of {one.most_usd:g} USD"
+    )
 
 
 def _shown(path: Path) -> str:
