@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from agents.workbench import Workbench
 
@@ -21,5 +21,19 @@ class Builder(Protocol):
         Raises:
             BuilderUnavailable: the builder cannot be reached; the session pauses and nothing is lost.
             BudgetExceeded: what is left for the builder does not reach.
+        """
+        ...
+
+
+@runtime_checkable
+class Delegating(Protocol):
+    """A builder that can work as its own helper: with a fresh context, at a workbench that only reads."""
+
+    def help(self, bench: Workbench) -> None:
+        """Work on the bench's task until it is handed in or the bench is done. May run in several threads at once.
+
+        Raises:
+            BuilderUnavailable: the model cannot be reached.
+            BudgetExceeded: what is left for the task does not reach.
         """
         ...

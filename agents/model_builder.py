@@ -15,7 +15,7 @@ from agents.turns import ToolCall, ToolResult, Turn
 from agents.workbench import PastTurn, Workbench
 from specs.session import Builder as BuilderSpec
 
-PROMPT = Path(__file__).parent / "prompts" / "builder.md"
+PROMPTS = Path(__file__).parent / "prompts"
 SILENT_TURNS = 2
 """After so many turns in a row without a call a person is asked: the first of them was told what is expected."""
 
@@ -26,7 +26,8 @@ class ModelBuilder:
     def __init__(self, spec: BuilderSpec, environ: Mapping[str, str] = os.environ) -> None:
         self._spec = spec
         self._environ = environ
-        self._system = PROMPT.read_text(encoding="utf-8")
+        self._system = (PROMPTS / "builder.md").read_text(encoding="utf-8")
+        self._helper = (PROMPTS / "helper.md").read_text(encoding="utf-8")
         self.name = f"{spec.vendor}:{spec.model}"
 
     @cached_property
@@ -45,6 +46,18 @@ class ModelBuilder:
             BuilderUnavailable: the model cannot be reached; the session pauses and nothing is lost.
             BudgetExceeded: what is left for the builder does not reach.
         """
+        self._go_on(bench, self._system)
+
+    def help(self, bench: Workbench) -> None:
+        """Work on a bounded task, as a helper that knows nothing but its bench.
+
+        Raises:
+            BuilderUnavailable: the model cannot be reached.
+            BudgetExceeded: what is left for the task does not reach.
+        """
+        self._go_on(bench, self._helper)
+
+    def _go_on(self, bench: Workbench, system: str) -> None:
         # Read once: it tells the money that is left, and a conversation that changes where it begins is cached nowhere.
         brief, tools = bench.brief, bench.tools
         past = list(bench.history())
@@ -55,7 +68,7 @@ class ModelBuilder:
             if _silent(past) >= SILENT_TURNS:
                 _give_up(bench, past[-1].turn)
                 return
-            asking = self.model.asking(self._system, tools, conversation(brief, past))
+            asking = self.model.asking(system, tools, conversation(brief, past))
             turn = take_turn(bench, self.model, asking, self._spec.outage_s, before)
             before = self.model.counted(asking, turn)
             past.append(_carried_out(bench, PastTurn(turn, ())))

@@ -30,7 +30,9 @@ def proposed(view: StageView) -> LaunchStage | AskPerson:
     if view.opened_by == "approval":
         return LaunchStage(stage=view.stage, reason="the parameters of the spec")
     if view.opened_by == "retry":
-        return LaunchStage(stage=view.stage, changes=view.changes, reason="a person asked for another attempt")
+        changes = {name: value for name, value in view.changes.items() if name != "code"}
+        again = "a person asked for another attempt"
+        return LaunchStage(stage=view.stage, changes=changes, code=view.changes.get("code"), reason=again)
     outside = [
         name
         for name, value in view.required.items()

@@ -44,10 +44,13 @@ _ENDED = "this phase has ended; nothing is carried out any more"
 class SessionWorkbench:
     """An :class:`agents.workbench.Workbench` on a session."""
 
-    def __init__(self, session: Session, stage: Stage, attempt: int, phase: Phase) -> None:
+    def __init__(self, session: Session, stage: Stage, attempt: int, phase: Phase, helper: str = "") -> None:
         self._session = session
-        self._at = {"stage": stage.name, "attempt": attempt, "phase": phase}
+        self._at: dict[str, Any] = {"stage": stage.name, "attempt": attempt, "phase": phase}
         self._prefix = f"{stage.name}.{attempt}/{phase}"
+        if helper:
+            self._at["helper"] = helper
+            self._prefix += f"/helper-{helper}"
         self._wall = Wall(session, os.environ)
         self.work = Work(session, stage, attempt, phase, self._wall)
         self.gave_up = ""
@@ -218,8 +221,12 @@ class SessionWorkbench:
             recorded = self._session.trail.append("turn", f"turn/{self._prefix}.{self._turns + 1}", body)
             ledger.settle_turn(self._session.trail, recorded.body["reservation"], recorded.body["usd"])
         self._turns += 1
+        self._count_tokens(turn.usage.output_tokens if turn.usage else 0)
         self._session.display.turn(said, *self._builder_money())
         self._look_after()
+
+    def _count_tokens(self, tokens: int) -> None:
+        """Take down how much was answered; only a helper is bound by it."""
 
     def _builder_money(self) -> tuple[float, float]:
         """Return what builder and helpers have taken, and the most they may take."""
@@ -228,10 +235,10 @@ class SessionWorkbench:
         return accounts.taken("builder", "helper"), budget.builder_usd
 
     def _carry_out(self, call: ToolCall, arguments: str) -> str:
-        tool = next((one for one in TOOLS if one.name == call.name), None)
+        tool = next((one for one in self.tools if one.name == call.name), None)
         if tool is None:
             name = self._wall.clean(call.name, 64)
-            raise Refused(f"there is no tool '{name}'; there are {', '.join(one.name for one in TOOLS)}")
+            raise Refused(f"there is no tool '{name}'; there are {', '.join(one.name for one in self.tools)}")
         if self.phase not in tool.phases:
             raise Refused(f"{tool.name} is not open now: this is the phase '{self.phase}'")
         if len(call.arguments) > MOST_ARGUMENTS:
@@ -282,7 +289,7 @@ class SessionWorkbench:
         calls = {one.entry.key: one for one in self._calls}
         for last in [one for one in self._results if one.body["ends_phase"]]:
             call = calls[last.body["call"]]
-            tool = next((one for one in TOOLS if one.name == call.body["tool"]), None)
+            tool = next((one for one in self.tools if one.name == call.body["tool"]), None)
             if tool is None or self.work.done:
                 continue
             given = self._session.store.get(call.body["arguments"]).decode("utf-8", "replace")

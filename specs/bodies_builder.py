@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from specs.digests import Contract, Digest
 from specs.grants import Claim
 
@@ -26,6 +28,8 @@ class Turn(Contract):
     usd: float
     usd_is_measured: bool
     reservation: str
+    helper: str = Field(default="", exclude_if=lambda given: not given)
+    """The helper that says it; empty for the builder itself."""
 
 
 class Call(Contract):
@@ -39,6 +43,7 @@ class Call(Contract):
     call_id: str
     tool: str
     arguments: Digest
+    helper: str = Field(default="", exclude_if=lambda given: not given)
 
 
 class Result(Contract):
@@ -58,7 +63,7 @@ class Note(Contract):
 
     stage: str
     attempt: int
-    what: Literal["plan", "progress", "complete", "free", "amendment"]
+    what: Literal["plan", "progress", "complete", "free", "amendment", "helper"]
     text: Digest
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from specs.digests import Contract
+from specs.digests import Contract, Digest
 from specs.grants import Claim
 from specs.requests import DecisionKind, Option, ReviewKind, Short, Stakes, Text, Tier
 
@@ -69,10 +69,45 @@ class LaunchStage(Arguments):
     """The stage that is open now."""
     changes: dict[str, float | int] = Field(default_factory=dict, max_length=50)
     """Parameters that differ from the spec's, each inside its allowed range."""
+    code: Digest | None = None
+    """For a stage of kind recipe: the digest write_recipe gave."""
     reason: Reason
     """Why these parameters."""
     answers: dict[str, Reason] = Field(default_factory=dict, max_length=50)
     """Answers to findings of the attempt before, by finding id."""
+
+
+class WriteRecipe(Arguments):
+    """Hand in the script of a stage of kind recipe. It is kept and not run; launch_stage takes its digest as `code`."""
+
+    script: Annotated[str, StringConstraints(min_length=1, max_length=40_000)]
+    """Python that reads $INPUTS/ROLE, writes rows.jsonl and other files into $OUT, and has no network."""
+
+
+class HelperTask(Arguments):
+    """One bounded task."""
+
+    task: Text
+    """What is to be done and what the result should hold. The helper knows nothing but this and the artifacts."""
+    artifacts: Annotated[tuple[ArtifactName, ...], Field(max_length=10)] = ()
+    """Artifacts it should read; it can read all that you can."""
+    max_usd: Annotated[float, Field(gt=0, le=1000)] = 0.5
+    """The most it may cost, out of what is left for the builder."""
+    max_output_tokens: Annotated[int, Field(ge=256, le=1_000_000)] = 20_000
+    """Of all its answers together."""
+    timeout_minutes: Annotated[float, Field(gt=0, le=120)] = 20
+
+
+class Delegate(Arguments):
+    """Hand bounded tasks to helpers with a fresh context, all at once. Each leaves one note; helpers only read."""
+
+    tasks: Annotated[tuple[HelperTask, ...], Field(min_length=1, max_length=4)]
+
+
+class HandIn(Arguments):
+    """Hand in the result of your task and end it."""
+
+    result: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=20_000)]
 
 
 class JobStatus(Arguments):
@@ -191,6 +226,7 @@ TOOLS: tuple[Tool, ...] = (
     _tool(ReadArtifact),
     _tool(ReadMetrics),
     _tool(ProposePlan, "plan"),
+    _tool(WriteRecipe, "plan"),
     _tool(LaunchStage, "plan"),
     _tool(JobStatus, "watch", "submit"),
     _tool(JobLogs, "watch", "submit"),
@@ -200,7 +236,17 @@ TOOLS: tuple[Tool, ...] = (
     _tool(AdversarialReview),
     _tool(ProposeAmendment),
     _tool(WriteNote),
+    _tool(Delegate),
     _tool(SubmitStage, "submit"),
     _tool(AskPerson, "plan"),
 )
 """In a fixed order: models cache what does not change."""
+
+HELPER_TOOLS: tuple[Tool, ...] = (
+    _tool(ReadSpec),
+    _tool(ListArtifacts),
+    _tool(ReadArtifact),
+    _tool(ReadMetrics),
+    _tool(HandIn),
+)
+"""What a helper has: it reads and hands in, it neither launches nor asks nor delegates."""

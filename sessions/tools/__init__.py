@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sessions.tools import acting, asking, jobs, reading
+from sessions.tools import acting, asking, delegating, jobs, reading
 from sessions.tools.work import Work
 
 CARRY_OUT: dict[str, Callable[[Work, Any], str]] = {
@@ -14,6 +14,7 @@ CARRY_OUT: dict[str, Callable[[Work, Any], str]] = {
     "read_artifact": reading.read_artifact,
     "read_metrics": reading.read_metrics,
     "propose_plan": acting.propose_plan,
+    "write_recipe": acting.write_recipe,
     "launch_stage": acting.launch_stage,
     "job_status": jobs.job_status,
     "job_logs": jobs.job_logs,
@@ -23,6 +24,8 @@ CARRY_OUT: dict[str, Callable[[Work, Any], str]] = {
     "adversarial_review": asking.review_claims,
     "propose_amendment": acting.propose_amendment,
     "write_note": acting.write_note,
+    "delegate": delegating.delegate,
+    "hand_in": acting.hand_in,
     "submit_stage": acting.submit_stage,
     "ask_person": acting.ask_person,
 }

@@ -8,14 +8,25 @@ from typing import Any
 from reviews.claims import look_up
 from reviews.collect import gather
 from sessions.grounds import open_stage
+from sessions.recipes import keep_recipe
 from sessions.session import Session
 from sessions.tools.work import Launch, Refused, Submission, Work
 from specs.digests import canonical_bytes
+from specs.errors import UserError
 from specs.grants import Claim
 from specs.metrics import MetricSet
 from specs.stages import resolve_parameters
 from specs.text import plain
-from specs.tools import AskPerson, LaunchStage, ProposeAmendment, ProposePlan, SubmitStage, WriteNote
+from specs.tools import (
+    AskPerson,
+    HandIn,
+    LaunchStage,
+    ProposeAmendment,
+    ProposePlan,
+    SubmitStage,
+    WriteNote,
+    WriteRecipe,
+)
 
 SENT_BACK = "sent back"
 """How the refusal of a submission begins that the rows contradict."""
@@ -79,13 +90,36 @@ def launch_stage(work: Work, arguments: LaunchStage) -> str:
             f"stage '{arguments.stage}' has no grant: only '{opening.stage}' (attempt {opening.attempt}) is open, and "
             "what comes after it opens when its gate has decided"
         )
+    changes: dict[str, float | int | str] = dict(arguments.changes)
+    if arguments.code is not None:
+        changes["code"] = arguments.code
     try:
-        resolve_parameters(work.stage, dict(arguments.changes))
+        resolve_parameters(work.stage, changes)
     except ValueError as error:
         raise Refused(plain(str(error).splitlines()[0], 500)) from error
-    _require_fit(arguments.answers, {"changes": arguments.changes, "reason": arguments.reason})
-    work.launch = Launch(arguments.reason, dict(arguments.changes), dict(arguments.answers))
-    return f"{work.key} is launched with {dict(arguments.changes) or 'the parameters of the spec'}"
+    _require_fit(arguments.answers, {"changes": changes, "reason": arguments.reason})
+    work.launch = Launch(arguments.reason, changes, dict(arguments.answers))
+    return f"{work.key} is launched with {changes or 'the parameters of the spec'}"
+
+
+def write_recipe(work: Work, arguments: WriteRecipe) -> str:
+    """Take the script of a recipe in; nothing runs by it."""
+    if work.stage.kind != "recipe":
+        raise Refused(
+            f"stage '{work.stage.name}' is of kind {work.stage.kind}; only stages of kind recipe take a script"
+        )
+    try:
+        digest = keep_recipe(work.session.store, arguments.script)
+    except UserError as error:
+        raise Refused(f"{error.message}{f' ({error.hint})' if error.hint else ''}") from error
+    return f"kept as {digest}; launch_stage takes that as code"
+
+
+def hand_in(work: Work, arguments: HandIn) -> str:
+    """End a helper's task with its result."""
+    told = _note(work, "helper", arguments.result)
+    work.handed_in = told.split()[2] if told.startswith("kept as") else told.split()[0]
+    return told
 
 
 def ask_person(work: Work, arguments: AskPerson) -> str:

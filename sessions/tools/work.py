@@ -31,6 +31,8 @@ class Work:
     submission: Submission | None = None
     """Set by ``submit_stage``: how the phase ``submit`` ends."""
     job_ended: bool = False
+    handed_in: str = ""
+    """Set by ``hand_in``: the note a helper's task ends with."""
 
     @property
     def key(self) -> str:
@@ -40,7 +42,7 @@ class Work:
     @property
     def done(self) -> bool:
         """Whether the phase has ended."""
-        return self.launch is not None or self.submission is not None or self.job_ended
+        return self.launch is not None or self.submission is not None or self.job_ended or bool(self.handed_in)
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Launch:
     """What the builder wants: these changes, or that a person is asked."""
 
     reason: str
-    changes: dict[str, float | int] = field(default_factory=dict)
+    changes: dict[str, float | int | str] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     escalate: bool = False
 

@@ -19,7 +19,7 @@ from sessions.tools.arguments import MOST_ARGUMENTS, read_arguments
 from sessions.tools.work import Refused
 from sessions.workbench import MOST_RESULT
 from specs.errors import AuditDamage
-from specs.tools import TOOLS, Tool
+from specs.tools import HELPER_TOOLS, TOOLS, Tool
 from tests.unit.benches import bench_of, call, copy_of, end_job, job_folder, measure, new_session, open_stage, rows
 
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -95,8 +95,10 @@ def test_malformed_arguments_are_one_short_error_and_on_record(session: Session,
 @given(data=st.data())
 def test_whatever_a_model_calls_has_one_result_and_no_exception(session: Session, phase: Phase, data: Any) -> None:
     session.launcher.poll = lambda _: Gone()  # type: ignore[method-assign]
-    name = data.draw(st.sampled_from([*CARRY_OUT, "ask", "", "\x00", "read_spec ", "__class__"]))
-    fields = (list(tool_named(name).arguments.model_fields) if name in CARRY_OUT else []) or FIELDS
+    name = data.draw(
+        st.sampled_from([*(tool.name for tool in TOOLS), "hand_in", "ask", "", "\x00", "read_spec ", "__class__"])
+    )
+    fields = (list(tool_named(name).arguments.model_fields) if name in {tool.name for tool in TOOLS} else []) or FIELDS
     object_of = st.dictionaries(st.sampled_from(fields) | st.text(max_size=5), JSON, max_size=4)
     text = data.draw(object_of.map(json.dumps) | JSON.map(json.dumps) | st.text(max_size=60))
     bench = bench_of(session, phase)
@@ -141,7 +143,7 @@ def test_a_fault_of_a_tool_is_a_result_and_damage_stops_the_session(
 
 
 def test_every_tool_has_a_function_and_a_schema_without_surprises() -> None:
-    assert set(CARRY_OUT) == {tool.name for tool in TOOLS}
+    assert set(CARRY_OUT) == {tool.name for tool in (*TOOLS, *HELPER_TOOLS)}
     for tool in TOOLS:
         assert tool.schema()["additionalProperties"] is False
         required = tool.schema().get("required", [])
