@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import pytest
 
+from reviews.reviewer import Exchange
 from reviews.store import Store
 from reviews.trail import Trail
-from sessions import gate, ledger
+from sessions import asking, gate, ledger
 from sessions.jobs.local import job_environment
 from sessions.session import Session
 from sessions.wiring import make_reviewer
@@ -165,6 +166,23 @@ def test_a_process_that_died_before_settling_settles_when_it_goes_on(
     assert money(session) == (0, 0.5)
     gate.design_gate(session, {})
     assert money(session) == (pytest.approx(USD), 0) and len(api.got) == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("usd", 0.0), ("model", "gpt-9"), ("request", digest_bytes(b"another"))])
+def test_what_a_review_took_is_signed_as_the_reviewer_left_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch, name: str, value: Any
+) -> None:
+    """The session does not make a review cheaper, of another model, or an answer to another request."""
+    honest = asking.exchange_facts
+
+    def altered(store: Store, exchange: Exchange) -> dict[str, Any]:
+        return honest(store, exchange) | {name: value}
+
+    monkeypatch.setattr(asking, "exchange_facts", altered)
+    gate.design_gate(session, {})
+    told = body(session, "verdict/design.1")
+    assert told["error"].endswith(f"{name} is not what the reviewer left")
+    assert body(session, "decision/design.1")["outcome"] != "approve"
 
 
 def test_reviews_end_with_their_share(session: Session, api: Api) -> None:
