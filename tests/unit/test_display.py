@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from agents.turns import ToolCall, Turn, Usage
 from sessions.display import Terminal
 from sessions.ledger import Balance
 from specs.digests import digest_bytes
@@ -96,3 +98,55 @@ def test_the_time_left_does_not_count_what_came_before_the_first_report(monkeypa
         terminal.progress("train", Progress(time=when, done=done, total=10, unit="steps"))
     # Two steps in ten seconds, six to go; loading took 100 seconds before that.
     assert "4/10 steps, about 30 s left" in out.getvalue()
+
+
+def said(**changes: Any) -> Turn:
+    values: dict[str, Any] = {
+        "text": "x",
+        "calls": (ToolCall(id="a", name="read_spec", arguments="{}"),),
+        "stop": "tool_use",
+        "model": "some-model",
+        "usage": Usage(input_tokens=12_345, output_tokens=420, cached_tokens=10_000),
+        "usd": 0.0123,
+        "usd_is_measured": True,
+    }
+    return Turn.model_validate(values | changes)
+
+
+def test_a_turn_is_one_line_with_model_tokens_and_money() -> None:
+    terminal, out = shown()
+    terminal.turn(said(), 0.21, 2.0)
+    terminal.turn(said(calls=(), stop="end", usage=None, usd_is_measured=False, model=NASTY), 0.22, 2.0)
+    first, second = (line[9:] for line in out.getvalue().splitlines())
+    assert first == (
+        "  some-model: 12.3k tokens in (10.0k cached), 420 out, 1 call; 0.0123 USD, builder 0.2100 of 2 USD"
+    )
+    assert second == "  [bold red]gone[/]: end; 0.0123 USD at most, builder 0.2200 of 2 USD"
+
+
+def test_a_call_is_one_line_however_long_or_hostile_and_shown_once_in_a_row() -> None:
+    terminal, out = shown()
+    for _ in range(50):
+        terminal.call_begins("write_note")
+        terminal.call("write_note", '{"text": "' + NASTY + "x" * 5000 + '"}', "kept\nas note.1\n" + "y" * 5000, False)
+    terminal.call("\x1b[2Jnothing", "{}", f"there is no tool {NASTY}", True)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 2 and all(len(line) < 350 for line in lines) and "\x1b" not in out.getvalue()
+    assert (
+        lines[0][9:].startswith('    write_note {"text": "[bold red]gone[/]xxx') and "-> kept as note.1 yyy" in lines[0]
+    )
+    assert lines[1][9:] == "    nothing -> refused: there is no tool [bold red]gone[/]"
+
+
+def test_what_may_take_minutes_is_announced_once() -> None:
+    terminal, out = shown()
+    for number in range(3):
+        terminal.call_begins("job_status")
+        terminal.call("job_status", "{}", f"running, step {number}", False)
+    terminal.call_begins("read_spec")
+    assert [line[9:] for line in out.getvalue().splitlines()] == [
+        "    job_status ...",
+        "    job_status -> running, step 0",
+        "    job_status -> running, step 1",
+        "    job_status -> running, step 2",
+    ]
