@@ -15,6 +15,7 @@ from reviews.trail import Trail
 from sessions.folders import STORE
 from sessions.jobs import sandbox
 from sessions.jobs.recipe import ALLOWED, SCRIPT
+from specs.digests import list_tree
 from specs.errors import Blocked, EvidenceMissing, UserError
 from specs.evidence import JobOrder
 
@@ -49,6 +50,18 @@ def keep_recipe(store: Store, text: str) -> str:
     if not tree.body:
         raise UserError("holds no statement", where=where)
     return store.put(data)
+
+
+def keep_files(store: Store, folder: Path) -> str:
+    """Keep every file that a recipe left, and the table of their digests; return its digest, which is the folder's.
+
+    Raises:
+        OSError: a file cannot be read, or the disk is full.
+        ValueError: the folder holds a link.
+    """
+    return store.put_value(
+        {one.relative_to(folder).as_posix(): store.put(one.read_bytes()) for one in list_tree(folder)}
+    )
 
 
 def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:

@@ -23,6 +23,7 @@ from sessions.jobs.files import NotReadable, is_own_file, open_file
 from sessions.jobs.launcher import JobState, job_folder, submit
 from sessions.jobs.watching import POLL_S
 from sessions.models import prepare_model
+from sessions.recipes import keep_files
 from sessions.session import Session
 from sessions.state import State
 from specs.digests import digest_path
@@ -208,7 +209,10 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | N
         if stored and not is_own_file(path):
             session.display.say(f"{stage.name}: the job's {name} are a link or no file; they do not count")
             continue
-        digest = session.store.put(path.read_bytes()) if stored else digest_path(path)
+        if kind == "files":
+            digest = keep_files(session.store, path)
+        else:
+            digest = session.store.put(path.read_bytes()) if stored else digest_path(path)
         size = path.stat().st_size if stored else sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
         relative = path.relative_to(session.run).as_posix()
         outputs[name] = {"path": relative, "digest": digest, "bytes": size, "stored": stored}

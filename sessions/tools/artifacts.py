@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,6 +10,11 @@ from sessions.heldout import sees_heldout
 from sessions.session import Session
 from specs.digests import Digest
 from specs.stages import STAGE_KINDS
+
+MOST_FILES = 200
+"""Of one attempt's files; the rest can be seen in the job folder."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
+"""What may stand for an artifact in a call."""
 
 
 class Readable(NamedTuple):
@@ -36,14 +42,25 @@ def artifacts(session: Session) -> Iterator[Readable]:
             continue
         if ended.body["manifest"]:
             yield Readable(f"{stage.name}.{attempt}.manifest", ended.body["manifest"], "what really ran", ".json")
-        for output in STAGE_KINDS[stage.kind].outputs:
+        for output, kind in STAGE_KINDS[stage.kind].outputs.items():
             made = ended.body["outputs"].get(output)
-            if made is not None and made["stored"]:
-                name = f"{stage.name}.{attempt}.{output}"
+            name = f"{stage.name}.{attempt}.{output}"
+            if made is not None and kind == "files":
+                yield from _files(session, name, made["digest"])
+            elif made is not None and made["stored"]:
                 yield Readable(name, made["digest"], f"{made['bytes']} bytes, one JSON a line", ".jsonl")
     for number, note in enumerate(session.trail.iterate("note"), 1):
         told = f"{note.body['what']} note of {note.body['stage']}.{note.body['attempt']}"
         yield Readable(f"note.{number}", note.body["text"], told, ".md")
+
+
+def _files(session: Session, name: str, digest: str) -> Iterator[Readable]:
+    """Yield the files that a recipe left, under their paths with dots in the place of slashes."""
+    kept: dict[str, str] = session.store.get_value(digest)
+    for path, file in sorted(kept.items())[:MOST_FILES]:
+        called = f"{name}.{path.replace('/', '.')}"
+        if _NAME.fullmatch(called):
+            yield Readable(called, file, "a file the script left", ".txt")
 
 
 def find_artifact(session: Session, name: str) -> Readable | None:

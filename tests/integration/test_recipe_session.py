@@ -19,7 +19,8 @@ from sessions import people
 from sessions.jobs import sandbox
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local import LocalLauncher
-from specs.digests import digest_bytes
+from sessions.tools.artifacts import artifacts
+from specs.digests import digest_bytes, digest_path
 from specs.errors import Blocked
 from specs.evidence import JobOrder
 from specs.tools import LaunchStage, WriteRecipe
@@ -33,7 +34,9 @@ import json, os
 rows = [json.loads(line) for line in open(f"{os.environ['INPUTS']}/rows")]
 with open("rows.jsonl", "w") as out:
     print(json.dumps({"claim": "rows that were sampled", "value": len(rows)}), file=out)
-open("note.txt", "w").write("seen")
+os.mkdir("plots")
+open("plots/note.txt", "w").write("seen")
+open("a name with spaces", "w").write("not readable by name")
 """
 
 
@@ -107,7 +110,17 @@ def test_a_session_with_a_recipe_is_accepted_and_verified(tmp_path: Path) -> Non
     assert packet.code == SCRIPT and packet.metrics == {} and packet.granted_parameters["code"] == code
     assert [check.id for check in packet.checks if check.status not in ("PASS", "NOT_APPLICABLE")] == []
     assert packet.sample_rows == ({"claimed": '{"claim": "rows that were sampled", "value": 10}'},)
-    assert (run / body["exit/small.look.1"]["outputs"]["files"]["path"] / "note.txt").read_text() == "seen"
+    files = body["exit/small.look.1"]["outputs"]["files"]
+    assert (run / files["path"] / "plots" / "note.txt").read_text() == "seen"
+    assert digest_path(run / files["path"]) == files["digest"]
+    session = quick_session(run)
+    try:
+        readable = {one.name: one.digest for one in artifacts(session)}
+    finally:
+        session.trail.close()
+    assert store.get(readable["look.1.files.plots.note.txt"]) == b"seen"
+    assert store.get(readable["look.1.rows"]).startswith(b'{"claim"')
+    assert not [name for name in readable if name.startswith("look.1.files.") and name != "look.1.files.plots.note.txt"]
 
 
 def test_without_a_sandbox_the_session_waits_for_a_person_who_allows_it(
