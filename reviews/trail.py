@@ -25,9 +25,9 @@ from reviews.log.envelope import (
     EnvelopeSignature,
     Recorded,
     canonical_body,
-    entry_of,
     pae,
     payload_of,
+    read_statement,
     recorded,
     seal,
     signatures_text,
@@ -250,7 +250,7 @@ class Trail:
             )
             payload = payload_of(entry, written)
             # Readers stop at some depth.
-            if entry_of(payload, written) != entry:
+            if read_statement(payload) != entry:
                 raise ValueError("it reads back as something else")
         except (ValueError, RecursionError) as error:
             raise ValueError(

@@ -173,15 +173,11 @@ def canonical_body(body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
     return written, said
 
 
-def entry_of(payload: bytes, body: bytes | None = None) -> Entry:
-    """Read the entry out of a statement.
-
-    Args:
-        payload: the statement.
-        body: what :func:`canonical_body` gave for the body in it, if that is known.
+def read_statement(payload: bytes) -> Entry:
+    """Read the entry out of a statement, for whoever wrote it a moment ago: its form is not compared.
 
     Raises:
-        ValueError: the bytes are not the canonical statement of an entry; the message says what differs.
+        ValueError: it holds no entry.
     """
     try:
         statement = json.loads(payload)
@@ -199,14 +195,24 @@ def entry_of(payload: bytes, body: bytes | None = None) -> Entry:
             policy=predicate.get("policy"),
         )
         int(entry.time_ns)
-        if body is None:
-            again = _statement(entry, _dumps if _plain(payload) else canonical_bytes)
-        else:
-            again = payload_of(entry, body)
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no statement of a trail entry: {type(error).__name__} {str(error)[:100]}") from error
+    return entry
+
+
+def entry_of(payload: bytes) -> Entry:
+    """Read the entry out of a statement.
+
+    Raises:
+        ValueError: the bytes are not the canonical statement of an entry; the message says what differs.
+    """
+    entry = read_statement(payload)
+    try:
+        again = _statement(entry, _dumps if _plain(payload) else canonical_bytes)
+    except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no statement of a trail entry: {type(error).__name__} {str(error)[:100]}") from error
     if again != payload:
         raise ValueError("bytes are not in canonical form")
@@ -225,7 +231,8 @@ def pae(payload: bytes) -> bytes:
 
 def signatures_text(*signatures: EnvelopeSignature) -> bytes:
     """Return the signatures as they stand in the envelope."""
-    return _dumps([{"keyid": one.key_id, "sig": base64.b64encode(one.data).decode()} for one in signatures])
+    each = (b'{"keyid":%s,"sig":"%s"}' % (_text(one.key_id), base64.b64encode(one.data)) for one in signatures)
+    return b"[%s]" % b",".join(each)
 
 
 def seal(payload: bytes, signatures: bytes) -> bytes:
