@@ -63,7 +63,7 @@ def build_graph(session: Session | None, saver: BaseCheckpointSaver[Any] | None 
     graph.add_conditional_edges("review", _route, {"go": "decide", "human": "human"})
     graph.add_conditional_edges("decide", _route, {"next": "plan", "again": "plan", "human": "human", "close": "close"})
     entered_again = {name: name for name in BUYING if name != "launch"}
-    graph.add_conditional_edges("human", _route, {"next": "plan", "again": "plan", "close": "close"} | entered_again)
+    graph.add_conditional_edges("human", _route, {"next": "plan", "again": "plan", "close": "close", **entered_again})
     graph.add_edge("close", END)
     return graph.compile(checkpointer=saver)
 

@@ -134,7 +134,7 @@ def print_summary(run: Path) -> None:
     print(f"\n{state.name}: {state.state}")
     for reason in state.reasons:
         print(f"  - {plain(reason, 2000)}")
-    if (run / INTERIM).is_dir():
+    if waits_for_budget(read_entries(run / TRAIL)) is not None:
         print(f"interim report: {where}/{INTERIM}/report.md")
     if state.state == "waiting":
         print(f"answer: {_how_to_answer(read_entries(run / TRAIL), state.name, run.parent)}")

@@ -16,6 +16,7 @@ from reviews.checklist import Checklist
 from reviews.events import launch_damage, order_damage
 from reviews.reviewer import Answered, Exchange
 from reviews.settle import settle
+from reviews.store import Store
 from reviews.trail import Recorded, Trail, read_entries
 from sessions import ledger
 from sessions.accounts import Accounts
@@ -23,6 +24,7 @@ from sessions.amend import amend
 from sessions.commands import run as commands
 from sessions.commands import show
 from sessions.runtime import Answer
+from sessions.story import tell
 from sessions.wiring import STORE, TRAIL
 from specs.errors import GrantRefused, UserError
 from specs.evidence import ExitRecord, JobOrder
@@ -157,6 +159,8 @@ def test_the_command_ends_with_6_and_names_both_ways_on(short: Path, capsys: pyt
     show.report("small", short.parent, False)
     shown = capsys.readouterr().out
     assert "interim" in shown and LACKS in shown and "Not reached: tuned, ship" in shown
+    last = list(tell(entries(short), Store(short / STORE)))[-2]
+    assert last.what == "train.1 stopped at 'launch': it waits for a larger budget" and last.lines == (LACKS,)
     assert audited(short) == 2
 
 
