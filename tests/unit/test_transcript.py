@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from agents.playbook import Playbook
 from agents.turns import ToolCall
+from agents.workbench import Workbench
 from reviews.requests.masking import Masker
+from reviews.store import Store
 from reviews.trail import read_entries
 from sessions.cli import app
 from sessions.session import Session
 from sessions.transcript import MARKDOWN, Transcript, lines_of, markdown_of, write
+from specs.verdicts import Packet
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.unit.benches import bench_of, call, new_session, open_stage, take, turn
 from tests.unit.bodies import body_of
@@ -136,13 +140,41 @@ def test_the_status_tells_the_phase_the_last_call_and_the_spending(session: Sess
     assert (data["builder"]["phase"], data["builder"]["last_call"]) == ("plan", "launch_stage")
 
 
+class Claiming(Playbook):
+    """Claims numbers of one stage: first one that is wrong, then a right one and one that nobody measured."""
+
+    def work(self, bench: Workbench) -> None:
+        if bench.phase != "submit" or bench.view.stage != "tuned":
+            super().work(bench)
+            return
+        right = {"stage": "tuned", "metric": "accuracy", "value": 1.0}
+        for claims in ([right | {"value": 0.9}], [right, right | {"metric": "invented", "value": 7}]):
+            bench.call(ToolCall(id="c", name="submit_stage", arguments=json.dumps({"claims": claims})))
+
+
+def packet_of(run: Path, stage: str) -> Packet:
+    entries = read_entries(run / "trail.sqlite")
+    body = next(one.body for one in entries if one.entry.key == f"packet/{stage}.1")
+    return Packet.model_validate(Store(run / "store").get_value(body["packet"]))
+
+
 def test_a_closed_session_has_its_transcript_among_the_files_of_the_report(tmp_path: Path) -> None:
     run = open_quick(tmp_path)
-    drive(quick_session(run))
+    drive(quick_session(run, Claiming()))
     (reported,) = [one for one in read_entries(run / "trail.sqlite") if one.entry.kind == "report"]
     assert f"report/{MARKDOWN}" in reported.body["files"]
     page = (run / "report" / MARKDOWN).read_text(encoding="utf-8")
     assert "## ship, attempt 1" in page and "launch\\_stage" in page and "the gate: approve" in page
+    report = (run / "report" / "report.md").read_text(encoding="utf-8")
+    assert "- claimed, supported: `tuned` `accuracy` = 1, measured 1\n" in report
+    assert "- claimed, unsupported: `tuned` `invented` = 7\n" in report
+    assert [one["status"] for one in packet_of(run, "tuned").model_dump()["claims"]] == ["supported", "unsupported"]
+    checks = next(one for one in packet_of(run, "tuned").checks if one.id == "claims.as_measured")
+    assert (checks.status, checks.detail) == (
+        "WARN",
+        "nothing measured bears out tuned invented; 1 submissions were sent back before",
+    )
+    assert {one.id: one.status for one in packet_of(run, "base").checks}["claims.as_measured"] == "PASS"
 
 
 def test_without_a_call_nothing_is_written(tmp_path: Path) -> None:

@@ -233,6 +233,14 @@ def test_text_is_cut_after_it_was_cleaned(session: Session) -> None:
         assert CANARY[:12] not in wall.clean(f"{'x' * 60} {CANARY} and more that follows it", limit)
 
 
+def test_what_hides_in_a_text_is_taken_out_before_anything_is_looked_for(session: Session) -> None:
+    wall = Wall(session, {"A_KEY": CANARY})
+    hidden = f"{CANARY[:9]}\x1b[0m{CANARY[9:]} and Write one li\x1b[31mne on\x1b[0m elm"
+    assert wall.clean(hidden) == "[masked: A_KEY] and [held-out]"
+    line = key_text(session).splitlines()[1]
+    assert wall.clean(f"a line of a key: {line}") == "a line of a key: [masked: a private key]"
+
+
 def test_json_stays_json_and_untouched_json_stays_as_it_was(session: Session) -> None:
     wall = Wall(session, {"A_KEY": 'can"ary\\with-marks-9'})
     text = json.dumps({"a": ['can"ary\\with-marks-9', 1.50], HELDOUT: {"b": [HELDOUT]}})
