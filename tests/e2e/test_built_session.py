@@ -1,0 +1,120 @@
+"""The shipped demo, on real weights, with its builder played over the wire through the official anthropic SDK."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.providers import anthropic as provider
+from reviews.audit import verify_run
+from reviews.store import Store
+from reviews.trail import read_entries
+from sessions import runtime
+from sessions.wiring import STORE, TRAIL
+from specs.vendors import calls as calls_module
+from specs.vendors.keys import KEYS
+from tests.fixtures.loopback_api import ANTHROPIC, failed
+from tests.fixtures.quick_session import Silent
+from tests.fixtures.scripted_builder import Call, Said, Turn, call, calls, scripted_builder, texts_of
+
+KEY = "sk-ant-api03-CANARY-that-must-never-be-written"
+LIBRARY = Path(__file__).parents[2] / "specs" / "library"
+
+
+def faults() -> list[Turn]:
+    """Return what goes wrong before the first launch: on the wire, then in what the model asks for."""
+    return [
+        failed(ANTHROPIC, 429, retry_after="0.1"),
+        failed(ANTHROPIC, 529),
+        Said("I begin", cut=True),
+        calls(Call("launch_stage", '{"stage": "baseline", "reas')),
+        call("open_the_gate", verdict="approve"),
+        call("launch_stage", stage="baseline", reason="faster", changes={"max_new_tokens": 4}),
+        calls(
+            Call("launch_stage", {"stage": "sft", "reason": "why wait"}),
+            Call("read_artifact", {"name": "heldout"}),
+            Call("read_artifact", {"name": "../../trail.sqlite"}),
+            Call("read_spec", {"section": "/stages/0"}),
+        ),
+    ]
+
+
+def builds(body: dict[str, Any]) -> Said:
+    """Play a builder that plans, asks, delegates, waits, and states a wrong number before the right one."""
+    first, *after = texts_of(body)
+    if first.startswith("# Your task"):
+        return call("hand_in", result="the prompts ask for six kinds of format")
+    heading = re.search(r"stage '([\w-]+)'.*phase '(\w+)'", first)
+    assert heading is not None
+    stage, phase = heading.groups()
+    if phase == "watch":
+        return call("job_status", wait_seconds=1800)
+    if phase == "submit":
+        return submits(stage, after)
+    if stage == "pilot" and not after:
+        task = {"task": "Say which formats the prompts ask for.", "artifacts": ["data.prompts"]}
+        trivial = {"topic": "file names", "question": "How should the log file be named?", "kind": "trivial"}
+        return calls(
+            Call("propose_plan", {"plan": "Sample a little, look at it, then go on."}),
+            Call("ask_review", trivial),
+            Call("delegate", {"tasks": [task]}),
+        )
+    return call("launch_stage", stage=stage, reason="the parameters of the spec")
+
+
+def submits(stage: str, after: list[str]) -> Said:
+    """Claim a number that was not measured, read what was, and claim that."""
+    if stage != "baseline":
+        return call("submit_stage")
+    if not after:
+        return call("submit_stage", claims=[{"stage": stage, "metric": "accuracy", "value": 0.97}])
+    if "accuracy" not in after[-1] or "value" not in after[-1]:
+        return call("read_metrics", stage=stage)
+    found = re.search(r'"accuracy": \{\s*"value": ([0-9.e-]+)', after[-1])
+    assert found is not None, after[-1]
+    return call("submit_stage", claims=[{"stage": stage, "metric": "accuracy", "value": float(found[1])}])
+
+
+@pytest.mark.model
+@pytest.mark.nightly
+def test_the_demo_is_built_over_the_wire_to_its_accepted_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(LIBRARY / "data", tmp_path / "specs" / "library" / "data")
+    shutil.copyfile(LIBRARY.parents[1] / "constitution.yaml", tmp_path / "constitution.yaml")
+    text = (LIBRARY / "demo.yaml").read_text(encoding="utf-8")
+    assert text.count("builder: {vendor: playbook}") == 1
+    spec = tmp_path / "specs" / "library" / "demo.yaml"
+    builder = "builder: {vendor: anthropic, model: claude-opus-5, max_output_tokens: 500}"
+    spec.write_text(
+        text.replace("builder: {vendor: playbook}", builder).replace("max_cost_usd: 1.0", "max_cost_usd: 20.0"),
+        encoding="utf-8",
+    )
+    monkeypatch.setenv(KEYS[ANTHROPIC], KEY)
+    monkeypatch.setattr(calls_module, "BACKOFF_S", 0.01)
+    with scripted_builder(ANTHROPIC, faults(), canaries=(KEY,), then=builds) as played:
+        monkeypatch.setattr(provider, "ADDRESS", played.address)
+        run = runtime.start(spec, tmp_path / "runs", None, Silent())  # type: ignore[arg-type]
+        assert played.complaints() == []
+        sent = [got.body for got in played.got]
+    entries = read_entries(run / TRAIL)
+    assert entries[-1].entry.kind == "close" and entries[-1].body["decision"] == "approve"
+    # No held-out prompt and no key was sent, and the key stands nowhere in the run.
+    prompts = [
+        json.loads(line)["prompt"] for line in (LIBRARY / "data" / "format_heldout.jsonl").open(encoding="utf-8")
+    ]
+    assert not any(json.dumps(prompt)[1:-1].encode() in body for prompt in prompts for body in sent)
+    assert not any(KEY.encode() in path.read_bytes() for path in run.rglob("*") if path.is_file())
+    store = Store(run / STORE)
+    refused = [
+        store.get(one.body["text"]).decode() for one in entries if one.entry.kind == "result" and one.body["is_error"]
+    ]
+    for why in ("malformed", "there is no tool", "no allowed range", "has no grant", "may be read", "rows contradict"):
+        assert any(why in text for text in refused), why
+    (baseline,) = [one.body for one in entries if one.entry.key == "submit/baseline.1"]
+    assert baseline["sent_back"] == 1 and [one["metric"] for one in baseline["claims"]] == ["accuracy"]
+    assert [one.body["what"] for one in entries if one.entry.kind == "note"] == ["plan", "helper"]
+    assert verify_run(run, TRAIL, STORE).exit_code == 0
