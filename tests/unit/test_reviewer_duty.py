@@ -144,6 +144,9 @@ def test_other_entries_are_not_signed(bench: Bench, packet: Packet, name: str) -
     assert is_signed(bench.process.public, bench.process.sign(data), data), "the control"
     with pytest.raises(ReviewerUnavailable, match=why):
         bench.process.sign(pae(payload_of(make(body))))
+    for other in (data.replace(b"DSSEv1", b"DSSEv2", 1), b"a b c d " + payload_of(good)):
+        with pytest.raises(ReviewerUnavailable, match="not the encoding that is signed"):
+            bench.process.sign(other)
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"DSSEv1 1 a 2 {}", b"peergate/small\n1\nAAAA\n"])
@@ -223,6 +226,17 @@ def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Pac
         )
         with pytest.raises(ReviewerUnavailable, match="not signed with the reviewer's key"):
             questions.merge(bench.process, packet.content_digest(), 1, [said[0], forged])
+    # What the reviewer did sign, in another session of the workspace.
+    row = signed(entry("verdict", body, session="other"), bench.trail.keys, "reviewer")
+    foreign = said[1].model_copy(
+        update={
+            "payload": row.payload.decode(),
+            "signatures": row.signatures.decode(),
+            "verdict": approving.canonical().decode(),
+        }
+    )
+    with pytest.raises(ReviewerUnavailable, match="no verdict of session 'small'"):
+        questions.merge(bench.process, packet.content_digest(), 1, [foreign])
     swapped = said[0].model_copy(update={"verdict": approving.canonical().decode()})
     with pytest.raises(ReviewerUnavailable, match="records another verdict"):
         questions.merge(bench.process, packet.content_digest(), 1, [swapped])

@@ -109,12 +109,13 @@ def test_the_session_never_opens_the_reviewers_key(tmp_path: Path) -> None:
         session.reviewing = session.trail.reviewer = ReviewerProcess("small", CHECKLIST, key, run)
         session.__dict__["reviewer"] = party(session.reviewing, 0)
         gate.design_gate(session, {})
-        judged = session.trail.find("verdict/design.1")
+        judged, opened = session.trail.find("verdict/design.1"), session.trail.find("open")
         session.trail.verify_chain()
         session.trail.close()
     finally:
         WATCHED.clear()
     assert judged is not None and judged.body["error"] == "" and judged.body["reviewer"] == "checklist"
+    assert opened is not None and opened.body["reviewer_confined"] is confined.is_confined()
     names = {Path(one).name for one in OPENED}
     assert {"log.pem", "trail.sqlite"} & names, "the control: what is opened is seen"
     assert "reviewer.pem" not in names
