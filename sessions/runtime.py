@@ -258,10 +258,14 @@ def lease(run: Path, wait_s: float = 1.0) -> Generator[None]:
 @contextmanager
 def _signals(session: Session) -> Generator[None]:
     """Turn the first Ctrl-C or SIGTERM into a pause at the next safe place; a second one interrupts at once."""
+    asked = False
 
     def ask(number: int, _frame: object) -> None:
-        if session.stop.is_set():
+        # A client that has gone stops the session too, and may send a signal after it: that is still the first one.
+        nonlocal asked
+        if asked:
             raise KeyboardInterrupt
+        asked = True
         session.stop.set()
         session.display.say("pausing ... (the running job goes on; Ctrl-C again to leave at once)")
 

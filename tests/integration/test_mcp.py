@@ -162,7 +162,7 @@ def test_a_wait_for_the_job_holds_nothing_up_and_can_be_withdrawn(planning: tupl
     assert asked == [{"wait_seconds": 0}, {"wait_seconds": 901}]
 
 
-def test_a_person_answers_elsewhere_and_a_client_that_leaves_pauses_the_session(tmp_path: Path) -> None:
+def test_what_a_person_answers_elsewhere_opens_the_tools_again(tmp_path: Path) -> None:
     run = opened(tmp_path)
     with over_stdio("small", run.parent) as driver:
         asked = driver.call("ask_person", reason="I do not know")
@@ -173,9 +173,32 @@ def test_a_person_answers_elsewhere_and_a_client_that_leaves_pauses_the_session(
         assert answer.returncode == 4 and "no client is connected" in answer.stderr
         wait_for(lambda: "phase 'plan'" in driver.call("brief").text, 60)
         assert "go on then" in driver.call("brief").text
-        server = server_of(run.parent)
-    wait_for(lambda: not server.is_running(), 30)
+
+
+def test_a_client_that_leaves_pauses_the_session(tmp_path: Path) -> None:
+    # Without the SDK: its client kills a server that has not ended four seconds after it left.
+    run = opened(tmp_path)
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "plain", "version": "1"}}
+    asked: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "write_note", "arguments": {"text": "I was here"}}},
+    ]
+    command = [sys.executable, "-m", "tests.fixtures.quick_mcp", "mcp", "small", "--runs", str(run.parent)]
+    pipe = subprocess.PIPE
+    own = environment() | {"PEERGATE_QUICK": "1"}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=own) as server:
+        assert server.stdin is not None and server.stdout is not None and server.stderr is not None
+        server.stdin.write("".join(json.dumps({"jsonrpc": "2.0"} | one) + "\n" for one in asked))
+        server.stdin.flush()
+        answers = [json.loads(server.stdout.readline()) for _ in range(2)]
+        assert answers[1]["result"]["content"][0]["text"] == "kept as note.1"
+        server.stdin.close()
+        assert server.wait(120) == 130
+        assert "goes on" in server.stderr.read() and server.stdout.read() == ""
     assert entries(run)[-1].entry.kind == "pause"
+    (call,) = entries(run, "call")
+    assert call.body["call_id"] == "plain 1 #2"
 
 
 def test_a_spec_opens_its_session_once_and_only_for_an_external_builder(tmp_path: Path) -> None:
