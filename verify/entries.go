@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
@@ -17,13 +18,16 @@ import (
 // chunk is how many bundles of 256 entries are held in memory at once.
 const chunk = 64
 
-type envelope struct {
-	Payload     string `json:"payload"`
-	PayloadType string `json:"payloadType"`
-	Signatures  []struct {
-		KeyID string `json:"keyid"`
-		Sig   string `json:"sig"`
-	} `json:"signatures"`
+// An envelope has one spelling: these texts around the payload and the signatures.
+const (
+	payloadType = "application/vnd.in-toto+json"
+	opening     = `{"payload":"`
+	between     = `","payloadType":"` + payloadType + `","signatures":`
+)
+
+type sealing struct {
+	KeyID string `json:"keyid"`
+	Sig   string `json:"sig"`
 }
 
 type statement struct {
@@ -39,8 +43,8 @@ type statement struct {
 // entry is an envelope taken apart, before its signatures were checked.
 type entry struct {
 	seq     int64
-	sealed  envelope
 	payload []byte
+	sealed  []sealing
 	said    statement
 }
 
@@ -122,18 +126,24 @@ func openBundle(dir string, number, size int64, stored tlog.HashReader) ([]entry
 
 func openEntry(data []byte, seq int64, stored tlog.HashReader) (entry, error) {
 	opened := entry{seq: seq}
-	if err := json.Unmarshal(data, &opened.sealed); err != nil {
+	payload, signatures, found := bytes.Cut(bytes.TrimPrefix(data, []byte(opening)), []byte(between))
+	if !found || !bytes.HasPrefix(data, []byte(opening)) || !bytes.HasSuffix(signatures, []byte("}")) {
+		return opened, errors.New("is no DSSE envelope")
+	}
+	if err := json.Unmarshal(signatures[:len(signatures)-1], &opened.sealed); err != nil {
 		return opened, err
 	}
-	var err error
-	if opened.payload, err = base64.StdEncoding.DecodeString(opened.sealed.Payload); err != nil {
+	opened.payload = make([]byte, base64.StdEncoding.DecodedLen(len(payload)))
+	size, err := base64.StdEncoding.Strict().Decode(opened.payload, payload)
+	if err != nil {
 		return opened, err
 	}
+	opened.payload = opened.payload[:size]
 	said := &opened.said
 	if err := json.Unmarshal(opened.payload, said); err != nil {
 		return opened, err
 	}
-	if said.Type != "https://in-toto.io/Statement/v1" || opened.sealed.PayloadType != "application/vnd.in-toto+json" {
+	if said.Type != "https://in-toto.io/Statement/v1" {
 		return opened, errors.New("is no in-toto statement")
 	}
 	if said.Predicate.Seq != seq {
@@ -186,7 +196,7 @@ func checkBundle(entries []entry, current *policy) (map[string]int, error) {
 
 // signaturesOf returns the signatures of an entry, after it checked that their keys may sign it.
 func signaturesOf(one entry, current *policy) ([]signature, error) {
-	if len(one.sealed.Signatures) == 0 {
+	if len(one.sealed) == 0 {
 		return nil, errors.New("is not signed")
 	}
 	kind := one.said.Predicate.Kind
@@ -197,10 +207,9 @@ func signaturesOf(one entry, current *policy) ([]signature, error) {
 	if !found {
 		allowed = current.Roles["*"]
 	}
-	form := one.sealed.PayloadType
-	message := []byte(fmt.Sprintf("DSSEv1 %d %s %d %s", len(form), form, len(one.payload), one.payload))
+	message := append([]byte(fmt.Sprintf("DSSEv1 %d %s %d ", len(payloadType), payloadType, len(one.payload))), one.payload...)
 	var signatures []signature
-	for _, each := range one.sealed.Signatures {
+	for _, each := range one.sealed {
 		key, err := current.key(each.KeyID, one.seq)
 		if err != nil {
 			return nil, err
