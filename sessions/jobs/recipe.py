@@ -64,7 +64,7 @@ def recipe(job: Job) -> Done:
         ran = _inside(job, parameters, script, host)
         confined = sandbox.version(host)
     return Done(
-        device="cuda" if parameters.gpu and host and host.devices else "cpu",
+        device="cpu and gpu" if parameters.gpu and host and host.devices else "cpu",
         dtype="not stated",
         tokens=0,
         effective=parameters.model_dump(mode="json") | {"code": found},
