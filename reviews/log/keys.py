@@ -204,6 +204,7 @@ def load_key(path: Path) -> SigningKey:
     Raises:
         UserError: it is missing, no ed25519 key in PEM, or others than its owner can read it.
     """
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
@@ -218,7 +219,7 @@ def load_key(path: Path) -> SigningKey:
         )
     try:
         private = load_pem_private_key(data, password=None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise UserError(f"the signing key '{path.stem}' is no private key in PEM", where=str(path)) from error
     if not isinstance(private, Ed25519PrivateKey):
         raise UserError(f"the signing key '{path.stem}' is not an ed25519 key", where=str(path))

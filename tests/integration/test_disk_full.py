@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Generator
@@ -15,8 +17,10 @@ import pytest
 from reviews.audit import verify_run
 from reviews.log.rows import read_trail
 from reviews.log.walk import walk_trail
+from reviews.store import Store
+from sessions.room import no_room, telling_no_room
 from specs.digests import digest_file
-from specs.errors import ExitCode
+from specs.errors import DiskUnwritable, ExitCode
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 HOME = Path(__file__).parents[2]
@@ -81,6 +85,41 @@ def test_a_session_whose_files_cannot_grow_pauses_and_goes_on(tmp_path: Path, si
     before = keys(run)
     drive(quick_session(run))
     check_finished(run, before)
+
+
+@pytest.mark.parametrize("number", [1, 7, 16])
+def test_evidence_that_cannot_be_kept_pauses_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    run = open_quick(tmp_path)
+    kept = 0
+    put = Store.put
+
+    def full(store: Store, data: bytes) -> str:
+        nonlocal kept
+        kept += 1
+        if kept == number:
+            raise OSError(errno.ENOSPC, "No space left on device", str(store.root))
+        return put(store, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "put", full)
+        with pytest.raises(DiskUnwritable, match="cannot be written: No space left on device"):
+            drive(quick_session(run))
+    before = keys(run)
+    drive(quick_session(run))
+    check_finished(run, before)
+
+
+def test_only_want_of_room_is_told_as_such(tmp_path: Path) -> None:
+    told = no_room(OSError(errno.EROFS, "Read-only file system", "a/b"))
+    assert told is not None and str(told).startswith("a/b: cannot be written: Read-only file system")
+    assert no_room(FileNotFoundError(errno.ENOENT, "No such file")) is None
+    assert no_room(ValueError("x")) is None
+    with pytest.raises(sqlite3.OperationalError, match="no such table"), telling_no_room(tmp_path):
+        sqlite3.connect(":memory:").execute("SELECT * FROM gone")
+    with pytest.raises(DiskUnwritable, match="unable to open database file"), telling_no_room(tmp_path):
+        sqlite3.connect(tmp_path / "nowhere" / "x.sqlite")
 
 
 @contextmanager

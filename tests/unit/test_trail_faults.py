@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import resource
 import shutil
@@ -16,9 +17,9 @@ import pytest
 from reviews.log.rows import read_trail
 from reviews.log.walk import walk_trail
 from reviews.store import Store
-from reviews.trail import Trail
+from reviews.trail import Trail, seal_path
 from specs.digests import digest_bytes
-from specs.errors import AuditDamage, PeergateError
+from specs.errors import AuditDamage, DiskUnwritable, PeergateError
 from tests.unit.bodies import body_of
 from tests.unit.forgery import entries_of, rows_of
 
@@ -105,6 +106,27 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing_half_written(tmp_path: P
     trail.append("spend", f"p/{len(acknowledged)}", body_of("spend"))
     trail.verify_chain()
     trail.close()
+
+
+def test_a_trail_that_cannot_be_sealed_is_told_and_sealed_when_it_is_closed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run" / "trail.sqlite"
+    trail = Trail(path, "small")
+    trail.append("open", "open", body_of("open"))
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("reviews.trail.write_durably", full)
+        with pytest.raises(DiskUnwritable, match=r"cannot be sealed: .*its entries are all there"):
+            trail.close()
+    assert not seal_path(path).exists()
+    again = Trail(path, "small")
+    assert [one.entry.key for one in again.iterate()] == ["open"]
+    again.close()
+    assert seal_path(path).exists()
 
 
 def test_a_full_small_disk_is_told_too(tmp_path: Path) -> None:
