@@ -238,6 +238,16 @@ def test_an_amendment_that_does_not_reach_makes_it_ask_again(short: Path) -> Non
     assert "train.3" in launched(short) and audited(short) == 0
 
 
+def test_an_amendment_that_was_not_approved_gives_no_money(short: Path) -> None:
+    folder = short.parent.parent / "amended"
+    folder.mkdir()
+    # Twelve items show no effect as small as this one, so the design is not approved.
+    resolved_spec(folder, ROOMY, RAISED)
+    assert amend(short, folder / "spec.yaml", **AMENDED).body["outcome"] != "approve"
+    drive(quick_session(short, launcher=Dear()))
+    assert launched(short) == ["base.1", "sample.1"] and entries(short, "human") == []
+
+
 def test_stop_closes_it_as_out_of_budget(short: Path) -> None:
     assert resumed(short, "stop") == 6
     assert entries(short)[-1].body["decision"] == "budget"

@@ -185,6 +185,7 @@ def test_what_was_ended_is_no_evidence_and_may_be_tried_again(tmp_path: Path) ->
     assert "check jobs.exit is FAIL: the job ended with code 0 (dead_man)" in judged[-1]["reasons"]
     ordered = JobOrder.model_validate_json((run / "jobs" / "small.sample.1" / "order.json").read_bytes())
     assert ordered.dead_man_minutes == 720
+    assert (run / BEAT).exists(), "nobody showed that an orchestrator was there"
     again = {"answer": "retry", "reason": "nobody was there", "by": "ada", "expires": None}
     drive(quick_session(run, launcher=Left()), again)
     entries = read_entries(run / "trail.sqlite")

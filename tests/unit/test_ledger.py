@@ -406,6 +406,19 @@ def test_a_session_that_waits_for_a_person_uses_no_hours(trail: Trail, clock: Cl
     assert hours(trail) == 0.75
 
 
+@pytest.mark.parametrize(
+    ("kind", "told"), [("budget", {}), ("decision", {"outcome": "escalate"}), ("plan", {"escalate": True})]
+)
+def test_a_session_that_waits_and_is_closed_uses_no_hours(
+    trail: Trail, clock: Clock, kind: EntryKind, told: dict[str, Any]
+) -> None:
+    clock.pass_hours(0.5)
+    trail.append(kind, f"{kind}/1", BODIES[kind] | told)
+    clock.pass_hours(9)
+    trail.append("close", "close", BODIES["close"])
+    assert hours(trail) == 0.5
+
+
 def test_a_session_that_was_killed_uses_no_hours_while_it_is_amended(trail: Trail, clock: Clock) -> None:
     clock.pass_hours(0.5)
     trail.append("launch", "launch/a", BODIES["launch"])
