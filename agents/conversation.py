@@ -76,7 +76,7 @@ def _replaced(past: Sequence[PastTurn]) -> int:
     sizes = [sum(len(one.text) for one in turn.results if len(one.text) > SHORT) for turn in past]
     for number in range(len(past)):
         length += sizes[number]
-        if length > LONGEST and number + 1 - KEPT_TURNS > replaced:
+        if length > LONGEST and number + 1 > KEPT_TURNS:
             replaced = number + 1 - KEPT_TURNS
             length = sum(sizes[replaced : number + 1])
     return replaced
