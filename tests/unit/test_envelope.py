@@ -147,7 +147,7 @@ def test_an_envelope_is_taken_apart_and_only_in_one_spelling(keys: KeyFolder) ->
 def test_openssl_alone_checks_a_signature(keys: KeyFolder, tmp_path: Path) -> None:
     """A verifier that shares nothing with ours: the key as PEM, what is signed written by hand, openssl."""
     payload = payload_of(entry())
-    signer = keys.signer("reviewer")
+    signer = keys.signer("human")
     (tmp_path / "key.pem").write_text(public_pem(signer.public), encoding="ascii")
     kind = b"application/vnd.in-toto+json"
     (tmp_path / "signed").write_bytes(b"DSSEv1 28 " + kind + b" " + str(len(payload)).encode() + b" " + payload)
