@@ -73,7 +73,7 @@ def submits(stage: str, after: list[str]) -> Said:
         return call("submit_stage")
     if not after:
         return call("submit_stage", claims=[{"stage": stage, "metric": "accuracy", "value": 0.97}])
-    if "accuracy" not in after[-1] or "value" not in after[-1]:
+    if '"metrics": {' not in after[-1]:
         return call("read_metrics", stage=stage)
     found = re.search(r'"accuracy": \{\s*"value": ([0-9.e-]+)', after[-1])
     assert found is not None, after[-1]
