@@ -21,6 +21,8 @@ MOST_REVISIONS = 3
 MAY_REPEAT = ("job_status", "job_logs")
 """What they tell changes by itself."""
 ACTING = (
+    "delegate",
+    "write_recipe",
     "propose_plan",
     "propose_amendment",
     "write_note",

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,19 @@ def test_what_training_data_say_too_stays(session: Session) -> None:
     wall = Wall(session, {})
     assert wall.scrub(f"{READABLE} {HELDOUT}") == f"{READABLE} [held-out]."
     assert wall.scrub("nothing of it") == "nothing of it"
+
+
+def test_a_piece_of_a_heldout_prompt_that_training_data_hold_too_is_no_secret(session: Session) -> None:
+    def items(*prompts: str) -> str:
+        lines = [{"id": f"{n}", "group": "g", "kind": "k", "prompt": one} for n, one in enumerate(prompts)]
+        return session.store.put("".join(json.dumps(one | {"constraint": {}}) + "\n" for one in lines).encode())
+
+    heldout = items("Write one short sentence about the elephants of Kenya")
+    training = items("Write one short sentence about the tigers")
+    resolved = session.resolved.model_copy(update={"data_digests": {"heldout": heldout, "prompts": training}})
+    wall = Wall(replace(session, resolved=resolved), {})
+    assert wall.clean("Write one short sentence about the cats") == "Write one short sentence about the cats"
+    assert wall.clean("write one short sentence about the elephants!") == "write one [held-out]!"
 
 
 def test_what_the_wall_says_itself_passes_it_unchanged(session: Session) -> None:
