@@ -16,6 +16,7 @@ from reviews.log.rows import read_trail
 from reviews.log.tiles import CHECKPOINT, bundles_of
 from reviews.log.walk import Walk
 from reviews.trail import Trail
+from specs.policy import Role
 from tests.unit.forgery import Rows, chained, entries_of, head_of, rows_of, signed
 
 SOURCE = Path(__file__).parents[2] / "verify"
@@ -119,3 +120,21 @@ def test_a_role_signs_only_its_kinds(verifier: Path, long: Path, tmp_path: Path)
     rows[601] = signed(entries_of(rows)[601], keys, "human")
     code, said = told(verifier, export(rows, keys, tmp_path))
     assert code == 1 and 'entry 601: a "pause" entry is signed by human, may be by log' in said, said
+
+
+@pytest.mark.parametrize(
+    ("reviewer", "role", "expected"),
+    [
+        ("person", "human", "1 of verdicts hold"),
+        ("person", "log", 'a "verdict:person" entry is signed by log, may be by human'),
+        ("ada", "human", 'a "verdict" entry is signed by human, may be by reviewer'),
+    ],
+)
+def test_the_verdict_of_a_person_is_theirs_to_sign(
+    verifier: Path, long: Path, tmp_path: Path, reviewer: str, role: Role, expected: str
+) -> None:
+    rows, keys = rows_of(long), KeyFolder.of_trail(long)
+    verdict = entries_of(rows)[601].model_copy(update={"kind": "verdict", "body": {"reviewer": reviewer}})
+    rows[601] = signed(verdict, keys, role)
+    code, said = told(verifier, export(rows, keys, tmp_path))
+    assert (code == 0) == expected.startswith("1 of") and expected in said, said
