@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -10,6 +11,7 @@ from specs.errors import UserError
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 ENDPOINT_KEYS = {"builder": "PEERGATE_BUILDER_KEY", "reviewer": "PEERGATE_REVIEWER_KEY"}
 """For an endpoint named in a spec: whoever wrote the spec must not be sent the key of a vendor."""
+_SENDABLE = re.compile(r"[\x21-\x7e]+")
 NO_KEY = "no-key"
 """Sent to an endpoint that wants none: the SDKs refuse to work without."""
 
@@ -20,10 +22,13 @@ def find_key(
     """Return the key a party uses.
 
     Raises:
-        UserError: the key of a vendor is not set.
+        UserError: the key of a vendor is not set, or is none: errors of what cannot be sent would repeat it.
     """
     name = ENDPOINT_KEYS[party] if base_url else KEYS[vendor]
     key = environ.get(name, "").strip()
     if not key and not base_url:
         raise UserError(f"{name} is not set", where=f"{party} vendor '{vendor}'", hint=f"export {name}=...")
+    if key and not _SENDABLE.fullmatch(key):
+        message = f"{name} holds a space, a line end or a letter outside ASCII; no key does"
+        raise UserError(message, where=f"{party} vendor '{vendor}'", hint="set it to the key alone")
     return key or NO_KEY

@@ -488,6 +488,13 @@ def test_a_vendor_without_its_key_is_told_by_name(given: str, why: str) -> None:
         _ = ModelBuilder(Builder.model_validate({"vendor": given, "model": MODELS[given]}), {}).model
 
 
+@pytest.mark.parametrize("key", ["sk-one\nsk-two", "sk-one two", "sk-\u00fc", "sk-\x00"])
+def test_what_cannot_be_a_key_is_told_without_repeating_it(key: str) -> None:
+    with pytest.raises(UserError, match="no key does") as raised:
+        _ = ModelBuilder(Builder(vendor=OPENAI, model=MODELS[OPENAI]), {KEYS[OPENAI]: key}).model
+    assert "sk-" not in str(raised.value)
+
+
 def test_a_model_without_a_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="no price is known of model 'nobody-knows-it'"):
         _ = ModelBuilder(Builder(vendor=OPENAI, model="nobody-knows-it"), {KEYS[OPENAI]: KEY}).model
