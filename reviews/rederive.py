@@ -35,8 +35,9 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
         if kind not in ("decision", "amendment"):
             continue
         where = f"entry {recorded.entry.seq} ({kind} {recorded.entry.key.partition('/')[2]})"
-        if recorded.body["code"] != measuring_code():
-            notes.append(f"{where}: was made by other code ({recorded.body['code']}) and is not derived again")
+        # The first decisions did not name their code.
+        if (code := recorded.body.get("code")) != measuring_code():
+            notes.append(f"{where}: was made by other code ({code}) and is not derived again")
             continue
         try:
             if kind == "amendment":

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from reviews.log.rows import read_trail
 from reviews.log.walk import walk_trail
+from reviews.rederive import rederive
+from reviews.store import Store
 from reviews.trail import Trail
 from specs.bodies import FORMS, misfit
 from specs.errors import AuditDamage
@@ -84,6 +86,15 @@ def test_older_bodies_fit() -> None:
     claim = {"stage": "sft", "metric": "accuracy", "value": 1, "tolerance": 0}
     assert without("plan", "answers", claims=[claim]) == ""
     assert without("workspace", "what") == ""
+
+
+def test_an_older_decision_that_names_no_code_is_not_derived_again(trail: Trail, tmp_path: Path) -> None:
+    body = {name: value for name, value in body_of("decision").items() if name != "code"}
+    entries = [trail.append("decision", "decision/sft.1", body)]
+    damage: list[str] = []
+    notes: list[str] = []
+    assert rederive(tmp_path / "run", entries, Store(tmp_path / "store"), damage, notes) == 0
+    assert damage == [] and "was made by other code" in notes[0]
 
 
 def test_what_is_newer_is_not_judged() -> None:
