@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reviews.trail import Recorded, Trail
+from sessions.accounts import Accounts
 from sessions.ledger import (
     balance,
     balance_of,
@@ -437,3 +438,26 @@ def test_registrations_made_before_there_were_such_limits_stay_the_same(resolved
     assert never.spec.budget.dead_man_minutes is None and never.registration() != resolved.registration()
     again = ResolvedSpec.model_validate_json(never.canonical())
     assert again == never and again.registration() == never.registration()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    order=st.permutations(range(5)), settled=st.integers(0, 5), after=st.lists(st.booleans(), min_size=5, max_size=5)
+)
+def test_the_order_in_which_things_are_settled_does_not_matter(
+    order: list[int], settled: int, after: list[bool]
+) -> None:
+    """Neither among themselves, nor before or after something else is reserved."""
+    reserved = [spend(n, "reserve", n, 50 + n) for n in range(5)]
+    ended = {n: spend(10 + n, "settle", n, 7 * n) for n in sorted(order)[:settled]}
+    late = [ended[n] for n in order if n in ended and after[n]]
+    early = [ended[n] for n in order if n in ended and not after[n]]
+    other = spend(99, "reserve", 99, 30)
+    mixed, plain = (
+        Accounts([*reserved, *early, other, *late], BUDGET),
+        Accounts([*reserved, *ended.values(), other], BUDGET),
+    )
+    for one in (mixed, plain):
+        assert one.spent() == pytest.approx(sum(7 * n for n in ended) / 100)
+        assert one.reserved() == pytest.approx((30 + sum(50 + n for n in range(5) if n not in ended)) / 100)
+    assert mixed.limits("job", "train")[0].usd == pytest.approx(plain.limits("job", "train")[0].usd)
