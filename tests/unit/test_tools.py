@@ -47,7 +47,7 @@ def session(registered: Path, tmp_path: Path) -> Iterator[Session]:
 
 
 def tool_named(name: str) -> Tool:
-    return next(one for one in TOOLS if one.name == name)
+    return next(one for one in (*TOOLS, *HELPER_TOOLS) if one.name == name)
 
 
 def entries(session: Session, kind: Any) -> int:
