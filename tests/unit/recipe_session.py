@@ -93,6 +93,8 @@ def recipe_session(folder: Path) -> RecipeSession:
     run.mkdir(parents=True)
     resolved = loads(write_spec(run, *RECIPE))
     (run / "made" / "model").mkdir(parents=True)
-    (run / "made" / "rows.jsonl").write_text(json.dumps({"item": "p0", "completion": "a tale"}) + "\n")
+    (run / "made" / "rows.jsonl").write_text(
+        json.dumps({"item": "p0", "completion": "a tale", "completion_tokens": 2}) + "\n"
+    )
     (run / "made" / "model" / "config.json").write_text("{}")
     return RecipeSession(run, Trail(run / "trail.sqlite", "small"), resolved, Store(run / "store"))

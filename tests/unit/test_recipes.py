@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from reviews.checks.recipe import CHECKS
 from reviews.evidence import Evidence
 from reviews.grants import mint
 from reviews.measure import measure
@@ -132,6 +134,14 @@ def test_no_other_kind_of_stage_runs_code(tmp_path: Path, kind: str, why: str) -
 def test_a_builder_without_a_model_cannot_be_given_a_recipe(tmp_path: Path) -> None:
     problems = told(write_spec(tmp_path, RECIPE[1]))
     assert len(problems) == 1 and "'playbook' writes no code" in problems[0]
+
+
+def test_the_page_on_recipes_shows_a_stage_that_loads_and_every_check(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    stage = page.split("```yaml\n", 1)[1].split("```", 1)[0]
+    spec = loads(write_spec(tmp_path, RECIPE[0], ("  - name: train\n", f"{stage}  - name: train\n"))).spec
+    assert spec.stage("look").allow_code
+    assert re.findall(r"^\| `(recipe\.\w+)`", page, re.MULTILINE) == [check.id for check in CHECKS]
 
 
 def test_specs_without_code_are_registered_as_before(tmp_path: Path) -> None:
