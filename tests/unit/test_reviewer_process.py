@@ -201,6 +201,7 @@ def test_it_can_write_nowhere_and_reach_the_network(
     if walled:
         gone = {"run": "FileNotFoundError", "log key": "FileNotFoundError"}
         assert told == {"write": "OSError"} | gone | open_to_all
+        assert not (tmp_path / "new").exists(), "not even an empty file"
     else:
         # The limit on file sizes still holds: an empty file can be made, and no byte gets into it.
         assert told == {"write": "OSError", "run": True, "log key": True} | open_to_all
