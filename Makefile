@@ -28,6 +28,7 @@ test: setup  ## run all tests but those marked `nightly`
 	$(BIN)/python -m pytest -m "not nightly" -n logical --dist loadgroup
 
 test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills, a hundred thousand mutations (an hour)
+	-$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	$(BIN)/python -m pytest -m nightly
 
 verify/verify: verify/main.go  ## build the verifier that is not ours, with Debian's Go (golang-go, golang-golang-x-mod-dev)

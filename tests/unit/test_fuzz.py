@@ -117,7 +117,7 @@ def test_any_bytes_are_refused(parsers: list[Target], data: st.DataObject) -> No
 @pytest.mark.timeout(4 * 3600)
 def test_inputs_that_are_led_by_coverage_are_refused(session: tuple[Path, Path], tmp_path: Path) -> None:
     if importlib.util.find_spec("atheris") is None:
-        pytest.skip("needs atheris: pip install atheris (wheels for Linux)")
+        pytest.skip("needs atheris: pip install '.[fuzz]' (wheels for Linux only)")
     command = [sys.executable, "-m", "tests.unit.fuzz_with_atheris", *map(str, session), str(tmp_path), "100000"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HOME), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, cwd=HOME, env=environment, capture_output=True, text=True, check=False)
