@@ -34,6 +34,7 @@ INSTRUCTIONS_RUN = 10
 _INSTRUCTIONS = ("vendors/reviewer.md", "requests/question.md", "requests/review.md", "requests/adversarial.md")
 # Every ed25519 key in PKCS #8 begins like this; the masker knows it only between its PEM lines.
 _KEY_BODY = re.compile(r"MC4CAQAwBQYDK2VwBCIE[A-Za-z0-9+/]{20,}={0,2}")
+_ONLY_PRINTABLE = re.compile(r"[\x20-\x7e\n\t]*")
 MOST_KEPT = 1024
 MOST_READ = 4
 """Texts and artifacts that are remembered: a conversation is sent again with every turn, an artifact read in pages."""
@@ -68,9 +69,8 @@ class Wall:
         What hides in a text, an escape sequence or an invisible character in the middle of a word, is taken out before
         anything is looked for; a text that was cut before could hold half of a secret.
         """
-        text = plain(text, len(text))
-        scrubbed = self.scrub(text)
-        return plain(scrubbed, len(scrubbed) if limit is None else limit)
+        scrubbed = self.scrub(_printable(text))
+        return _printable(scrubbed) if limit is None or len(scrubbed) <= limit else plain(scrubbed, limit)
 
     def readable(self, digest: str, most: int) -> str:
         """Return the text that is kept under a digest, cleaned as a whole: pages of it are cut from what is clean."""
@@ -166,6 +166,11 @@ def _names(session: Session) -> re.Pattern[str] | None:
             found |= {f"{one.vendor}:{one.model}", one.model} | ({one.base_url} if one.base_url else set())
     told = sorted(found, key=len, reverse=True)
     return re.compile("|".join(re.escape(one) for one in told), re.IGNORECASE) if told else None
+
+
+def _printable(text: str) -> str:
+    """Return a text as it is printed; most texts are that already, which is quicker seen than made."""
+    return text if _ONLY_PRINTABLE.fullmatch(text) else plain(text, len(text))
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

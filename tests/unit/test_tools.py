@@ -183,6 +183,10 @@ def test_the_end_of_a_long_log_is_shown_and_a_cut_line_is_not(session: Session) 
     told = call(bench_of(session, "watch"), "job_logs", lines=500).text
     shown = [line for line in told.splitlines() if line.startswith("line ")]
     assert shown == lines[-len(shown) :] and len(shown) > 150
+    (job_folder(session) / "log.txt").write_text("\n".join(f"line {number} {'x' * 20_000}" for number in range(9)))
+    told = call(bench_of(session, "watch"), "job_logs", lines=500).text
+    shown = [line[:6] for line in told.splitlines() if "x" * 100 in line]
+    assert shown == ["line 6", "line 7", "line 8"]
 
 
 def test_job_status_waits_shows_progress_and_ends_the_watch(session: Session) -> None:
