@@ -89,7 +89,7 @@ def test_a_vendor_that_is_not_built_yet_is_refused_before_anything_is_created(tm
         (("cancel", "nobody"), 2, "no session"),
         (("start", "demo", "--name", "../out"), 2, "cannot be a session's name"),
         (("frobnicate",), 2, "No such command"),
-        (("audit", "show", "nowhere", "0"), 5, "cannot be read as a trail"),
+        (("audit", "show", "nowhere", "0"), 2, "there is no trail"),
     ],
 )
 def test_a_wrong_request_has_one_clear_message_and_its_code(

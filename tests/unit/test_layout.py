@@ -117,7 +117,7 @@ COMMANDS = {
         *("--min-cost", "--limit", "--json"),
     },
     "audit search": {"run", "text", "--kind", "--stage", "--attempt", "--limit", "--json"},
-    "audit show": {"run", "entry", "--json"},
+    "audit show": {"run", "entry", "name", "--json"},
     "audit log": {"run", "--json"},
     "audit diff": {"run", "first", "second", "--json"},
     "audit export": {"run", "folder"},
