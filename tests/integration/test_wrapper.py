@@ -184,7 +184,7 @@ def test_a_stage_that_is_killed_leaves_a_record_with_the_signal(drive: Drive, fo
 
 
 def test_a_request_that_comes_too_late_does_not_change_how_the_stage_ended(drive: Drive, folder: Path) -> None:
-    program = "import os, signal; os.kill(os.getppid(), signal.SIGTERM)"
+    program = "import os, signal; os.kill(os.getppid(), signal.SIGTERM); os._exit(0)"
     assert ended(drive(program, folder), folder) == ("exited", 0)
 
 

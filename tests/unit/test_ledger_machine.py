@@ -210,8 +210,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 LedgerMachine.TestCase.settings = settings(
-    max_examples=15,
-    stateful_step_count=25,
+    max_examples=10,
+    stateful_step_count=20,
     deadline=None,
     # Every step writes to a disk, so making a failure shorter would take minutes.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
