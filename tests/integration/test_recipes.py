@@ -359,7 +359,8 @@ def test_one_process_meets_the_limits_of_the_kernel(session: RecipeSession) -> N
         ),
         (
             # It ends by itself too, so that a limit that does not hold costs seconds and not the machine.
-            "import os, time\nend = time.time() + 5\nwhile time.time() < end:\n    try: os.fork()\n    except OSError: pass",
+            "import os, time\nend = time.time() + 5\nwhile time.time() < end:\n"
+            "    try: os.fork()\n    except OSError: pass",
             "processes and threads, allowed are 8",
         ),
         ("import os\nfor n in range(9): os.truncate(os.open(f'/out/{n}', 66), 900_000)", "bytes or more, allowed are"),
