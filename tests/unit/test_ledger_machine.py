@@ -25,6 +25,8 @@ from tests.unit.bodies import BODIES
 
 NEAR = 1e-6
 CENTS = st.integers(1, 400).map(lambda cents: cents / 100)
+PARTS = st.sampled_from([0.02, 0.1, 0.25, 0.5, 0.65, 0.8, 0.95])
+"""Of what is left: near the edges, where a wrong rule shows."""
 STAGES: dict[str, Stage] = {
     "train": SftStage(name="train", kind="sft", inputs={}),
     "tight": SftStage(name="tight", kind="sft", inputs={}, max_cost_usd=1.5),
@@ -70,9 +72,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # ---- what happens
 
-    @rule(target=open, stage=st.sampled_from(sorted(STAGES)), usd=CENTS, gb=st.integers(0, 100))
-    def launch(self, stage: str, usd: float, gb: int) -> Any:
-        """Start an attempt whose time limit costs this much."""
+    @rule(target=open, stage=st.sampled_from(sorted(STAGES)), part=PARTS, gb=st.integers(0, 20))
+    def launch(self, stage: str, part: float, gb: int) -> Any:
+        """Start an attempt whose time limit costs this much of what is left."""
+        usd = self.part(part)
         self.attempts += 1
         key = f"small.{stage}.{self.attempts}"
         timed = STAGES[stage].model_copy(update={"max_minutes": usd})
@@ -99,13 +102,14 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(
         target=open,
         stage=st.sampled_from(sorted(STAGES)),
-        usd=CENTS,
+        part=PARTS,
         party=st.sampled_from(["builder", "helper"]),
         task=st.sampled_from(["a", "b"]),
         of_task=st.none() | CENTS,
     )
-    def turn(self, stage: str, usd: float, party: Turns, task: str, of_task: float | None) -> Any:
+    def turn(self, stage: str, part: float, party: Turns, task: str, of_task: float | None) -> Any:
         """Take a turn; one before it that was not settled is lost and counts in full."""
+        usd = self.part(part, of=self.budget.builder_usd)
         task = task if party == "helper" else ""
         of_task = of_task if party == "helper" else None
         left = self.budget.builder_usd - self.taken("builder", "helper")
@@ -157,6 +161,11 @@ class LedgerMachine(RuleBasedStateMachine):
         again = Accounts(self.trail.iterate(), self.budget)
         assert (again.spent(), again.reserved(), again.left_usd) == told
         self.budget = self.budget.model_copy(update={"max_cost_usd": round(self.budget.max_cost_usd * share, 4)})
+
+    def part(self, part: float, of: float | None = None) -> float:
+        """Return a part of a sum, or of what nobody has taken."""
+        left = self.budget.max_cost_usd - sum(usd for _, _, usd in self.books.values())
+        return round(max(left if of is None else of, 0.05) * part, 4)
 
     # ---- what must hold
 
@@ -210,8 +219,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 LedgerMachine.TestCase.settings = settings(
-    max_examples=10,
-    stateful_step_count=20,
+    max_examples=12,
+    stateful_step_count=25,
     deadline=None,
     # Every step writes to a disk, so making a failure shorter would take minutes.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
