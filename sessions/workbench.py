@@ -23,7 +23,7 @@ from sessions.session import Cancelled, Paused, Session
 from sessions.tools import CARRY_OUT
 from sessions.tools.acting import SENT_BACK
 from sessions.tools.arguments import MOST_ARGUMENTS, read_arguments
-from sessions.tools.interrupted import INTERRUPTED, what_came_of
+from sessions.tools.interrupted import ENDING, INTERRUPTED, what_came_of
 from sessions.tools.work import Refused, Work
 from sessions.wall import Wall
 from specs.digests import digest_bytes
@@ -102,23 +102,26 @@ class SessionWorkbench:
             return ToolResult(call=call.id, text=_ENDED, is_error=True)
         self._session.checkpoint()
         intent, arguments = self._record_call(call)
-        self.work.call = intent.entry.key
         self._session.display.call_begins(intent.body["tool"])
+        return self._record_result(intent, call.id, *self._tried(intent, call, arguments))
+
+    def _tried(self, intent: Recorded, call: ToolCall, arguments: str) -> tuple[str, bool]:
+        """Carry a call out and return what came of it, and whether that is an error."""
+        self.work.call = intent.entry.key
         try:
             if self._phase_record().repeats(intent, digest_bytes(_REPEATED.encode())):
                 raise Refused(_REPEATED)
-            told, is_error = self._carry_out(call, arguments), False
+            return self._carry_out(call, arguments), False
         except (Paused, Cancelled, AuditDamage, DiskUnwritable):
             raise
         except Refused as refused:
-            told, is_error = str(refused), True
+            return str(refused), True
         except PeergateError as error:
-            told, is_error = f"{error.message}{f' ({error.hint})' if error.hint else ''}", True
+            return f"{error.message}{f' ({error.hint})' if error.hint else ''}", True
         except Exception as error:
             # A fault of the tool is no reason for a call without a result; what it was about is not the builder's.
             self._session.display.say(f"{intent.body['tool']}: {type(error).__name__}: {error}")
-            told, is_error = f"this tool failed ({type(error).__name__}) and did nothing that counts", True
-        return self._record_result(intent, call.id, told, is_error)
+            return f"this tool failed ({type(error).__name__}) and did nothing that counts", True
 
     def _record_call(self, call: ToolCall) -> tuple[Recorded, str]:
         """Record what is asked for; return it with the arguments to carry out, which are without what is withheld."""
@@ -274,12 +277,23 @@ class SessionWorkbench:
                 self._session.display.say(f"  {self._session.builder.name} is stopped: {self.gave_up}")
 
     def _answer_interrupted(self) -> None:
-        """Answer calls during which the process died, with what they have done if they have."""
+        """Answer calls during which the process died, with what they have done if they have.
+
+        Those that end a phase do so by their result alone, so they are carried out now: else what follows them in the
+        same turn would be carried out before them.
+        """
         answered = {one.body["call"] for one in self._results}
-        for call in self._calls:
-            if call.entry.key not in answered:
-                told = what_came_of(self._session, self._wall, call)
-                self._record_result(call, call.body["call_id"], told or INTERRUPTED, told is None)
+        for intent in self._calls:
+            if intent.entry.key in answered:
+                continue
+            id, tool = intent.body["call_id"], intent.body["tool"]
+            if tool in ENDING:
+                given = self._session.store.get(intent.body["arguments"]).decode("utf-8", "replace")
+                told, is_error = self._tried(intent, ToolCall(id=id, name=tool, arguments=given), given)
+                self._record_result(intent, id, told, is_error)
+            else:
+                effect = what_came_of(self._session, self._wall, intent)
+                self._record_result(intent, id, effect or INTERRUPTED, effect is None)
 
     def _end_again(self) -> None:
         """End the phase if a recorded call ended it: the process died before the session acted on that.

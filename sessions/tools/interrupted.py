@@ -10,6 +10,8 @@ from sessions.wall import Wall
 from specs.requests import ANSWERS, AnsweredEntry, AskedEntry, Mode
 
 INTERRUPTED = "the session was stopped while this was carried out; call it again if it still matters"
+ENDING = ("launch_stage", "submit_stage", "ask_person", "hand_in")
+"""Tools that end a phase; repeating one leaves what it left."""
 _NOTES = ("propose_plan", "propose_amendment", "write_note")
 _REVIEWS: dict[str, Mode] = {"ask_review": "question", "request_review": "review", "adversarial_review": "adversarial"}
 

@@ -211,6 +211,7 @@ def check_killed(prepared: Path, undisturbed: Outcome, kills: list[tuple[int, bo
         [(5, True), (10, True)],  # a note without the result of its call
         [(2, True), (1, True)],  # a turn that is not on record
         [(26, False), (1, True)],  # an answered review without the result of its call
+        [(32, True)],  # a launch that was not carried out, before another call
         [(33, True), (1, False)],  # a launch without a plan
         [(54, True), (1, False)],  # a submission without its entry
     ],
