@@ -123,7 +123,7 @@ class ExternalBuilder:
                 goes_on = self._goes_on(bench)
                 asked = self._exchange.take(POLL_S if goes_on else 0.0)
                 if asked is not None:
-                    wait_s = _wait_of(asked.call) if bench.phase == "watch" and goes_on else 0
+                    wait_s = _wait_of(asked.call) if bench.phase == "watch" else 0
                     if wait_s:
                         held.append((asked, time.monotonic() + wait_s))
                     else:

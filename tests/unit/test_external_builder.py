@@ -106,6 +106,23 @@ def test_a_wait_that_is_over_before_the_job_is_recorded_as_one_that_does_not_wai
     assert [one.arguments for one in bench.called] == ['{"wait_seconds":0}', "{}"]
 
 
+def test_waits_that_are_withdrawn_are_forgotten_and_those_a_phase_leaves_behind_go_to_the_next() -> None:
+    exchange, bench = Exchange(), Bench(phase="watch", ends_with="job_logs")
+    gone, left = (exchange.ask(call("job_status", f'{{"wait_seconds": {n}}}')) for n in (1, 900))
+    taken: list[bool] = []
+
+    def goes_on(_: Workbench) -> bool:
+        taken.append(gone.answer.cancel() if len(taken) == 2 else False)
+        if len(taken) == 12:
+            exchange.ask(call("job_logs"))
+        return True
+
+    # Twelve looks take longer than the wait that was withdrawn.
+    ExternalBuilder(exchange, goes_on).work(cast(Workbench, bench))
+    assert [one.name for one in bench.called] == ["job_logs"] and gone.answer.cancelled()
+    assert exchange.take(0) is left
+
+
 @pytest.mark.parametrize("arguments", ['{"wait_seconds": "long"}', "not json", '{"wait_seconds": 10, "more": 1}'])
 def test_a_malformed_wait_goes_to_the_workbench_at_once(arguments: str) -> None:
     exchange, bench = Exchange(), Bench(phase="watch", ends_with="job_status")
@@ -164,6 +181,18 @@ def test_a_model_of_another_vendor_than_the_stated_one_may_judge_with_a_warning(
     (independence,) = [one for one in DESIGN_CHECKS if one.id == "design.independence"]
     found = independence.run(Design(resolved=resolved, heldout=(), data={}))
     assert found.status == "WARN" and "stated by its user" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("stated", "status"), [(None, "FAIL"), ("openai", "FAIL"), ("anthropic", "WARN"), ("other", "WARN")]
+)
+def test_the_design_check_does_not_rest_on_the_rule_alone(tmp_path: Path, stated: Any, status: str) -> None:
+    judge = "{vendor: openai, model: gpt-5-mini}"
+    resolved = loads(write_spec(tmp_path, parties("{vendor: external, model_vendor: other}", judge), *JUDGED))
+    builder = Builder(vendor="external", model_vendor=stated)
+    changed = resolved.model_copy(update={"spec": resolved.spec.model_copy(update={"builder": builder})})
+    (independence,) = [one for one in DESIGN_CHECKS if one.id == "design.independence"]
+    assert independence.run(Design(resolved=changed, heldout=(), data={})).status == status
 
 
 @pytest.mark.parametrize(
