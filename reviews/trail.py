@@ -165,7 +165,8 @@ class Trail:
                     where=str(self.path),
                     hint="make room or make it writable, then `peergate resume` goes on",
                 ) from error
-            if isinstance(error, sqlite3.DatabaseError):
+            # Names in a damaged schema need not be text.
+            if isinstance(error, (sqlite3.DatabaseError, UnicodeDecodeError)):
                 raise self._damaged(error) from error
             raise
 
@@ -348,9 +349,10 @@ class Trail:
         Raises:
             KeyError: there is none.
         """
-        row = self._connection.execute(
-            "SELECT payload, signatures FROM entry WHERE json_extract(payload, '$.predicate.key') = ?", (key,)
-        ).fetchone()
+        with self._reading():
+            row = self._connection.execute(
+                "SELECT payload, signatures FROM entry WHERE json_extract(payload, '$.predicate.key') = ?", (key,)
+            ).fetchone()
         if row is None:
             raise KeyError(key)
         return row[0], row[1]

@@ -96,6 +96,13 @@ def test_a_file_of_another_make_is_refused(parsers: list[Target], tmp_path: Path
     assert not fooled, STATEMENTS[number]
 
 
+def test_a_schema_that_is_no_text_is_told_as_damage(parsers: list[Target]) -> None:
+    file = next(one for one in parsers if one.name == "trail file: gone on with")
+    for name in (b"payload TEXT", b"CREATE TABLE entry"):
+        assert name in file.seed
+        assert not file.is_fooled(file.seed.replace(name, name[:-3] + b"\xb7" + name[-2:]))
+
+
 @pytest.mark.parametrize("change", [b'{"file":"x",', b"{ ", b'{"more":1,', b"[" * 5000 + b"{"])
 def test_a_seal_has_one_spelling(parsers: list[Target], change: bytes) -> None:
     """Of two values of one name the last counts, so another text could say the same."""
