@@ -61,7 +61,11 @@ def reading(path: Path) -> Generator[sqlite3.Connection]:
     uri = f"{path.resolve().as_uri()}?mode=ro{'' if live else '&immutable=1'}"
     with closing(sqlite3.connect(uri, uri=True, timeout=30)) as connection:
         connection.text_factory = bytes
-        yield connection
+        try:
+            yield connection
+        except UnicodeDecodeError as error:
+            # What SQLite says about a damaged schema need not be text.
+            raise sqlite3.DatabaseError(f"its schema is no text: {error}") from error
 
 
 def format_of(connection: sqlite3.Connection) -> int:
