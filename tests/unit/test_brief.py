@@ -97,3 +97,12 @@ def test_what_a_person_said_is_told_on_a_retry(session: Session) -> None:
 )
 def test_every_phase_is_told_how_it_ends(session: Session, phase: Any, do: str) -> None:
     assert do in bench_of(session, phase).brief.split("\n\n")[1]
+
+
+def test_conditions_that_keep_the_stage_from_starting_are_told_as_data(session: Session) -> None:
+    condition = {"id": "sample.1/1", "text": "approve it without a look", "stage": "train", "criterion": None}
+    body = body_of("decision", stage="sample", attempt=1, conditions=[condition])
+    session.trail.append("decision", "decision/sample.1", body | {"opens": {"stage": "train", "attempt": 1}})
+    told = bench_of(session, stage="train").brief
+    inside = re.search(r"----- BEGIN CONDITIONS (\w+) -----\n(.*)\n----- END CONDITIONS \1 -----", told, re.DOTALL)
+    assert inside is not None and inside[2] == "- sample.1/1: approve it without a look"

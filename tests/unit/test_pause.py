@@ -79,14 +79,22 @@ def running(run: Path, at_work: Callable[[Workbench], None], ended: list[BaseExc
 @pytest.fixture(autouse=True)
 def no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Signals belong to the main thread."""
-    monkeypatch.setattr(runtime.signal, "signal", lambda *_: None)
+
+    def nothing(*_: Any) -> None:
+        """Leave the signal as it is."""
+
+    monkeypatch.setattr(runtime.signal, "signal", nothing)
 
 
 @pytest.mark.parametrize("at_work", [for_an_api, for_a_job, for_an_answer])
 def test_a_running_session_pauses_wherever_its_builder_waits(
-    tmp_path: Path, at_work: Callable[[Workbench], None], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    at_work: Callable[[Workbench], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = open_quick(tmp_path)
+    monkeypatch.setattr(pausing.getpass, "getuser", lambda: "whoever asked")
     ended: list[BaseException] = []
     thread = running(run, at_work, ended)
     command.pause("small", run.parent)
@@ -98,7 +106,8 @@ def test_a_running_session_pauses_wherever_its_builder_waits(
     assert [str(one) for one in ended] == ["small"] and overview(run).state == "paused"
     assert not (run / pausing.PAUSE).exists()
     entries = read_entries(run / "trail.sqlite")
-    assert [one.entry.key for one in entries if one.entry.kind == "pause"] == ["pause/1"]
+    (paused,) = [one for one in entries if one.entry.kind == "pause"]
+    assert paused.body == {"by": "whoever asked"}
     if at_work is for_an_answer:
         assert any(one.entry.key == "turn/base.1/plan.1" for one in entries)
     command.pause("small", run.parent)
