@@ -97,10 +97,10 @@ def test_a_file_of_another_make_is_refused(parsers: list[Target], tmp_path: Path
 
 
 def test_a_schema_that_is_no_text_is_told_as_damage(parsers: list[Target]) -> None:
-    file = next(one for one in parsers if one.name == "trail file: gone on with")
-    for name in (b"payload TEXT", b"CREATE TABLE entry"):
-        assert name in file.seed
-        assert not file.is_fooled(file.seed.replace(name, name[:-3] + b"\xb7" + name[-2:]))
+    for file in (one for one in parsers if one.name.startswith("trail file")):
+        for name in (b"payload TEXT", b"CREATE TABLE entry", b"INDEX entry_key ON entry (json_extract"):
+            assert name in file.seed
+            assert not file.is_fooled(file.seed.replace(name, name[:-3] + b"\xb7" + name[-2:]))
 
 
 @pytest.mark.parametrize("change", [b'{"file":"x",', b"{ ", b'{"more":1,', b"[" * 5000 + b"{"])
