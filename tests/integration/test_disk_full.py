@@ -144,7 +144,7 @@ def used(folder: Path) -> int:
     return sum(path.stat().st_blocks for path in folder.rglob("*")) // 2
 
 
-ROOM = [pytest.param([24], id="24"), pytest.param(list(range(0, 1200, 24)), id="0-1200", marks=pytest.mark.nightly)]
+ROOM = [pytest.param([24], id="24"), pytest.param(list(range(0, 1200, 96)), id="0-1200", marks=pytest.mark.nightly)]
 
 
 @pytest.mark.timeout(3600)
