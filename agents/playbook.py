@@ -5,6 +5,8 @@ It needs no model and no network. It never looks for a better parameter on its o
 
 from __future__ import annotations
 
+from typing import Any
+
 from agents.turns import ToolCall
 from agents.workbench import Workbench
 from specs.grants import StageView
@@ -30,9 +32,7 @@ def proposed(view: StageView) -> LaunchStage | AskPerson:
     if view.opened_by == "approval":
         return LaunchStage(stage=view.stage, reason="the parameters of the spec")
     if view.opened_by == "retry":
-        changes = {name: value for name, value in view.changes.items() if name != "code"}
-        again = "a person asked for another attempt"
-        return LaunchStage(stage=view.stage, changes=changes, code=view.changes.get("code"), reason=again)
+        return _launch(view, view.changes, "a person asked for another attempt")
     outside = [
         name
         for name, value in view.required.items()
@@ -42,8 +42,12 @@ def proposed(view: StageView) -> LaunchStage | AskPerson:
         what = f"the required change of {', '.join(outside)} is" if outside else "no required change is"
         return AskPerson(reason=f"{what} inside the allowed ranges")
     applied = ", ".join(f"{name} = {value:g}" for name, value in sorted(view.required.items()))
-    changes = view.changes | view.required
-    return LaunchStage(stage=view.stage, changes=changes, reason=f"required by the gate: {applied}")
+    return _launch(view, view.changes | view.required, f"required by the gate: {applied}")
+
+
+def _launch(view: StageView, changes: dict[str, Any], reason: str) -> LaunchStage:
+    numbers = {name: value for name, value in changes.items() if name != "code"}
+    return LaunchStage(stage=view.stage, changes=numbers, code=changes.get("code"), reason=reason)
 
 
 def _call(name: str, arguments: Arguments) -> ToolCall:

@@ -13,7 +13,7 @@ from reviews.trail import Recorded
 
 def in_force(override: Recorded, moment_ns: int) -> bool:
     """Say whether an override has not ended at a moment, given in nanoseconds since 1970."""
-    expires = override.body["expires"]
+    expires = override.body.get("expires")
     return expires is None or moment_ns <= expires * 1e9
 
 

@@ -10,7 +10,6 @@ import platformdirs
 
 from agents.builder import Builder
 from agents.external import AbsentBuilder
-from agents.external import AbsentBuilder
 from agents.playbook import Playbook
 from reviews.collect import registered_spec
 from reviews.log.keys import KeyFolder

@@ -174,7 +174,9 @@ def _lint_limits(spec: SessionSpec) -> Iterator[LintProblem]:
     for index, stage in enumerate(spec.stages):
         cap = stage.max_minutes / 60 * budget.machine_usd_per_hour
         if stage.max_cost_usd is not None and cap > stage.max_cost_usd + 1e-9:
-            message = f"one attempt of '{stage.name}' may cost {cap:.2f} USD, its max_cost_usd is {stage.max_cost_usd:g}"
+            message = (
+                f"one attempt of '{stage.name}' may cost {cap:.2f} USD, its max_cost_usd is {stage.max_cost_usd:g}"
+            )
             uses: tuple[Loc, ...] = (*rate, ("stages", index, "max_minutes"), ("stages", index, "kind"))
             yield LintProblem(("stages", index, "max_cost_usd"), message, "raise it, or lower max_minutes", uses)
     if budget.builder_max_usd is not None and budget.builder_max_usd > budget.max_cost_usd:

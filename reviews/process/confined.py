@@ -27,7 +27,7 @@ _KEPT = (
 _SET = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
 _PROGRAM = (sys.executable, "-P", "-m", "reviews.process")
 _WALL = (
-    *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+    *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc"),
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--chdir", "/"),
 )
 _PROBE_S = 10

@@ -109,7 +109,7 @@ OTHER_FORM = answered(OPENAI, json.dumps({"verdict": "approve"}))
 def test_a_reviewer_without_a_whole_verdict_leaves_the_gate_closed(
     tmp_path: Path, api: Api, steps: list[Step], why: str
 ) -> None:
-    api.steps = steps
+    api.steps = [*steps]
     short = "{timeout_s: 6, max_cost_usd: 1}"
     reviewer = endpoint(api)[:-1] + f", effort: {{low: {short}, medium: {short}, high: {short}}}}}"
     done = peergate(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviews.panel import Answer, answered, disagree, merge
-from specs.verdicts import Condition, Decision, RequiredChange, Verdict
+from specs.verdicts import Condition, Decision, Finding, RequiredChange, Verdict
 from tests.unit.test_decide import LOOK, MOVE, RANK, decided, finding, verdict
 
 DOWN = Answer("third", None, "ReviewerUnavailable: status 503")
@@ -94,12 +94,16 @@ def test_the_merged_verdict_holds_what_everybody_said() -> None:
     assert (answered(merged), disagree(merged)) == (2, False)
 
 
+def said_by_a_member(found: list[Finding], approve: bool) -> Verdict:
+    return verdict(*found, approve=approve)
+
+
 moves: Any = st.none() | st.sampled_from([MOVE, LOOK, RequiredChange(text="t", parameter="rate", value=3.0)])
 some: Any = st.lists(
     st.builds(finding, st.sampled_from(["/stage", "/checks/0", "/nowhere"]), st.just("blocking"), moves), max_size=2
 )
 members: Any = st.lists(
-    st.none() | st.builds(lambda found, approve: verdict(*found, approve=approve), some, st.booleans()),
+    st.none() | st.builds(said_by_a_member, some, st.booleans()),
     min_size=2,
     max_size=4,
 )
