@@ -65,7 +65,7 @@ def peergate(*arguments: str | Path, key: str = CANARY) -> subprocess.CompletedP
     command = [sys.executable, "-m", "sessions.cli", *map(str, arguments)]
     own = environment() | {"PEERGATE_REVIEWER_KEY": key}
     return subprocess.run(
-        command, capture_output=True, text=True, env=own, check=False, timeout=800, stdin=subprocess.DEVNULL
+        command, capture_output=True, text=True, env=own, check=False, timeout=3000, stdin=subprocess.DEVNULL
     )
 
 

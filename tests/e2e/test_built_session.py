@@ -82,6 +82,7 @@ def submits(stage: str, after: list[str]) -> Said:
 
 @pytest.mark.model
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)
 def test_the_demo_is_built_over_the_wire_to_its_accepted_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(LIBRARY / "data", tmp_path / "specs" / "library" / "data")
     shutil.copyfile(LIBRARY.parents[1] / "constitution.yaml", tmp_path / "constitution.yaml")

@@ -53,6 +53,7 @@ def test_a_reviewer_asks_for_a_change_and_then_approves_everything(tmp_path: Pat
 
 @pytest.mark.model
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)
 def test_the_demo_is_reviewed_over_the_wire(tmp_path: Path, api: Api) -> None:
     """The shipped demo as it is, but for who reviews it; the pilot's gate asks for a cooler sampling once."""
     library = Path(__file__).parents[2] / "specs" / "library"
