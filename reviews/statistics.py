@@ -173,7 +173,8 @@ def mcnemar_power(n: int, gained: float, lost: float, alpha: float) -> float:
     if n < 0:
         raise ValueError(f"n is {n}; it cannot be negative")
     discordant = min(1.0, gained + lost)
-    if n == 0 or discordant == 0:
+    # At most this is the probability of any discordant item at all; smaller rates overflow in scipy.
+    if n * discordant < 1e-12:
         return 0.0
     import numpy as np
     from scipy.stats import binom

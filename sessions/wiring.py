@@ -46,8 +46,6 @@ def make_builder(spec: SessionSpec, late: bool = False) -> Builder:
     if spec.builder.vendor == "external":
         # `peergate mcp` puts the builder in that speaks with its client.
         return AbsentBuilder()
-    if not spec.builder.asks_a_model:
-        raise UserError(f"builder vendor '{spec.builder.vendor}' is not wired here", hint="see `peergate mcp --help`")
     # Imported here: whoever needs no model needs no SDK.
     from agents.model_builder import ModelBuilder
 

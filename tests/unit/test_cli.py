@@ -69,13 +69,13 @@ def test_a_wrong_spec_is_told_with_its_place_and_starts_nothing(tmp_path: Path) 
     assert checked["ok"] is False and checked["problems"][0]["line"] > 0
 
 
-def test_a_vendor_that_is_not_built_yet_is_refused_before_anything_is_created(tmp_path: Path) -> None:
+def test_a_builder_without_a_known_price_is_refused_before_anything_is_created(tmp_path: Path) -> None:
     path = write_spec(tmp_path)
     text = path.read_text(encoding="utf-8")
     given = next(line for line in text.splitlines() if line.startswith("builder:"))
     path.write_text(text.replace(given, "builder: {vendor: anthropic, model: some-model}"), encoding="utf-8")
     done = peergate("start", path, "--runs", tmp_path / "runs")
-    assert done.returncode == 2 and "not in this version" in done.stderr
+    assert done.returncode == 2 and "no price is known" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 

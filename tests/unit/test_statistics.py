@@ -190,6 +190,7 @@ def test_without_an_effect_the_test_rejects_no_more_often_than_alpha(n: int, sha
 
 def test_without_discordant_items_there_is_no_power() -> None:
     assert mcnemar_power(500, 0.0, 0.0, 0.05) == 0.0
+    assert mcnemar_power(14, 0.0, 2.2250738585072014e-308, 0.125) == 0.0
 
 
 def test_rates_that_sum_to_one_but_for_rounding_are_taken() -> None:
