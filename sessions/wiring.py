@@ -24,7 +24,6 @@ from sessions.folders import STORE, TRAIL
 from sessions.jobs.local import LocalLauncher
 from sessions.person import Person
 from sessions.session import Display, Session
-from specs.errors import UserError
 from specs.policy import PERSON
 from specs.session import ResolvedSpec, SessionSpec
 
