@@ -25,7 +25,7 @@ demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 
 	@$(BIN)/peergate audit verify $(RUNS)/demo
 
 test: setup  ## run all tests but those marked `nightly`
-	$(BIN)/python -m pytest -m "not nightly" -n logical --dist loadgroup
+	$(BIN)/python -m pytest -m "not nightly" -n logical --no-loadscope-reorder
 
 test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills, a hundred thousand mutations (an hour)
 	-$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'

@@ -1,18 +1,31 @@
-"""Two workers share the tests: one runs everything with real weights, in order, the others file by file the rest."""
+"""How the tests are shared between workers, and what all of them run with."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from reviews.log import keys
 from tests.fixtures.reviewer_here import key_here
 
 
+class ByFile(LoadScopeScheduling):
+    """Gives whole files to workers, and all of ``tests/e2e`` to one: its sessions are shared, and fill the cores."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "e2e" if nodeid.startswith("tests/e2e/") else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """Schedule by file."""
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group the tests for ``--dist loadgroup``; the group that takes longest comes first."""
-    for item in items:
-        heavy = item.get_closest_marker("model") is not None or "e2e" in item.path.parts
-        item.add_marker(pytest.mark.xdist_group("real weights" if heavy else str(item.path)))
+    """What takes longest comes first."""
     items.sort(key=lambda item: "e2e" not in item.path.parts)
 
 
