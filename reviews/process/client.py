@@ -201,8 +201,12 @@ def _converse(child: Child, line: bytes, deadline: float) -> bytes:
                 raise ValueError("it took too long and was killed")
             for key, _ in ready.select(seconds):
                 if key.fd == child.questions:
-                    with suppress(BlockingIOError):
+                    try:
                         left = left[os.write(child.questions, left[:_PIECE]) :]
+                    except BlockingIOError:
+                        pass
+                    except BrokenPipeError as error:
+                        raise ValueError("it ended") from error
                     if not left:
                         ready.unregister(child.questions)
                     continue

@@ -239,7 +239,7 @@ def test_a_person_may_have_a_lost_job_run_again(tmp_path: Path) -> None:
     assert verify(run)[0] == 0
 
 
-def test_an_attempt_that_does_not_fit_in_the_budget_closes_the_session(tmp_path: Path) -> None:
+def test_an_attempt_that_does_not_fit_in_the_budget_asks_a_person_and_is_not_begun(tmp_path: Path) -> None:
     # The lost job counts with its whole price cap, two hours, and two more are more than is left.
     changes = (
         ("max_cost_usd: 1.0", "max_cost_usd: 0.34"),
@@ -248,7 +248,10 @@ def test_an_attempt_that_does_not_fit_in_the_budget_closes_the_session(tmp_path:
     )
     run = lose_the_first_job(tmp_path, *changes)
     retried = peergate("resume", "small", "--runs", run.parent, "--answer", "retry", "--reason", "once more")
-    assert retried.returncode == 6 and "does not fit in the budget" in retried.stdout
+    assert retried.returncode == 6 and "the attempt may cost 0.2000 USD" in retried.stdout
+    assert not entries(run, "close") and (run / "interim").is_dir()
+    stopped = peergate("resume", "small", "--runs", run.parent, "--answer", "stop", "--reason", "enough")
+    assert stopped.returncode == 6
     assert entries(run)[-1].body["decision"] == "budget"
     assert not (run / "jobs" / "small.before.2").exists()
     assert verify(run)[0] == 0
