@@ -6,14 +6,11 @@ which records it before it is carried out and its result after.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from agents.turns import ToolCall, ToolResult, Turn
 from specs.grants import StageView
-from specs.tools import Tool
-
-Phase = Literal["plan", "watch", "submit"]
-"""``plan`` until a launch is asked for, ``watch`` while the job runs, ``submit`` when its rows are measured."""
+from specs.tools import Phase, Tool
 
 
 class PastTurn(NamedTuple):

@@ -11,9 +11,9 @@ import time
 from sessions import ledger
 from sessions.session import Session
 from sessions.tools.artifacts import find_artifact
+from sessions.tools.reading import MOST_READABLE
 from sessions.tools.work import Work
 from sessions.workbench import SessionWorkbench
-from specs.text import plain
 from specs.tools import HELPER_TOOLS, HelperTask, Tool
 from specs.vendors.markers import enclose
 
@@ -49,9 +49,10 @@ class HelperWorkbench(SessionWorkbench):
             if found is None:
                 parts.append(f"There is no artifact '{name}' that may be read.")
                 continue
-            text = self._session.store.get(found.digest).decode("utf-8", "replace")
+            # Cleaned as a whole before it is cut: a cut could leave half of what is withheld.
+            text = self.work.wall.readable(found.digest, MOST_READABLE)
             more = f" (the first {SHOWN} characters; read_artifact has the rest)" if len(text) > SHOWN else ""
-            parts.append(f"{name}: {found.what}{more}\n" + enclose("artifact", plain(text[:SHOWN], SHOWN)))
+            parts.append(f"{name}: {found.what}{more}\n" + enclose("artifact", text[:SHOWN]))
         return self._wall.scrub("\n\n".join(parts))
 
     @property

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from specs.digests import Contract, Digest
 from specs.grants import Claim
-
-Phase = Literal["plan", "watch", "submit"]
+from specs.tools import Phase
 
 
 class Turn(Contract):

@@ -67,12 +67,3 @@ class StageView(Contract):
     ranges: dict[str, tuple[float, float]]
     required: dict[str, float | int]
     """Changes the last decision asked for, by parameter."""
-
-
-class Proposal(Contract):
-    """What a builder asks for: parameters to move inside the allowed ranges, or that a person decides."""
-
-    changes: dict[str, Any] = {}
-    reason: str
-    escalate: bool = False
-    claims: tuple[Claim, ...] = ()

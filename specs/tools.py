@@ -11,6 +11,9 @@ from specs.digests import Contract, Digest
 from specs.grants import Claim
 from specs.requests import DecisionKind, Option, ReviewKind, Short, Stakes, Text, Tier
 
+Phase = Literal["plan", "watch", "submit"]
+"""``plan`` until a launch is asked for, ``watch`` while the job runs, ``submit`` when its rows are measured."""
+
 ArtifactName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,120}$")]
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
 
@@ -202,17 +205,17 @@ class Tool(NamedTuple):
     name: str
     description: str
     arguments: type[Arguments]
-    phases: tuple[Literal["plan", "watch", "submit"], ...]
+    phases: tuple[Phase, ...]
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the arguments."""
         return self.arguments.model_json_schema()
 
 
-_ALWAYS = ("plan", "watch", "submit")
+_ALWAYS: tuple[Phase, ...] = ("plan", "watch", "submit")
 
 
-def _tool(arguments: type[Arguments], *phases: Literal["plan", "watch", "submit"]) -> Tool:
+def _tool(arguments: type[Arguments], *phases: Phase) -> Tool:
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", arguments.__name__).lower()
     told = " ".join((arguments.__doc__ or "").split())
     open_in = phases or _ALWAYS

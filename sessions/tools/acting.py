@@ -118,7 +118,9 @@ def write_recipe(work: Work, arguments: WriteRecipe) -> str:
 def hand_in(work: Work, arguments: HandIn) -> str:
     """End a helper's task with its result."""
     told = _note(work, "helper", arguments.result)
-    work.handed_in = told.split()[2] if told.startswith("kept as") else told.split()[0]
+    text = work.session.store.put(arguments.result.encode("utf-8", "replace"))
+    kept = next(one for one in work.session.trail.iterate("note") if one.body["text"] == text)
+    work.handed_in = note_name(work.session, kept.entry.key)
     return told
 
 

@@ -11,6 +11,7 @@ import pytest
 from agents.workbench import Workbench
 from reviews.audit import verify_run
 from reviews.store import Store
+from sessions.helper_bench import SHOWN
 from sessions.wiring import STORE, TRAIL
 from specs.errors import BuilderUnavailable
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI
@@ -142,3 +143,23 @@ def test_what_is_handed_in_can_be_read_later_and_only_once_each(tmp_path: Path) 
     assert "the result of it" in call_tool(bench, "read_artifact", name="note.1").text
     (note,) = session.trail.iterate("note")
     assert Store(session.run / "store").get(note.body["text"]) == b"the result of it"
+
+
+def test_what_is_withheld_is_taken_out_of_a_task_before_it_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "correct-horse-battery-staple-0123456789"
+    monkeypatch.setenv("SOME_SECRET_KEY", secret)
+    briefs: list[str] = []
+
+    def helps(bench: Workbench) -> None:
+        briefs.append(bench.brief)
+
+    session = new_session(tmp_path, builder=Delegating(helps))
+    open_stage(session)
+    # The secret lies over the edge of what is shown; the note is planted past the wall of the tools.
+    text = "x" * (SHOWN - 20) + secret + "y" * 100
+    body = {"stage": "sample", "attempt": 1, "what": "free", "text": session.store.put(text.encode())}
+    session.trail.append("note", "note/planted", body)
+    call_tool(bench_of(session), "delegate", tasks=[{"task": "t", "artifacts": ["note.1"]}])
+    assert "xxx" in briefs[0] and secret[:12] not in briefs[0]
