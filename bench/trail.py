@@ -68,7 +68,7 @@ def _processor() -> float:
 def append(folder: Path) -> bool:
     """Append durably, in turns with a bare insert of the same bytes with the same durability.
 
-    The limit is on the peer that makes two signatures too, as an append does (docs/decisions/0018-appends-and-disks.md).
+    The limit is on the peer that makes two signatures too, as an append does: docs/decisions/0018-appends-and-disks.md.
     """
     trail = Trail(folder / "append" / "trail.sqlite", "bench")
     trail.append("workspace", "workspace", {})
