@@ -29,7 +29,7 @@ from sessions.state import State
 from specs.digests import digest_path
 from specs.errors import PeergateError
 from specs.evidence import Artifact, JobOrder, Manifest, Progress
-from specs.stages import FOLDERS, STAGE_KINDS, Stage, resolve_parameters
+from specs.stages import FOLDERS, STAGE_KINDS, WITHOUT_MODEL_KIND, Stage, resolve_parameters
 
 CANCEL_WAIT_S = 30.0
 RESTART_S = 30.0
@@ -112,6 +112,7 @@ def _order(session: Session, state: State) -> JobOrder:
             "grant": _body(session, f"grant/{key}"),
             "max_seconds": stage.max_minutes * 60,
             "dead_man_minutes": session.resolved.spec.budget.dead_man_minutes,
+            "model_kind": None if stage.kind in WITHOUT_MODEL_KIND else session.resolved.spec.model.kind,
         }
     )
 
@@ -270,8 +271,9 @@ def resolve_input(session: Session, reference: str) -> Artifact:
         body = _body(session, "model")
         return Artifact(name="model", path=body["path"], digest=body["digest"], bytes=0)
     owner, _, output = reference.partition(".")
-    if reference == "heldout" or owner == "data":
-        digest = session.resolved.data_digests["heldout" if reference == "heldout" else output]
+    if reference in ("heldout", "constitution") or owner == "data":
+        pinned = session.resolved.data_digests | {"constitution": session.resolved.constitution_digest}
+        digest = pinned[output if owner == "data" else reference]
         path = session.store.path(digest)
         relative = path.relative_to(session.run).as_posix()
         return Artifact(name=reference, path=relative, digest=digest, bytes=path.stat().st_size)

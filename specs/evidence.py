@@ -47,6 +47,8 @@ class JobOrder(Contract):
     max_seconds: float
     dead_man_minutes: float | None = Field(default=None, exclude_if=lambda given: given is None)
     """The job ends itself when no orchestrator was there for this long; None: never."""
+    model_kind: Literal["base", "instruct"] | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The kind the spec declares of its model: base models are prompted without a chat template."""
 
 
 class GenerationRow(Contract):

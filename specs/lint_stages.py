@@ -14,7 +14,7 @@ from specs.places import LintProblem, Loc, closest, suggest
 from specs.session import SessionSpec
 from specs.stages import PARAMETERS, STAGE_KINDS, ArtifactKind, Criterion, Kind, Parameters, Stage
 
-RESERVED = ("model", "heldout", "data")
+RESERVED = ("model", "heldout", "data", "constitution")
 """Words that already mean something where a stage is referred to."""
 
 _ROLE = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -123,6 +123,8 @@ def _reference(
         found = "checkpoint"
     elif reference == "heldout":
         found = "items"
+    elif reference == "constitution":
+        found = "constitution"
     elif head == "data":
         if tail not in spec.data:
             hint = suggest(tail, spec.data, "data files")
@@ -154,7 +156,7 @@ def _reference(
 
 def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
     """List what could stand as an input of this artifact kind."""
-    found = ["model"] if needed == "checkpoint" else []
+    found = {"checkpoint": ["model"], "constitution": ["constitution"]}.get(needed, [])
     if needed == "items":
         found += [f"data.{name}" for name in spec.data]
         if spec.stages[index].kind in HELDOUT_READERS:
@@ -165,7 +167,9 @@ def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
 
 
 def _a(kind: ArtifactKind) -> str:
-    return {"checkpoint": "a checkpoint", "files": "a folder of files"}.get(kind, kind)
+    return {"checkpoint": "a checkpoint", "files": "a folder of files", "constitution": "the constitution"}.get(
+        kind, kind
+    )
 
 
 def lint_criteria(spec: SessionSpec) -> Iterator[LintProblem]:

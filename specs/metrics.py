@@ -9,22 +9,10 @@ from __future__ import annotations
 from typing import Literal
 
 from specs.digests import Contract, Digest
+from specs.metric_forms import MetricDefinition, Scope
+from specs.metric_forms import defined as _m
 
-Scope = Literal["generate", "evaluate", "sft", "package", "recipe", "comparison"]
-"""The stage kind whose raw rows hold the population; ``comparison`` pairs the two arms of the analysis.
-
-No metric is measured by recipes: what builder's code computes is a claim."""
-
-
-class MetricDefinition(Contract):
-    """What a metric id means; ``direction`` says which way is better (``none`` for descriptions)."""
-
-    id: str
-    scope: Scope
-    unit: str
-    population: str
-    definition: str
-    direction: Literal["higher", "lower", "none"]
+__all__ = ["METRICS", "Metric", "MetricDefinition", "MetricSet", "Scope", "metrics_of"]
 
 
 class Metric(Contract):
@@ -48,14 +36,6 @@ class MetricSet(Contract):
     rows: dict[str, Digest]
     code: Digest
     metrics: dict[str, Metric]
-
-
-def _m(
-    id: str, scope: Scope, unit: str, population: str, definition: str, direction: Literal["higher", "lower", "none"]
-) -> MetricDefinition:
-    return MetricDefinition(
-        id=id, scope=scope, unit=unit, population=population, definition=definition, direction=direction
-    )
 
 
 _SAMPLES = "all sampled completions of the attempt"

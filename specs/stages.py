@@ -9,18 +9,54 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from specs.digests import Contract, Digest
+from specs.stage_parts import (
+    FOLDERS,
+    ArtifactKind,
+    Criterion,
+    Gate,
+    Name,
+    Range,
+    Reference,
+    StageBase,
+    StageKind,
+)
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-Reference = Annotated[str, StringConstraints(pattern=r"^(model|heldout|[a-z][a-z0-9_]{0,39}\.[a-z][a-z0-9_]{0,39})$")]
-"""``model``, ``heldout``, ``data.<name>`` or ``<stage>.<output>``."""
+__all__ = [
+    "FOLDERS",
+    "PARAMETERS",
+    "STAGE_KINDS",
+    "AnyStage",
+    "ArtifactKind",
+    "Criterion",
+    "EvaluateParameters",
+    "EvaluateStage",
+    "Gate",
+    "GenerateParameters",
+    "GenerateStage",
+    "Kind",
+    "Name",
+    "PackageParameters",
+    "PackageStage",
+    "Parameters",
+    "Range",
+    "RecipeParameters",
+    "RecipeStage",
+    "Reference",
+    "SftParameters",
+    "SftStage",
+    "Stage",
+    "StageBase",
+    "StageKind",
+    "WITHOUT_MODEL_KIND",
+    "resolve_parameters",
+]
 
 Kind = Literal["generate", "sft", "evaluate", "package", "recipe"]
-ArtifactKind = Literal["checkpoint", "items", "rows", "examples", "files"]
-FOLDERS: tuple[ArtifactKind, ...] = ("checkpoint", "files")
-"""Artifact kinds that are folders; the others are files of one JSON object a line."""
+WITHOUT_MODEL_KIND: tuple[Kind, ...] = ("generate", "sft", "evaluate", "package", "recipe")
+"""Kinds whose orders do not say whether the model is a base model: older orders keep their digests."""
 
 
 class GenerateParameters(Contract):
@@ -91,13 +127,6 @@ class RecipeParameters(Contract):
 Parameters = GenerateParameters | SftParameters | EvaluateParameters | PackageParameters | RecipeParameters
 
 
-class StageKind(Contract):
-    """What a kind reads and writes: role -> artifact kind. A recipe reads what its stage names, under any role."""
-
-    inputs: dict[str, ArtifactKind]
-    outputs: dict[str, ArtifactKind]
-
-
 STAGE_KINDS: dict[Kind, StageKind] = {
     "generate": StageKind(
         inputs={"model": "checkpoint", "prompts": "items"}, outputs={"rows": "rows", "accepted": "examples"}
@@ -119,80 +148,6 @@ PARAMETERS: dict[Kind, type[Parameters]] = {
     "package": PackageParameters,
     "recipe": RecipeParameters,
 }
-
-
-class Criterion(Contract):
-    """A registered threshold on one metric. Exactly one of the four bounds is given."""
-
-    metric: str
-    at_least: float | None = None
-    at_most: float | None = None
-    above: float | None = None
-    below: float | None = None
-
-    def bound(self) -> tuple[str, float]:
-        """Return the operator sign and threshold, for example ``(">=", 0.1)``.
-
-        Raises:
-            ValueError: not exactly one bound is given (the loader reports this with its place).
-        """
-        given = [
-            (sign, value)
-            for sign, value in ((">=", self.at_least), ("<=", self.at_most), (">", self.above), ("<", self.below))
-            if value is not None
-        ]
-        if len(given) != 1:
-            raise ValueError("give exactly one of at_least, at_most, above, below")
-        return given[0]
-
-    def met(self, value: float) -> bool:
-        """Say whether a measured value satisfies this criterion."""
-        sign, limit = self.bound()
-        return {">=": value >= limit, "<=": value <= limit, ">": value > limit, "<": value < limit}[sign]
-
-    def __str__(self) -> str:
-        sign, limit = self.bound()
-        return f"{self.metric} {sign} {limit:g}"
-
-
-class Range(Contract):
-    """The values a builder may move a parameter to, both ends included."""
-
-    min: float
-    max: float
-
-    def holds(self, value: float) -> bool:
-        """Say whether ``value`` lies in the range."""
-        return self.min <= value <= self.max
-
-
-class Gate(Contract):
-    """When the stage's result may be used: criteria, stakes and how many rounds of revision."""
-
-    criteria: tuple[Criterion, ...] = ()
-    stakes: Literal["low", "medium", "high"] = "medium"
-    max_rounds: Annotated[int, Field(ge=1, le=10)] = 2
-    """Attempts in all, the first one included."""
-
-
-class StageBase(Contract):
-    """What all kinds share."""
-
-    name: Name
-    inputs: dict[str, Reference]
-    ranges: dict[str, Range] = {}
-    max_minutes: Annotated[float, Field(gt=0, le=60 * 24 * 30)] = 10.0
-    """The job is ended after this long; also what its price cap is computed from."""
-    max_cost_usd: Annotated[float, Field(gt=0)] | None = Field(default=None, exclude_if=lambda given: given is None)
-    """The most the stage may cost, over all its attempts and the builder's turns on it; reviews do not count."""
-    gate: Gate = Gate()
-    allow_code: bool = Field(default=False, exclude_if=lambda given: not given)
-    """Whether the builder may hand in code for this stage. Left out where it may not: older registrations stay."""
-
-    @property
-    def reads_heldout(self) -> bool:
-        """Whether the held-out split is among the inputs, so that the outputs tell something of it."""
-        return "heldout" in self.inputs.values()
 
 
 class GenerateStage(StageBase):
