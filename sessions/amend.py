@@ -37,7 +37,8 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
             if session.trail.find("close") is not None:
                 raise UserError("the session is closed, nothing can be amended any more", where=str(run))
             entries = list(session.trail.iterate())
-            old, new = session.resolved, load_spec(spec_path)
+            old = session.resolved
+            new = load_spec(spec_path, old.spec.profile)
             found = changes(old, new)
             if not found:
                 raise UserError("the spec is the registered one, nothing is amended", where=str(spec_path))

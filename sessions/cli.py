@@ -35,6 +35,7 @@ Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run fo
 Name = Annotated[str, typer.Argument(help="Name of the session.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 RunPath = Annotated[Path, typer.Argument(help="Run folder of a session, or its name under ./runs.")]
+Profile = Annotated[str | None, typer.Option("--profile", help="Which of the spec's profiles; its own by default.")]
 DEFAULT_RUNS = Path("runs")
 
 
@@ -45,11 +46,12 @@ def start(
     ],
     name: Annotated[str | None, typer.Option("--name", help="Name of the session; the spec's name by default.")] = None,
     runs: Runs = DEFAULT_RUNS,
+    profile: Profile = None,
 ) -> None:
     """Register a spec and run the session, gate by gate."""
     from sessions.commands import run
 
-    run.start(spec, name, runs)
+    run.start(spec, name, runs, profile)
 
 
 @app.command(rich_help_panel="Sessions")
@@ -79,11 +81,12 @@ def mcp(
     token_file: Annotated[
         Path | None, typer.Option("--token-file", help="The bearer token for HTTP, mode 0600; made if not there.")
     ] = None,
+    profile: Profile = None,
 ) -> None:
     """Serve a session's tools to an MCP client: Claude Code, Codex or another is its builder (docs/mcp.md)."""
     from sessions.commands import mcp as command
 
-    command.serve(target, runs, name, http, token_file)
+    command.serve(target, runs, name, http, token_file, profile)
 
 
 By = Annotated[str | None, typer.Option("--by", help="Who decides this; your user name by default.")]
@@ -215,22 +218,26 @@ def graph() -> None:
 
 @spec_app.command("check")
 def spec_check(
-    spec: Annotated[str, typer.Argument(help="Spec file, or the name of a shipped spec.")], json: Json = False
+    spec: Annotated[str, typer.Argument(help="Spec file, or the name of a shipped spec.")],
+    json: Json = False,
+    profile: Annotated[str | None, typer.Option("--profile", help="Only this profile; every one by default.")] = None,
 ) -> None:
     """Check a spec and everything it names; all problems at once."""
     from sessions.commands import spec as command
 
-    command.check(spec, json)
+    command.check(spec, json, profile)
 
 
 @spec_app.command("show")
 def spec_show(
-    spec: Annotated[str, typer.Argument(help="Spec file, or the name of a shipped spec.")], json: Json = False
+    spec: Annotated[str, typer.Argument(help="Spec file, or the name of a shipped spec.")],
+    json: Json = False,
+    profile: Profile = None,
 ) -> None:
     """Show a spec with everything resolved, and its registration digest."""
     from sessions.commands import spec as command
 
-    command.show(spec, json)
+    command.show(spec, json, profile)
 
 
 @check_app.command("list")

@@ -45,16 +45,18 @@ def start(
     name: str | None,
     display: Display,
     wire: Callable[[Session], None] = as_registered,
+    profile: str | None = None,
 ) -> Path:
     """Register a spec as a new session and run it; returns the run folder.
 
     ``wire`` is given the session when it is held and before it runs: a builder outside is connected there.
+    ``profile`` is used instead of the one that the spec names.
 
     Raises:
         SpecError: the spec is wrong; nothing was created.
         UserError: the name is taken or cannot be a folder name.
     """
-    resolved = load_spec(spec_path)
+    resolved = load_spec(spec_path, profile)
     make_builder(resolved.spec)
     make_reviewer(resolved.spec)
     name = name or resolved.spec.name

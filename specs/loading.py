@@ -21,6 +21,7 @@ from specs.explain import explain
 from specs.lint import lint, lint_constitution
 from specs.places import LintProblem, Loc, closest, dotted, printable
 from specs.positions import Document, Place, UnreadableError, read_yaml
+from specs.profiles import apply_profile, profile_names
 from specs.repair import CONSTITUTION_STANDINS, SESSION_STANDINS, validate
 from specs.session import ResolvedSpec, SessionSpec
 
@@ -29,11 +30,12 @@ MAX_DATA_PROBLEMS = 20
 """More lines than this are wrong for one reason; the rest is counted."""
 
 
-def load_spec(path: Path, *, allow_missing_data: bool = False) -> ResolvedSpec:
+def load_spec(path: Path, profile: str | None = None, *, allow_missing_data: bool = False) -> ResolvedSpec:
     """Read a session spec and pin everything it names.
 
     Args:
         path: the spec file.
+        profile: the profile to use, instead of the one that the spec names.
         allow_missing_data: accept that data files are not here yet. Their registered digests stand in, and a data
             file without one is left out of ``data_digests``. The constitution has to be here in any case.
 
@@ -45,6 +47,10 @@ def load_spec(path: Path, *, allow_missing_data: bool = False) -> ResolvedSpec:
     resolved = None
     document = report.read(_read_spec(path))
     if document is not None:
+        if problems := apply_profile(document, profile):
+            # Not more: what the profile would have given would be told as missing.
+            report.add(document, problems)
+            report.check()
         spec, problems, damaged = validate(document, SessionSpec, SESSION_STANDINS)
         data = _Files(path, report, damaged, allow_missing_data)
         if spec is None:
@@ -64,6 +70,18 @@ def load_spec(path: Path, *, allow_missing_data: bool = False) -> ResolvedSpec:
         data_digests=digests,
         origin=str(path.resolve().parent),
     )
+
+
+def list_profiles(path: Path) -> tuple[str, ...]:
+    """Return the profiles of a spec; none when it cannot be read, which :func:`load_spec` tells about.
+
+    Raises:
+        UserError: the file itself cannot be read.
+    """
+    try:
+        return profile_names(read_yaml(_read_spec(path)))
+    except UnreadableError:
+        return ()
 
 
 def load_constitution(path: Path) -> tuple[Constitution, str]:

@@ -81,6 +81,15 @@ class Document:
         for members in (self.bad, self.scalars):
             members.update({new + loc[len(old) :] for loc in members if loc[: len(old)] == old})
 
+    def replace(self, old: Loc, new: Loc) -> None:
+        """Let what stands at ``old`` be the value of ``new``: what was there has no place any more."""
+        for places in (self.keys, self.values):
+            for loc in [loc for loc in places if loc[: len(new)] == new]:
+                del places[loc]
+        for members in (self.bad, self.scalars):
+            members -= {loc for loc in members if loc[: len(new)] == new}
+        self.move(old, new)
+
 
 @dataclass
 class _Frame:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -31,7 +32,14 @@ SCHEMAS: dict[str, type[BaseModel]] = {
 
 def schema_text(model: type[BaseModel]) -> str:
     """Return the JSON Schema of a contract as the text of its file."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
+    schema: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
+    if model is SessionSpec:
+        # Of the file only: a resolved spec has the values of one of them.
+        schema["properties"]["profiles"] = {
+            "type": "object",
+            "additionalProperties": {"type": "object"},
+            "description": "What a profile changes: keys of this file; stages by their names.",
+        }
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 

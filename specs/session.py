@@ -244,6 +244,8 @@ class SessionSpec(Contract):
 
     schema_version: Literal[1]
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    profile: Name | None = Field(default=None, exclude_if=is_none)
+    """Which of the spec's ``profiles`` its values come from (``specs/profiles.py``)."""
     objective: Annotated[str, StringConstraints(min_length=10)]
     task: Literal["format_instructions"]
     constitution: str

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from sessions.external.transports import Transport
 
 
-def serve(target: str, runs: Path, name: str | None, http: str | None, token_file: Path | None) -> None:
+def serve(
+    target: str, runs: Path, name: str | None, http: str | None, token_file: Path | None, profile: str | None = None
+) -> None:
     """Serve a session's tools, and end with the session's exit code.
 
     Raises:
@@ -25,7 +27,7 @@ def serve(target: str, runs: Path, name: str | None, http: str | None, token_fil
         from sessions.external.serving import Serving, find_target
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
-    found = find_target(target, runs, name)
+    found = find_target(target, runs, name, profile)
     serving = Serving(_transport(http, token_file))
     try:
         run = serving.serve(found)

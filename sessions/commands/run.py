@@ -19,12 +19,12 @@ from specs.errors import ExitCode, UserError
 from specs.loading import find_spec
 
 
-def start(spec: str, name: str | None, runs: Path) -> None:
+def start(spec: str, name: str | None, runs: Path, profile: str | None = None) -> None:
     """Start a session and end with its exit code."""
     path = find_spec(spec)
     terminal = Terminal()
     try:
-        run = runtime.start(path, runs, name, terminal)
+        run = runtime.start(path, runs, name, terminal, profile=profile)
     except Paused as paused:
         _paused(str(paused), runs)
     finish(run)

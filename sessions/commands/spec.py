@@ -5,31 +5,43 @@ from __future__ import annotations
 import sys
 
 from sessions.commands.output import print_json
-from specs.errors import SpecError
-from specs.loading import find_spec, load_spec
+from specs.errors import Problem, SpecError
+from specs.loading import find_spec, list_profiles, load_spec
+from specs.session import ResolvedSpec
 
 
-def check(spec: str, as_json: bool) -> None:
-    """Check a spec; problems end with exit code 2."""
+def check(spec: str, as_json: bool, profile: str | None = None) -> None:
+    """Check a spec, each of its profiles unless one is named; problems end with exit code 2."""
     path = find_spec(spec)
-    try:
-        resolved = load_spec(path)
-    except SpecError as error:
-        if not as_json:
-            raise
-        problems = [vars(problem) for problem in error.problems]
-        print_json({"spec": str(path), "ok": False, "problems": problems})
-        raise SystemExit(int(error.exit_code)) from None
+    profiles = (profile,) if profile is not None else list_profiles(path) or (None,)
+    found: list[Problem] = []
+    checked: dict[str | None, ResolvedSpec] = {}
+    for one in profiles:
+        try:
+            checked[one] = load_spec(path, one)
+        except SpecError as error:
+            found += [problem for problem in error.problems if problem not in found]
     if as_json:
-        print_json({"spec": str(path), "ok": True, "problems": [], "registration": resolved.registration()})
+        problems = [vars(problem) for problem in found]
+        registered = {name or "": resolved.registration() for name, resolved in checked.items()}
+        told = {"spec": str(path), "ok": not found, "problems": problems}
+        if not found:
+            told |= {"registrations": registered} if None not in checked else {"registration": registered[""]}
+        print_json(told)
+        if found:
+            raise SystemExit(int(SpecError.exit_code))
         return
-    stages = ", ".join(stage.name for stage in resolved.spec.stages)
-    print(f"{path}: ok\n  stages: {stages}\n  registration: {resolved.registration()}")
+    if found:
+        raise SpecError(found)
+    for name, resolved in checked.items():
+        of = "" if name is None else f", profile {name}"
+        stages = ", ".join(stage.name for stage in resolved.spec.stages)
+        print(f"{path}{of}: ok\n  stages: {stages}\n  registration: {resolved.registration()}")
 
 
-def show(spec: str, as_json: bool) -> None:
+def show(spec: str, as_json: bool, profile: str | None = None) -> None:
     """Show the resolved spec."""
-    resolved = load_spec(find_spec(spec))
+    resolved = load_spec(find_spec(spec), profile)
     data = resolved.model_dump(mode="json")
     if as_json:
         print_json({"registration": resolved.registration(), "resolved": data})

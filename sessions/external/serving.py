@@ -36,9 +36,10 @@ class Target(NamedTuple):
 
     run: Path
     spec: Path | None = None
+    profile: str | None = None
 
 
-def find_target(named: str, runs: Path, name: str | None) -> Target:
+def find_target(named: str, runs: Path, name: str | None, profile: str | None = None) -> Target:
     """Return what a person means by a run or a spec.
 
     A spec whose session was opened before goes on with it, so that a client's configuration can name the spec.
@@ -50,12 +51,12 @@ def find_target(named: str, runs: Path, name: str | None) -> Target:
         if (run / TRAIL).is_file():
             return Target(_checked(run.resolve()))
     spec = find_spec(named)
-    resolved = load_spec(spec)
+    resolved = load_spec(spec, profile)
     if resolved.spec.builder.vendor != NAME:
         raise _not_external(resolved.spec.builder.vendor, str(spec))
     run = (runs / (name or resolved.spec.name)).resolve()
     if not (run / TRAIL).is_file():
-        return Target(run, spec)
+        return Target(run, spec, profile)
     opened = read_entries(run / TRAIL)[0].body.get("registration")
     if opened != resolved.registration():
         raise UserError(
@@ -87,7 +88,7 @@ class Serving:
         run = target.run
         try:
             if target.spec is not None:
-                runtime.start(target.spec, run.parent, run.name, self._display, self._wire)
+                runtime.start(target.spec, run.parent, run.name, self._display, self._wire, target.profile)
             else:
                 runtime.resume(run, self._display, wire=self._wire)
             while True:
