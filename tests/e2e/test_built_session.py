@@ -104,9 +104,8 @@ def test_the_demo_is_built_over_the_wire_to_its_accepted_end(tmp_path: Path, mon
     entries = read_entries(run / TRAIL)
     assert entries[-1].entry.kind == "close" and entries[-1].body["decision"] == "approve"
     # No held-out prompt and no key was sent, and the key stands nowhere in the run.
-    prompts = [
-        json.loads(line)["prompt"] for line in (LIBRARY / "data" / "format_heldout.jsonl").open(encoding="utf-8")
-    ]
+    heldout = (LIBRARY / "data" / "format_heldout.jsonl").read_text(encoding="utf-8")
+    prompts = [json.loads(line)["prompt"] for line in heldout.splitlines()]
     assert not any(json.dumps(prompt)[1:-1].encode() in body for prompt in prompts for body in sent)
     assert not any(KEY.encode() in path.read_bytes() for path in run.rglob("*") if path.is_file())
     store = Store(run / STORE)
