@@ -1,22 +1,217 @@
-"""Rows of critics, and the pairs that preference training reads."""
+"""Rows of critics, revisions and preferences: what was asked, the log-probabilities, and what follows from them.
+
+What follows is stated in the rows and computed again by :func:`contradiction`: a row whose verdict does not follow from
+its own log-probabilities is no evidence. A critique without log-probabilities does not even have the form of a row.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specs.digests import Contract
+from specs.digests import Contract, Digest
+
+Label = Literal["A", "B"]
+Agreement = Literal["both", "mean"]
+LogProbability = Annotated[float, Field(le=0)]
+"""In nats."""
+DIGITS = 6
+"""Decimals of a stated log-probability or margin."""
+_TOLERANCE = 2 * 10**-DIGITS
+
+
+class LabelScores(Contract):
+    """Next-token log-probabilities of the labels after one prompt, each without and with a leading space.
+
+    None where the tokenizer writes that form with several tokens: then it is no single next token.
+    """
+
+    a: LogProbability | None
+    a_spaced: LogProbability | None
+    b: LogProbability | None
+    b_spaced: LogProbability | None
+    prompt: Digest
+    """Of the prompt's text, before any chat template."""
+    prompt_tokens: Annotated[int, Field(ge=1)]
+
+    def of(self, label: Label) -> float:
+        """Return the log-probability of a label: the larger of its two forms.
+
+        Raises:
+            ValueError: neither form is a single token.
+        """
+        forms = (self.a, self.a_spaced) if label == "A" else (self.b, self.b_spaced)
+        given = [form for form in forms if form is not None]
+        if not given:
+            raise ValueError(f"the label {label} has no log-probability")
+        return max(given)
+
+    def mass(self) -> float:
+        """Return the probability that the next token is one of the labels, in any form."""
+        forms = (self.a, self.a_spaced, self.b, self.b_spaced)
+        return min(1.0, sum(math.exp(form) for form in forms if form is not None))
+
+
+class Arrangement(Contract):
+    """One order of the labels: its log-probabilities and the verdict that was stated from them.
+
+    For comparisons of two responses, "good" means that the first one is preferred.
+    """
+
+    scores: LabelScores
+    good_label: Label
+    """The label that meant "good" in this prompt."""
+    good: bool
+    margin: Annotated[float, Field(ge=0)]
+    """|log p(A) - log p(B)|, in nats."""
+    confident: bool
+
+    def signed(self) -> float:
+        """Return log p(good) - log p(bad), in nats.
+
+        Raises:
+            ValueError: a label has no log-probability.
+        """
+        difference = self.scores.of("A") - self.scores.of("B")
+        return difference if self.good_label == "A" else -difference
+
+
+def arrangement(scores: LabelScores, good_label: Label, margin: float) -> Arrangement:
+    """Return the verdict that follows from log-probabilities: a tie is "bad".
+
+    Args:
+        scores: of one prompt.
+        good_label: the label that means "good" in it.
+        margin: the least margin of a confident verdict, in nats.
+
+    Raises:
+        ValueError: a label has no log-probability.
+    """
+    signed = scores.of("A") - scores.of("B")
+    signed = signed if good_label == "A" else -signed
+    stated = round(abs(signed), DIGITS)
+    return Arrangement(scores=scores, good_label=good_label, good=signed > 0, margin=stated, confident=stated >= margin)
+
+
+def decide(plain: Arrangement, swapped: Arrangement, agreement: Agreement, margin: float) -> bool | None:
+    """Return True for "good", False for "bad", None for an abstention.
+
+    ``both``: both orders of the labels give the same verdict, each with the margin. ``mean``: the mean of the two signed
+    margins reaches the margin; a liking for one label then cancels out.
+
+    Raises:
+        ValueError: a label has no log-probability.
+    """
+    if agreement == "both":
+        if plain.good != swapped.good or not (plain.confident and swapped.confident):
+            return None
+        return plain.good
+    mean = (plain.signed() + swapped.signed()) / 2
+    return mean > 0 if round(abs(mean), DIGITS) >= margin and mean != 0 else None
+
+
+class CritiqueRow(Contract):
+    """One instruction, or one response to it, as an A/B critic scored it in both orders of the labels."""
+
+    item: str
+    group: str
+    kind: str
+    sample: int | None
+    """Which of several responses to the item; None for an instruction."""
+    instruction: str
+    response: str | None
+    shown: str | None
+    """What of the response the critic was shown."""
+    rubric: Digest
+    plain: Arrangement
+    swapped: Arrangement
+    accepted: bool
+
+
+class CalibrationRow(CritiqueRow):
+    """A row with the judgement of a person: what the critic is measured against before its numbers count."""
+
+    label: Literal["good", "bad"]
+
+
+class ComparisonRow(Contract):
+    """Two responses to one instruction as a judge compared them, in both orders."""
+
+    item: str
+    group: str
+    instruction: str
+    first: str
+    second: str
+    first_sample: int
+    second_sample: int
+    shown_first: str
+    shown_second: str
+    rubric: Digest
+    plain: Arrangement
+    swapped: Arrangement
+    preferred: Literal["first", "second"] | None
+    """None: the judge abstains."""
+
+
+class JudgeCalibrationRow(ComparisonRow):
+    """A comparison with the judgement of a person."""
+
+    label: Literal["first", "second"]
+
+
+def contradiction(row: CritiqueRow | ComparisonRow, agreement: Agreement, margin: float) -> str | None:
+    """Return how a row's stated verdict does not follow from its own log-probabilities; None where it does.
+
+    Args:
+        row: as the job wrote it.
+        agreement: how the two orders are combined, as granted.
+        margin: as granted, in nats.
+    """
+    for name, given, label in (("plain", row.plain, "A"), ("swapped", row.swapped, "B")):
+        if given.good_label != label:
+            return f"{name}: 'good' is {given.good_label} instead of {label}"
+        try:
+            due = arrangement(given.scores, given.good_label, margin)
+        except ValueError as error:
+            return f"{name}: {error}"
+        if abs(due.margin - given.margin) > _TOLERANCE:
+            return f"{name}: margin {given.margin:g} is stated, {due.margin:g} follows"
+        if (due.good, due.confident) != (given.good, given.confident):
+            told = f"good {given.good}, confident {given.confident}"
+            return f"{name}: {told} is stated, good {due.good}, confident {due.confident} follows"
+    verdict = decide(row.plain, row.swapped, agreement, margin)
+    if isinstance(row, CritiqueRow):
+        accepted = verdict is True
+        return None if row.accepted == accepted else f"accepted {row.accepted} is stated, {accepted} follows"
+    preferred = {True: "first", False: "second", None: None}[verdict]
+    return None if row.preferred == preferred else f"{row.preferred} is stated as preferred, {preferred} follows"
+
+
+NegativeType = Literal[
+    "unwarranted_refusal", "wrong_fact", "off_topic", "format_violation", "verbosity", "under_explanation"
+]
+FinishReason = Literal["end", "stop", "length"]
+"""The model's end token, a stop string, or the token limit."""
 
 
 class Preference(Contract):
-    """One pair: a line of a ``preferences`` artifact. ``group`` never spans training and validation."""
+    """One pair to learn from. ``group`` is what a split may never divide: all pairs of it are on one side."""
 
-    prompt: str
-    chosen: Annotated[str, Field(min_length=3)]
-    rejected: Annotated[str, Field(min_length=3)]
+    id: str
+    item: str
     group: str
-    source: str
-    """What made the pair, for example ``best_of_n``, ``revision`` or the type of a hard negative."""
-    margin: float | None = None
-    """How sure the judge was, in nats; None where nothing judged."""
+    split: Literal["train", "validation"]
+    prompt: str
+    chosen: str
+    rejected: str
+    source: Literal["revision", "best_of_n", "hard_negative"]
+    negative_type: NegativeType | None = None
+    """What is wrong with the rejected response, where it was made wrong on purpose."""
+    made_by: Literal["sample", "rule", "model"] = "sample"
+    """How the rejected response came to be: sampled like the chosen one, built by a rule, or written on request."""
+    margin: Annotated[float, Field(ge=0)] | None = None
+    """The judge's margin for the chosen response, in nats: the smaller of both orders. None: no judge compared them."""
+    principles: tuple[str, ...] = ()
+    """Ids of the principles a revision followed."""
