@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from specs.digests import Contract, Digest
+from specs.kinds_training import DPO_KIND, SFT_KIND, DpoParameters, DpoStage, SftParameters, SftStage
 from specs.stage_parts import (
     FOLDERS,
     ArtifactKind,
@@ -31,6 +32,8 @@ __all__ = [
     "AnyStage",
     "ArtifactKind",
     "Criterion",
+    "DpoParameters",
+    "DpoStage",
     "EvaluateParameters",
     "EvaluateStage",
     "Gate",
@@ -54,7 +57,7 @@ __all__ = [
     "resolve_parameters",
 ]
 
-Kind = Literal["generate", "sft", "evaluate", "package", "recipe"]
+Kind = Literal["generate", "sft", "dpo", "evaluate", "package", "recipe"]
 WITHOUT_MODEL_KIND: tuple[Kind, ...] = ("generate", "sft", "evaluate", "package", "recipe")
 """Kinds whose orders do not say whether the model is a base model: older orders keep their digests."""
 
@@ -71,24 +74,6 @@ class GenerateParameters(Contract):
     worked_example: bool = True
     """Show one worked example of the format while sampling. It is never part of a training row."""
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-
-
-class SftParameters(Contract):
-    """Full supervised fine-tuning with loss on the completion only (TRL ``SFTTrainer``)."""
-
-    learning_rate: Annotated[float, Field(ge=0, le=1)] = 2e-5
-    """0 is allowed: it is the control that must end as "no significant difference"."""
-    epochs: Annotated[int, Field(ge=1, le=100)] = 1
-    batch_size: Annotated[int, Field(ge=1, le=1024)] = 8
-    gradient_accumulation: Annotated[int, Field(ge=1, le=1024)] = 1
-    max_examples_per_kind: Annotated[int, Field(ge=1)] | None = None
-    """Balance the constraint kinds by keeping at most this many examples of each."""
-    max_length: Annotated[int, Field(ge=16, le=131072)] = 256
-    warmup_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
-    scheduler: Literal["constant", "linear", "cosine"] = "linear"
-    weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
-    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
@@ -124,16 +109,17 @@ class RecipeParameters(Contract):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
-Parameters = GenerateParameters | SftParameters | EvaluateParameters | PackageParameters | RecipeParameters
+Parameters = (
+    GenerateParameters | SftParameters | DpoParameters | EvaluateParameters | PackageParameters | RecipeParameters
+)
 
 
 STAGE_KINDS: dict[Kind, StageKind] = {
     "generate": StageKind(
         inputs={"model": "checkpoint", "prompts": "items"}, outputs={"rows": "rows", "accepted": "examples"}
     ),
-    "sft": StageKind(
-        inputs={"model": "checkpoint", "examples": "examples"}, outputs={"rows": "rows", "checkpoint": "checkpoint"}
-    ),
+    "sft": SFT_KIND,
+    "dpo": DPO_KIND,
     "evaluate": StageKind(inputs={"model": "checkpoint", "items": "items"}, outputs={"rows": "rows"}),
     "package": StageKind(
         inputs={"model": "checkpoint", "items": "items"}, outputs={"rows": "rows", "package": "checkpoint"}
@@ -144,6 +130,7 @@ STAGE_KINDS: dict[Kind, StageKind] = {
 PARAMETERS: dict[Kind, type[Parameters]] = {
     "generate": GenerateParameters,
     "sft": SftParameters,
+    "dpo": DpoParameters,
     "evaluate": EvaluateParameters,
     "package": PackageParameters,
     "recipe": RecipeParameters,
@@ -155,13 +142,6 @@ class GenerateStage(StageBase):
 
     kind: Literal["generate"]
     parameters: GenerateParameters = GenerateParameters()
-
-
-class SftStage(StageBase):
-    """An ``sft`` stage."""
-
-    kind: Literal["sft"]
-    parameters: SftParameters = SftParameters()
 
 
 class EvaluateStage(StageBase):
@@ -185,7 +165,7 @@ class RecipeStage(StageBase):
     parameters: RecipeParameters = RecipeParameters()
 
 
-AnyStage = GenerateStage | SftStage | EvaluateStage | PackageStage | RecipeStage
+AnyStage = GenerateStage | SftStage | DpoStage | EvaluateStage | PackageStage | RecipeStage
 Stage = Annotated[AnyStage, Field(discriminator="kind")]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
