@@ -98,8 +98,8 @@ def arrangement(scores: LabelScores, good_label: Label, margin: float) -> Arrang
 def decide(plain: Arrangement, swapped: Arrangement, agreement: Agreement, margin: float) -> bool | None:
     """Return True for "good", False for "bad", None for an abstention.
 
-    ``both``: both orders of the labels give the same verdict, each with the margin. ``mean``: the mean of the two signed
-    margins reaches the margin; a liking for one label then cancels out.
+    ``both``: both orders of the labels give the same verdict, each with the margin. ``mean``: the mean of the two
+    signed margins reaches the margin; a liking for one label then cancels out.
 
     Raises:
         ValueError: a label has no log-probability.
@@ -197,21 +197,26 @@ FinishReason = Literal["end", "stop", "length"]
 
 
 class Preference(Contract):
-    """One pair to learn from. ``group`` is what a split may never divide: all pairs of it are on one side."""
+    """One pair to learn from: a line of a ``preferences`` artifact.
 
-    id: str
-    item: str
+    ``group`` is what a split may never divide: all pairs of it are on one side. Whoever brings pairs of their own gives
+    the first four fields and ``source: given``.
+    """
+
+    prompt: Annotated[str, Field(min_length=1)]
+    chosen: Annotated[str, Field(min_length=3)]
+    rejected: Annotated[str, Field(min_length=3)]
     group: str
-    split: Literal["train", "validation"]
-    prompt: str
-    chosen: str
-    rejected: str
-    source: Literal["revision", "best_of_n", "hard_negative"]
-    negative_type: NegativeType | None = None
-    """What is wrong with the rejected response, where it was made wrong on purpose."""
-    made_by: Literal["sample", "rule", "model"] = "sample"
-    """How the rejected response came to be: sampled like the chosen one, built by a rule, or written on request."""
+    source: Literal["revision", "best_of_n", "hard_negative", "given"]
     margin: Annotated[float, Field(ge=0)] | None = None
     """The judge's margin for the chosen response, in nats: the smaller of both orders. None: no judge compared them."""
+    item: str | None = None
+    """The instruction it belongs to."""
+    split: Literal["train", "validation"] | None = None
+    """None: whoever trains on it divides it, by group."""
+    negative_type: NegativeType | None = None
+    """What is wrong with the rejected response, where it was made wrong on purpose."""
+    made_by: Literal["sample", "rule", "model"] | None = None
+    """How the rejected response came to be: sampled like the chosen one, built by a rule, or written on request."""
     principles: tuple[str, ...] = ()
     """Ids of the principles a revision followed."""
