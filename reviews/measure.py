@@ -13,6 +13,8 @@ from typing import NamedTuple
 from reviews import statistics
 from reviews.evidence import Evidence
 from reviews.installed import installed_identities
+from reviews.measured import Measured
+from reviews.measured import share as _share
 from reviews.rows import read_objects, read_rows
 from reviews.strata import Pair, each_kind
 from specs.digests import digest_file, digest_value
@@ -29,14 +31,6 @@ class Judged(NamedTuple):
     row: EvaluationRow
     passed: bool
     reason: str
-
-
-class Measured(NamedTuple):
-    """A value with the size of its population and its 95 % interval, if its definition has one."""
-
-    value: float
-    n: int
-    interval: tuple[float, float] | None = None
 
 
 def measure(evidence: Evidence) -> MetricSet:
@@ -225,10 +219,6 @@ def _package(evidence: Evidence) -> dict[str, Measured]:
         "identical_outputs": _share(sum(row.expected == row.reloaded for row in rows), n),
         "probes": Measured(n, n),
     }
-
-
-def _share(count: int, n: int) -> Measured:
-    return Measured(count / n, n, statistics.wilson(count, n))
 
 
 def _metric(id: str, measured: Measured) -> Metric:

@@ -123,7 +123,7 @@ class CritiqueRow(Contract):
     instruction: str
     response: str | None
     shown: str | None
-    """What of the response the critic was shown."""
+    """What of the response the critic was shown; None for an instruction."""
     rubric: Digest
     plain: Arrangement
     swapped: Arrangement

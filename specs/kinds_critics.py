@@ -1,0 +1,173 @@
+"""The kinds that judge and make pairs: A/B critics of instructions and responses, revisions, preferences."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from specs.digests import Contract
+from specs.rows_critics import Agreement, NegativeType
+from specs.stage_parts import StageBase, StageKind
+
+Judges = Literal["instruction", "response", "comparison"]
+PLACES: dict[Judges, tuple[str, ...]] = {
+    "instruction": ("instruction",),
+    "response": ("instruction", "response"),
+    "comparison": ("instruction", "first", "second"),
+}
+"""What a rubric of each sort is about: these stand in its prompt in braces."""
+_PLACE = re.compile(r"\{([a-z_]*)\}")
+
+
+class Rubric(Contract):
+    """What a critic is asked. The prompt ends where the label has to follow, so that it is the next token.
+
+    ``{options}`` stands for the two lines that say what A and B mean, ``{bad}`` for the label of the bad one. In a
+    comparison A and B are the two responses and there is no "bad".
+    """
+
+    judges: Judges
+    good: Annotated[str, Field(min_length=3, max_length=500)]
+    """What the good label means."""
+    bad: Annotated[str, Field(min_length=3, max_length=500)]
+    prompt: Annotated[str, Field(min_length=20, max_length=8000)]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        named = _PLACE.findall(self.prompt)
+        due = ("options", *PLACES[self.judges])
+        known = {*due, "bad"} if self.judges != "comparison" else {*due}
+        unknown = sorted(set(named) - known)
+        if unknown:
+            raise ValueError(f"{{{unknown[0]}}} has no meaning here; known are {', '.join(sorted(known))}")
+        wrong = [name for name in due if named.count(name) != 1]
+        if wrong:
+            raise ValueError(f"{{{wrong[0]}}} stands {named.count(wrong[0])} times in the prompt, it has to stand once")
+        if self.prompt != self.prompt.rstrip() or "\n" not in self.prompt or self.prompt.endswith("}"):
+            raise ValueError("the prompt ends with a line such as 'Label:', and nothing after it")
+        return self
+
+    def fill(self, **texts: str) -> str:
+        """Return the prompt with texts in its places; braces inside the texts mean nothing.
+
+        Raises:
+            KeyError: a place has no text.
+        """
+        return _PLACE.sub(lambda found: texts[found[1]], self.prompt)
+
+
+class CriticParameters(Contract):
+    """What all A/B critics share: the label is the next token, its log-probability the evidence."""
+
+    rubric: Rubric | None = None
+    """None: the one that Peergate ships for this kind."""
+    margin: Annotated[float, Field(ge=0, le=20)] = 1.0
+    """Nats between the two labels that make a verdict a confident one."""
+    agreement: Agreement = "both"
+    """``both``: both orders of the labels say the same, each with the margin. ``mean``: the mean of the two does."""
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 16
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+class CritiqueInstructionsParameters(CriticParameters):
+    """Keep the instructions that an A/B critic finds good, with confidence."""
+
+
+class ShownResponse(CriticParameters):
+    """What a critic is shown of a response."""
+
+    shown_characters: Annotated[int, Field(ge=40, le=100_000)] = 500
+    """A response longer than this is cut before it is shown."""
+    first_paragraph: bool = True
+    """Show the first paragraph only."""
+
+
+class CritiqueResponsesParameters(ShownResponse):
+    """Keep the examples whose response an A/B critic finds good, with confidence."""
+
+
+class ReviseParameters(Contract):
+    """Criticise responses by principles of the constitution and write them anew."""
+
+    revisions: Annotated[int, Field(ge=1, le=16)] = 1
+    """Rounds of critique and revision, each by another principle."""
+    max_examples: Annotated[int, Field(ge=1)] | None = None
+    """Use only this many examples, spread evenly over constraint kinds (for a pilot)."""
+    critique_temperature: Annotated[float, Field(gt=0, le=2)] = 0.3
+    revision_temperature: Annotated[float, Field(gt=0, le=2)] = 0.5
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.9
+    critique_tokens: Annotated[int, Field(ge=1, le=4096)] = 96
+    revision_tokens: Annotated[int, Field(ge=1, le=4096)] = 192
+    min_words: Annotated[int, Field(ge=1, le=1000)] = 3
+    """A revision with fewer words is too short to count."""
+    validation_share: Annotated[float, Field(ge=0, le=0.5)] = 0.2
+    """Share of the groups whose pairs are marked for validation."""
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+class PreferParameters(ShownResponse):
+    """Sample responses, let a judge find the best of them in both orders, and add negatives of known types."""
+
+    samples: Annotated[int, Field(ge=2, le=64)] = 4
+    """k of best-of-k: responses sampled for every prompt."""
+    max_prompts: Annotated[int, Field(ge=1)] | None = None
+    """Use only the first this many prompts, spread evenly over constraint kinds (for a pilot)."""
+    temperature: Annotated[float, Field(gt=0, le=2)] = 0.7
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 128
+    hard_negatives: tuple[NegativeType, ...] = ()
+    """Types of which every prompt with a chosen response gets one negative, in turn."""
+    max_length_ratio: Annotated[float, Field(ge=1, le=100)] = 3.0
+    """Pairs whose longer response has more than this many times the words of the other are left out; those that are
+    wrong by their length on purpose stay."""
+    validation_share: Annotated[float, Field(ge=0, le=0.5)] = 0.2
+    """Share of the groups whose pairs are marked for validation."""
+
+
+class CritiqueInstructionsStage(StageBase):
+    """A ``critique_instructions`` stage."""
+
+    kind: Literal["critique_instructions"]
+    parameters: CritiqueInstructionsParameters = CritiqueInstructionsParameters()
+
+
+class CritiqueResponsesStage(StageBase):
+    """A ``critique_responses`` stage."""
+
+    kind: Literal["critique_responses"]
+    parameters: CritiqueResponsesParameters = CritiqueResponsesParameters()
+
+
+class ReviseStage(StageBase):
+    """A ``revise`` stage."""
+
+    kind: Literal["revise"]
+    parameters: ReviseParameters = ReviseParameters()
+
+
+class PreferStage(StageBase):
+    """A ``prefer`` stage."""
+
+    kind: Literal["prefer"]
+    parameters: PreferParameters = PreferParameters()
+
+
+CRITIQUE_INSTRUCTIONS = StageKind(
+    inputs={"model": "checkpoint", "items": "items", "calibration": "items"},
+    outputs={"rows": "rows", "calibration": "rows", "accepted": "items"},
+)
+CRITIQUE_RESPONSES = StageKind(
+    inputs={"model": "checkpoint", "examples": "examples", "calibration": "items"},
+    outputs={"rows": "rows", "calibration": "rows", "accepted": "examples"},
+)
+REVISE = StageKind(
+    inputs={"model": "checkpoint", "examples": "examples", "constitution": "constitution"},
+    outputs={"rows": "rows", "preferences": "preferences", "examples": "examples"},
+)
+PREFER = StageKind(
+    inputs={"model": "checkpoint", "judge": "checkpoint", "prompts": "items", "calibration": "items"},
+    outputs={"rows": "rows", "comparisons": "rows", "calibration": "rows", "preferences": "preferences"},
+)
