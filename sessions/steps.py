@@ -19,6 +19,7 @@ from reviews.trail import Recorded
 from sessions import ledger, report
 from sessions.building import watch_over, work_through
 from sessions.grounds import open_stage
+from sessions.jobs import orphans
 from sessions.jobs.files import NotReadable, is_own_file, open_file
 from sessions.jobs.launcher import JobState, job_folder, submit
 from sessions.jobs.watching import POLL_S
@@ -29,9 +30,12 @@ from sessions.state import State
 from specs.digests import digest_path
 from specs.errors import PeergateError
 from specs.evidence import Artifact, JobOrder, Manifest, Progress
+from specs.session import ModelSource
 from specs.stages import FOLDERS, STAGE_KINDS, WITHOUT_MODEL_KIND, Stage, resolve_parameters
 
 CANCEL_WAIT_S = 30.0
+CONTROL = "model/control"
+"""The key under which the second checkpoint of a session is recorded."""
 RESTART_S = 30.0
 """A launched job nobody has claimed for this long is started again; its claim keeps that harmless."""
 
@@ -153,6 +157,8 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     budget = session.resolved.spec.budget
     common = {"key": key, "stage": stage.name, "attempt": attempt}
     if job.exit is None:
+        # Before a decision can open the attempt after it: what still ran would hold its memory and write its files.
+        orphans.end_left_behind(folder)
         session.trail.append("lost", f"lost/{key}", common)
         # What it cost is unknown, so the whole reservation counts as spent.
         ledger.settle_job(session.trail, budget, key, stage.max_minutes * 60)
@@ -256,20 +262,26 @@ def ensure_model(session: Session) -> Recorded:
     Raises:
         SpecError: the checkpoint's digest is not the one the spec pins.
     """
-    found = session.trail.find("model")
+    spec = session.resolved.spec
+    if spec.control is not None:
+        _ensure(session, CONTROL, spec.control)
+    return _ensure(session, "model", spec.model)
+
+
+def _ensure(session: Session, key: str, source: ModelSource) -> Recorded:
+    found = session.trail.find(key)
     if found is not None:
         return found
-    source = session.resolved.spec.model
-    path, digest = prepare_model(session.resolved, session.cache, session.display.say)
+    path, digest = prepare_model(session.resolved, source, session.cache, session.display.say)
     body = {"source": source.source, "kind": source.kind, "path": str(path), "digest": digest}
-    return session.trail.append("model", "model", body)
+    return session.trail.append("model", key, body)
 
 
 def resolve_input(session: Session, reference: str) -> Artifact:
     """Return the artifact a reference of the spec stands for: always one whose digest is in the trail."""
-    if reference == "model":
-        body = _body(session, "model")
-        return Artifact(name="model", path=body["path"], digest=body["digest"], bytes=0)
+    if reference in ("model", "control"):
+        body = _body(session, CONTROL if reference == "control" else "model")
+        return Artifact(name=reference, path=body["path"], digest=body["digest"], bytes=0)
     owner, _, output = reference.partition(".")
     if reference in ("heldout", "constitution") or owner == "data":
         pinned = session.resolved.data_digests | {"constitution": session.resolved.constitution_digest}

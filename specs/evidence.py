@@ -153,3 +153,9 @@ class ExitRecord(Contract):
     ended: float
     host: str
     log: Digest
+    log_left_out: int = Field(default=0, exclude_if=lambda given: given == 0)
+    """Bytes that were printed and are not in the log."""
+    cpu_s: float | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Processor time of the stage and of what it started and waited for."""
+    peak_rss_mb: float | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The most memory in MiB: that of all its processes together, looked at once a second, or that of the largest."""

@@ -9,11 +9,11 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 from pydantic import ValidationError
 
 from reviews.store import write_durably
 from sessions.jobs.launcher import JobState
+from sessions.jobs.owner import is_alive
 from specs.evidence import ExitRecord
 
 CLAIM_GRACE_S = 30.0
@@ -74,7 +74,7 @@ class LocalLauncher:
             return JobState("pending")
         try:
             owner = json.loads((claim / "claim.json").read_bytes())
-            alive = _is_alive(owner["pid"], owner["started"])
+            alive = is_alive(owner)
         except (OSError, ValueError, KeyError, TypeError):
             alive = time.time() - claim.stat().st_mtime < CLAIM_GRACE_S
         if alive:
@@ -93,12 +93,3 @@ def _exit_record(folder: Path) -> ExitRecord | None:
         return ExitRecord.model_validate_json((folder / "exit.json").read_bytes())
     except (OSError, ValidationError):
         return None
-
-
-def _is_alive(pid: int, started: float) -> bool:
-    # A pid alone may have been given to another process since.
-    try:
-        process = psutil.Process(pid)
-        return abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False

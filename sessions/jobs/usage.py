@@ -84,6 +84,17 @@ class Watched:
         return None
 
 
+def held_by_tree(pid: int) -> int:
+    """Return the bytes that a process and everything below it hold in memory now; shared pages count for each."""
+    held = 0
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            with suppress(psutil.Error):
+                held += one.memory_info().rss
+    return held
+
+
 def _share(process: Path) -> int:
     """Return the bytes of a process with its part of shared pages; what cannot be read is not there any more."""
     with suppress(OSError, ValueError, IndexError):

@@ -1,11 +1,12 @@
 """The job side of exactly-once: ``python -P -m sessions.jobs.wrapper JOB_FOLDER``.
 
 Claims the folder atomically before any work (a second wrapper for the same job ends at once), runs the stage as
-a child, writes a heartbeat, ends it on a time limit, a cancel request or when no orchestrator came back for too long,
-and leaves an exit record. It knows nothing of the trail and outlives the orchestrator.
+a child, keeps its log, writes a heartbeat, ends it on a time limit, a cancel request or when no orchestrator came back
+for too long, and leaves an exit record. It knows nothing of the trail and outlives the orchestrator.
 
-Covered: two starts of one job, orchestrator killed or gone for good, stage killed, stage hanging, cancel. Not covered:
-the wrapper itself being killed; its child dies with it (Linux) and the job is *lost*, which a decision must settle.
+Covered: two starts of one job, orchestrator killed or gone for good, stage killed, stage hanging, cancel, a disk that
+is full when the record is due. Not covered: the wrapper itself being killed; its child dies with it (Linux) and the job
+is *lost*, which a decision must settle.
 """
 
 from __future__ import annotations
@@ -14,25 +15,35 @@ import ctypes
 import json
 import os
 import platform
+import resource
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import psutil
 from pydantic import ValidationError
 
-from reviews.store import write_durably
+from reviews.store import sync_folder, write_durably
+from sessions.jobs import orphans, usage
+from sessions.jobs.joblog import JobLog
+from sessions.jobs.owner import this_process
 from sessions.jobs.presence import Absence
-from specs.digests import canonical_bytes, digest_file
+from specs.digests import canonical_bytes
 from specs.evidence import ExitRecord, JobOrder
 
 HEARTBEAT_S = 1.0
 TERM_GRACE_S = 10.0
+RECORD_PATIENCE_S = 12 * 3600.0
+"""How long a disk may be full before a job that has ended counts as lost."""
+ASKED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that end the stage first, so that an exit record is left and nothing is orphaned."""
 Reason = Literal["exited", "signal", "timeout", "cancelled", "refused", "dead_man"]
 
 
@@ -47,21 +58,37 @@ def main() -> int:
     except (OSError, ValidationError) as error:
         print(f"{folder}: no readable order.json: {str(error).splitlines()[0]}", file=sys.stderr)
         return 4
+    stop: list[Reason] = []
+    # Before the claim: between the two a signal would end this process, and the job would be lost.
+    for number in ASKED_BY:
+        signal.signal(number, lambda _signal, _frame: stop.append("cancelled"))
     if not claim(folder, order.key):
         print(f"{order.key}: already claimed, nothing to do", file=sys.stderr)
         return 0
-    run(folder, order)
+    run(folder, order, stop)
     return 0
 
 
 def claim(folder: Path, key: str) -> bool:
-    """Take the job. ``mkdir`` is atomic: of any number of wrappers one gets True."""
-    try:
-        (folder / "claim").mkdir()
-    except FileExistsError:
+    """Take the job: of any number of wrappers one gets True.
+
+    A folder that already says who claims is given the name ``claim``, which is atomic and fails where there is one. A
+    wrapper that is killed meanwhile has claimed nothing, or has claimed and said who it was.
+    """
+    if (folder / "claim").exists():
         return False
-    owner = {"key": key, "pid": os.getpid(), "started": psutil.Process().create_time(), "host": platform.node()}
-    write_durably(folder / "claim" / "claim.json", json.dumps(owner).encode())
+    ready = folder / f".claim.{os.getpid()}.{secrets.token_hex(4)}"
+    try:
+        write_durably(ready / "claim.json", json.dumps(this_process(key)).encode())
+        ready.rename(folder / "claim")
+    except OSError:
+        # The other one was quicker; any other reason is one to tell.
+        if not (folder / "claim").is_dir():
+            raise
+        return False
+    finally:
+        shutil.rmtree(ready, ignore_errors=True)
+    sync_folder(folder)
     return True
 
 
@@ -72,64 +99,89 @@ def stage_command(order: JobOrder, folder: Path) -> list[str]:
     return [sys.executable, "-P", "-m", module, str(folder)]
 
 
-def run(folder: Path, order: JobOrder) -> None:
-    """Run the stage to its end and write the exit record."""
-    started = time.time()
-    stop: list[Reason] = []
-    # Asked to end from outside: end the stage first, so that an exit record is left and nothing is orphaned.
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: stop.append("cancelled"))
-    log_path = folder / "log.txt"
-    with log_path.open("wb") as log:
-        child = subprocess.Popen(
-            stage_command(order, folder),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            # A group of its own: what the stage starts is ended with it.
-            process_group=0,
-            preexec_fn=partial(_die_with_parent, os.getpid()),
-        )
-        begun = time.monotonic()
-        limit = order.dead_man_minutes
-        absence = Absence(folder.parent.parent, None if limit is None else limit * 60)
-        asked: float | None = None
-        while True:
-            now = time.monotonic()
-            # A disk that is full for a moment must not cost a day of training.
-            with suppress(OSError):
-                write_heartbeat(folder, child.pid, time.time())
-            if asked is None and not stop:
-                if (folder / "cancel").exists():
-                    stop.append("cancelled")
-                elif now - begun > order.max_seconds:
-                    stop.append("timeout")
-                elif absence.is_too_long():
-                    stop.append("dead_man")
-            if stop and asked is None:
-                _signal_group(child.pid, signal.SIGTERM)
-                asked = now
-            elif asked is not None and now - asked > TERM_GRACE_S:
-                _signal_group(child.pid, signal.SIGKILL)
-            try:
-                code = child.wait(HEARTBEAT_S)
-                break
-            except subprocess.TimeoutExpired:
-                continue
-        _signal_group(child.pid, signal.SIGKILL)
-        os.fsync(log.fileno())
+def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
+    """Run the stage to its end and write the exit record; who appends to ``stop`` ends it."""
+    started, begun = time.time(), time.monotonic()
+    reading, writing = os.pipe()
+    child = subprocess.Popen(
+        stage_command(order, folder),
+        stdin=subprocess.DEVNULL,
+        stdout=writing,
+        stderr=subprocess.STDOUT,
+        cwd=folder,
+        env=os.environ | orphans.mark(folder),
+        # A group of its own: what the stage starts is ended with it.
+        process_group=0,
+        preexec_fn=partial(_die_with_parent, os.getpid()),
+    )
+    os.close(writing)
+    log = JobLog(folder / "log.txt", reading)
+    log.start()
+    limit = order.dead_man_minutes
+    absence = Absence(folder.parent.parent, None if limit is None else limit * 60)
+    asked: float | None = None
+    held = 0
+    while True:
+        now = time.monotonic()
+        # A disk that is full for a moment must not cost a day of training.
+        with suppress(OSError):
+            write_heartbeat(folder, child.pid, time.time())
+        held = max(held, usage.held_by_tree(child.pid))
+        if asked is None and not stop:
+            if (folder / "cancel").exists():
+                stop.append("cancelled")
+            elif now - begun > order.max_seconds:
+                stop.append("timeout")
+            elif absence.is_too_long():
+                stop.append("dead_man")
+        if stop and asked is None:
+            _signal_group(child.pid, signal.SIGTERM)
+            asked = now
+        elif asked is not None and now - asked > TERM_GRACE_S:
+            _signal_group(child.pid, signal.SIGKILL)
+        try:
+            code = child.wait(HEARTBEAT_S)
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    # By a clock that nobody sets: the time between the two is paid for.
+    ended = started + time.monotonic() - begun
+    _signal_group(child.pid, signal.SIGKILL)
+    orphans.end_left_behind(folder)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     # A request that came when the stage had ended by itself changes nothing about how it ended.
     reason: Reason = stop[0] if asked is not None else "signal" if code < 0 else "exited"
-    record = ExitRecord(
-        key=order.key,
-        code=code,
-        reason=reason,
-        started=round(started, 3),
-        ended=round(time.time(), 3),
-        host=platform.node(),
-        log=digest_file(log_path),
-    )
-    write_durably(folder / "exit.json", record.canonical())
+
+    def record() -> None:
+        digest = log.finish()
+        left = ExitRecord(
+            key=order.key,
+            code=code,
+            reason=reason,
+            started=round(started, 3),
+            ended=round(ended, 3),
+            host=platform.node(),
+            log=digest,
+            log_left_out=log.left_out,
+            cpu_s=round(used.ru_utime + used.ru_stime, 3),
+            peak_rss_mb=round(max(held, used.ru_maxrss * 1024) / 2**20, 1),
+        )
+        write_durably(folder / "exit.json", left.canonical())
+
+    _patiently(record)
+
+
+def _patiently(record: Callable[[], None]) -> None:
+    """Write the exit record as soon as the disk takes it. Until then the wrapper lives, so the job is not lost."""
+    until = time.monotonic() + RECORD_PATIENCE_S
+    while True:
+        try:
+            return record()
+        except OSError as error:
+            if time.monotonic() > until:
+                raise
+            print(f"the exit record cannot be written: {error}", file=sys.stderr)
+            time.sleep(HEARTBEAT_S)
 
 
 def write_heartbeat(folder: Path, child: int, now: float) -> None:
