@@ -23,7 +23,7 @@ _WALK = 64
 """How far :func:`required_n` looks below the size that bisection finds, for an earlier tooth of the saw."""
 
 
-def wilson(successes: int, n: int) -> tuple[float, float]:
+def wilson(successes: float, n: int) -> tuple[float, float]:
     """Return the 95 % score interval of a proportion (Wilson 1927, JASA 22:209-212).
 
     Raises:
