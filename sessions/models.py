@@ -10,16 +10,17 @@ from pathlib import Path
 
 from sessions.jobs.local import job_environment
 from specs.errors import PeergateError, UserError
-from specs.session import ResolvedSpec
+from specs.session import ModelSource, ResolvedSpec
 
 
-def prepare_model(resolved: ResolvedSpec, cache: Path, say: Callable[[str], None]) -> tuple[Path, str]:
-    """Return folder and digest of the starting checkpoint, converting or copying it into the cache at need.
+def prepare_model(
+    resolved: ResolvedSpec, source: ModelSource, cache: Path, say: Callable[[str], None]
+) -> tuple[Path, str]:
+    """Return folder and digest of a checkpoint the spec names, converting or copying it into the cache at need.
 
     Raises:
         UserError: the source cannot be had, or its digest is not the one the spec pins.
     """
-    source = resolved.spec.model
     say(f"model {source.source}: finding the checkpoint (the first time it is converted, about half a minute)")
     done = subprocess.run(
         [
@@ -52,6 +53,6 @@ def prepare_model(resolved: ResolvedSpec, cache: Path, say: Callable[[str], None
         raise UserError(
             f"the checkpoint's digest is {digest}, the spec pins {source.digest}",
             where=source.source,
-            hint="these are other weights; if that is what you want, change model.digest in a new spec",
+            hint="these are other weights; if that is what you want, change the digest in a new spec",
         )
     return path, digest

@@ -14,7 +14,7 @@ from specs.places import LintProblem, Loc, closest, suggest
 from specs.session import SessionSpec
 from specs.stages import PARAMETERS, STAGE_KINDS, ArtifactKind, Criterion, Kind, Parameters, Stage
 
-RESERVED = ("model", "heldout", "data", "constitution")
+RESERVED = ("model", "control", "heldout", "data", "constitution")
 """Words that already mean something where a stage is referred to."""
 
 _ROLE = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -121,6 +121,12 @@ def _reference(
     found: ArtifactKind
     if reference == "model":
         found = "checkpoint"
+    elif reference == "control":
+        if spec.control is None:
+            message = "the spec names no control"
+            yield LintProblem(loc, message, "write control: {source: ..., kind: instruct}", (*uses, ("control",)))
+            return
+        found = "checkpoint"
     elif reference == "heldout":
         found = "items"
     elif reference == "constitution":
@@ -156,7 +162,8 @@ def _reference(
 
 def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
     """List what could stand as an input of this artifact kind."""
-    found = {"checkpoint": ["model"], "constitution": ["constitution"]}.get(needed, [])
+    checkpoints = ["model", "control"] if spec.control else ["model"]
+    found = {"checkpoint": checkpoints, "constitution": ["constitution"]}.get(needed, [])
     if needed == "items":
         found += [f"data.{name}" for name in spec.data]
         if spec.stages[index].kind in HELDOUT_READERS:

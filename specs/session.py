@@ -250,6 +250,8 @@ class SessionSpec(Contract):
     task: Literal["format_instructions"]
     constitution: str
     model: ModelSource
+    control: ModelSource | None = Field(default=None, exclude_if=is_none)
+    """Another model, known to follow instructions: what a test of base models has to notice."""
     builder: Builder = Builder()
     reviewer: Reviewer = Reviewer()
     panel: Panel | None = Field(default=None, exclude_if=is_none)

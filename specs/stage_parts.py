@@ -13,9 +13,9 @@ from specs.digests import Contract
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Reference = Annotated[
-    str, StringConstraints(pattern=r"^(model|heldout|constitution|[a-z][a-z0-9_]{0,39}\.[a-z][a-z0-9_]{0,39})$")
+    str, StringConstraints(pattern=r"^(model|control|heldout|constitution|[a-z][a-z0-9_]{0,39}\.[a-z][a-z0-9_]{0,39})$")
 ]
-"""``model``, ``heldout``, ``constitution``, ``data.<name>`` or ``<stage>.<output>``."""
+"""``model``, ``control``, ``heldout``, ``constitution``, ``data.<name>`` or ``<stage>.<output>``."""
 
 ArtifactKind = Literal["checkpoint", "items", "rows", "examples", "preferences", "constitution", "files"]
 FOLDERS: tuple[ArtifactKind, ...] = ("checkpoint", "files")

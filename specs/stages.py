@@ -12,6 +12,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from specs.digests import Contract, Digest
+from specs.kinds_text import (
+    GUARD_KIND,
+    INSTRUCT_KIND,
+    RESPOND_KIND,
+    GuardParameters,
+    GuardStage,
+    InstructParameters,
+    InstructStage,
+    RespondParameters,
+    RespondStage,
+)
 from specs.kinds_training import DPO_KIND, SFT_KIND, DpoParameters, DpoStage, SftParameters, SftStage
 from specs.stage_parts import (
     FOLDERS,
@@ -39,6 +50,10 @@ __all__ = [
     "Gate",
     "GenerateParameters",
     "GenerateStage",
+    "GuardParameters",
+    "GuardStage",
+    "InstructParameters",
+    "InstructStage",
     "Kind",
     "Name",
     "PackageParameters",
@@ -48,6 +63,8 @@ __all__ = [
     "RecipeParameters",
     "RecipeStage",
     "Reference",
+    "RespondParameters",
+    "RespondStage",
     "SftParameters",
     "SftStage",
     "Stage",
@@ -57,7 +74,7 @@ __all__ = [
     "resolve_parameters",
 ]
 
-Kind = Literal["generate", "sft", "dpo", "evaluate", "package", "recipe"]
+Kind = Literal["guard", "instruct", "respond", "generate", "sft", "dpo", "evaluate", "package", "recipe"]
 WITHOUT_MODEL_KIND: tuple[Kind, ...] = ("generate", "sft", "evaluate", "package", "recipe")
 """Kinds whose orders do not say whether the model is a base model: older orders keep their digests."""
 
@@ -110,11 +127,22 @@ class RecipeParameters(Contract):
 
 
 Parameters = (
-    GenerateParameters | SftParameters | DpoParameters | EvaluateParameters | PackageParameters | RecipeParameters
+    GuardParameters
+    | InstructParameters
+    | RespondParameters
+    | GenerateParameters
+    | SftParameters
+    | DpoParameters
+    | EvaluateParameters
+    | PackageParameters
+    | RecipeParameters
 )
 
 
 STAGE_KINDS: dict[Kind, StageKind] = {
+    "guard": GUARD_KIND,
+    "instruct": INSTRUCT_KIND,
+    "respond": RESPOND_KIND,
     "generate": StageKind(
         inputs={"model": "checkpoint", "prompts": "items"}, outputs={"rows": "rows", "accepted": "examples"}
     ),
@@ -128,6 +156,9 @@ STAGE_KINDS: dict[Kind, StageKind] = {
 }
 
 PARAMETERS: dict[Kind, type[Parameters]] = {
+    "guard": GuardParameters,
+    "instruct": InstructParameters,
+    "respond": RespondParameters,
     "generate": GenerateParameters,
     "sft": SftParameters,
     "dpo": DpoParameters,
@@ -165,7 +196,17 @@ class RecipeStage(StageBase):
     parameters: RecipeParameters = RecipeParameters()
 
 
-AnyStage = GenerateStage | SftStage | DpoStage | EvaluateStage | PackageStage | RecipeStage
+AnyStage = (
+    GuardStage
+    | InstructStage
+    | RespondStage
+    | GenerateStage
+    | SftStage
+    | DpoStage
+    | EvaluateStage
+    | PackageStage
+    | RecipeStage
+)
 Stage = Annotated[AnyStage, Field(discriminator="kind")]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 

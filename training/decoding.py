@@ -7,22 +7,32 @@ because padding changes the order of floating point sums; that is why arms must 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from training.text.sampling import Penalty, Sampling, pick
+from training.text.stopping import Watch
 
 if TYPE_CHECKING:
     import torch
 
+Finish = Literal["eos", "stop", "length"]
 Message = dict[str, str]
 DROP_AT = 0.75
 """The batch is shrunk when less than this share of its rows is still being written."""
 
 
 class Output(NamedTuple):
-    """One completion: text, its token ids without the end token, and whether it hit the limit."""
+    """One completion: text, its token ids without the end token, and how it ended."""
 
     text: str
+    """Without the stop string and what came after it."""
     ids: tuple[int, ...]
+    """All that was written, the tokens of a stop string included."""
     truncated: bool
+    """Whether it hit the limit."""
+    finish: Finish
+    stop: str | None
+    """The stop string that ended it."""
 
 
 def encode(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
@@ -67,9 +77,32 @@ def decode(
     Returns:
         One list of ``samples`` outputs per prompt, in the order of ``prompts``.
     """
+    sampling = Sampling(max_new_tokens, temperature, top_p)
+    return complete(
+        model, tokenizer, prompts, sampling, batch_size=batch_size, samples=samples, seed=seed, on_batch=on_batch
+    )
+
+
+def complete(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[Sequence[int]],
+    sampling: Sampling,
+    *,
+    batch_size: int,
+    samples: int = 1,
+    seed: int = 0,
+    on_batch: Callable[[int], None] = lambda _: None,
+) -> list[list[Output]]:
+    """Complete every prompt as :func:`decode` does, with stop strings and a repetition penalty as well.
+
+    Raises:
+        ValueError: a stop string is empty.
+    """
     import torch
 
     generator = torch.Generator(device=model.device).manual_seed(seed)
+    watch = Watch(tokenizer, sampling.stops, keep_special=sampling.keep_special)
     order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
     per_batch = max(1, batch_size // samples)
     results: list[list[Output]] = [[] for _ in prompts]
@@ -80,36 +113,90 @@ def decode(
                 model,
                 [prompts[index] for index in chosen],
                 samples,
-                max_new_tokens,
+                sampling,
                 _ends(model, tokenizer),
-                lambda logits: _pick(logits, temperature, top_p, generator),
+                watch,
+                generator,
             )
         for position, index in enumerate(chosen):
-            for ids, truncated in rows[position * samples : (position + 1) * samples]:
-                text = tokenizer.decode(ids, skip_special_tokens=True)
-                results[index].append(Output(text, tuple(ids), truncated))
+            for ids, finish in rows[position * samples : (position + 1) * samples]:
+                results[index].append(_output(ids, finish, watch))
         on_batch(start + len(chosen))
     return results
+
+
+def _output(ids: list[int], finish: Finish, watch: Watch) -> Output:
+    found = watch.found_in(ids)
+    text = watch.text_of(ids)
+    if found is not None:
+        return Output(text[: found.at], tuple(ids), False, "stop", found.stop)
+    return Output(text, tuple(ids), finish == "length", finish, None)
 
 
 def _decode_batch(
     model: Any,
     prompts: list[Sequence[int]],
     samples: int,
-    limit: int,
+    sampling: Sampling,
     ends: frozenset[int],
-    pick: Callable[[torch.Tensor], torch.Tensor],
-) -> list[tuple[list[int], bool]]:
-    """Return (ids, truncated) per row; a prompt's samples stand next to each other."""
+    watch: Watch,
+    generator: torch.Generator,
+) -> list[tuple[list[int], Finish]]:
+    """Return (ids, how it ended) per row; a prompt's samples stand next to each other."""
+    import torch
+
+    limit = sampling.max_new_tokens
+    cache, logits, mask, last = _read(model, prompts, samples)
+    penalty = None
+    if sampling.repetition_penalty != 1:
+        penalty = Penalty(sampling.repetition_penalty, prompts, samples, logits)
+    written: list[list[int]] = [[] for _ in range(len(prompts) * samples)]
+    ended: list[Finish | None] = [None] * len(written)
+    alive = list(range(len(written)))
+    for step in range(limit):
+        token = pick(penalty.on(logits) if penalty else logits, sampling.temperature, sampling.top_p, generator)
+        for row, value in zip(alive, token.tolist(), strict=True):
+            if ended[row] is not None:
+                continue
+            if value in ends:
+                ended[row] = "eos"
+                continue
+            written[row].append(value)
+            if watch.has_stopped(written[row]):
+                ended[row] = "stop"
+        going = [place for place, row in enumerate(alive) if ended[row] is None]
+        if not going or step == limit - 1:
+            break
+        if penalty:
+            penalty.add(token)
+        if len(going) < DROP_AT * len(alive):
+            kept = torch.tensor(going, device=model.device)
+            cache.batch_select_indices(kept)
+            token, mask, last = token[kept], mask[kept], last[kept]
+            alive = [alive[place] for place in going]
+            if penalty:
+                penalty.keep(kept)
+        mask = torch.cat([mask, mask.new_ones((len(alive), 1))], dim=1)
+        last = last + 1
+        out = model(
+            input_ids=token[:, None], attention_mask=mask, position_ids=last, past_key_values=cache, use_cache=True
+        )
+        cache, logits = out.past_key_values, out.logits[:, -1]
+    return [(ids, finish or "length") for ids, finish in zip(written, ended, strict=True)]
+
+
+def _read(
+    model: Any, prompts: list[Sequence[int]], samples: int
+) -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Read each prompt once; return cache, last logits, mask and last position for ``samples`` rows a prompt."""
     import torch
 
     longest = max(len(prompt) for prompt in prompts)
-    device = model.device
     # Left padding: the last position of every row is the one that predicts.
-    ids = torch.zeros((len(prompts), longest), dtype=torch.long, device=device)
+    ids = torch.zeros((len(prompts), longest), dtype=torch.long, device=model.device)
     mask = torch.zeros_like(ids)
     for row, prompt in enumerate(prompts):
-        ids[row, longest - len(prompt) :] = torch.tensor(prompt, device=device)
+        ids[row, longest - len(prompt) :] = torch.tensor(prompt, device=model.device)
         mask[row, longest - len(prompt) :] = 1
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     out = model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1)
@@ -119,50 +206,7 @@ def _decode_batch(
         cache.batch_repeat_interleave(samples)
         logits, mask = logits.repeat_interleave(samples, 0), mask.repeat_interleave(samples, 0)
         positions = positions.repeat_interleave(samples, 0)
-    written: list[list[int]] = [[] for _ in range(len(prompts) * samples)]
-    finished = [False] * len(written)
-    alive = list(range(len(written)))
-    last = positions[:, -1:]
-    for step in range(limit):
-        token = pick(logits)
-        for row, value in zip(alive, token.tolist(), strict=True):
-            if finished[row]:
-                continue
-            if value in ends:
-                finished[row] = True
-            else:
-                written[row].append(value)
-        going = [place for place, row in enumerate(alive) if not finished[row]]
-        if not going or step == limit - 1:
-            break
-        if len(going) < DROP_AT * len(alive):
-            kept = torch.tensor(going, device=device)
-            cache.batch_select_indices(kept)
-            token, mask, last = token[kept], mask[kept], last[kept]
-            alive = [alive[place] for place in going]
-        mask = torch.cat([mask, mask.new_ones((len(alive), 1))], dim=1)
-        last = last + 1
-        out = model(
-            input_ids=token[:, None], attention_mask=mask, position_ids=last, past_key_values=cache, use_cache=True
-        )
-        cache, logits = out.past_key_values, out.logits[:, -1]
-    return [(ids, not done) for ids, done in zip(written, finished, strict=True)]
-
-
-def _pick(logits: torch.Tensor, temperature: float | None, top_p: float, generator: torch.Generator) -> torch.Tensor:
-    """Choose the next token of every row. ``logits``: [rows, vocabulary]; returns [rows]."""
-    import torch
-
-    if temperature is None:
-        return logits.argmax(-1)
-    probabilities = torch.softmax(logits.float() / temperature, -1)
-    if top_p < 1:
-        ranked, order = probabilities.sort(-1, descending=True)
-        # Keep the smallest set that reaches top_p: drop what begins after it has been reached.
-        ranked[ranked.cumsum(-1) - ranked >= top_p] = 0
-        choice = torch.multinomial(ranked, 1, generator=generator)
-        return order.gather(-1, choice).squeeze(-1)
-    return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
+    return cache, logits, mask, positions[:, -1:]
 
 
 def _ends(model: Any, tokenizer: Any) -> frozenset[int]:

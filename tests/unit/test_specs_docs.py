@@ -23,6 +23,7 @@ MISTAKES = (
     ("learning_rate: 1e-5", "learning_rate: 3"),
     ("metric: identical_outputs", "metric: accuracy"),
 )  # fmt: skip
+LONGEST_DEFAULT = 40
 _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
@@ -61,6 +62,7 @@ def parameters_table() -> str:
     for kind, model in PARAMETERS.items():
         for name, info in model.model_fields.items():
             default = "not set" if info.default is None else str(info.default).lower()
+            default = default if len(default) <= LONGEST_DEFAULT else "see the file"
             whole = "whole number, " if numeric_parameters(model).get(name) is int else ""
             lines.append(f"| `{kind}` | `{name}` | {default} | {whole}{limits(info)} |")
     return "\n".join(lines)

@@ -1,0 +1,91 @@
+"""Raw rows of the stages that write text: prompts as they were read, answers as they were written, nothing decided.
+
+What a stage keeps is computed from these rows, and the measurer computes it again. A row that carries something
+derived (a cleaned answer) carries what it was derived from beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from specs.digests import Contract
+
+Form = Literal["completion", "chat"]
+"""How a model is prompted: bare text it goes on with, or its chat template."""
+Finish = Literal["eos", "stop", "length"]
+
+
+class GuardRow(Contract):
+    """One sentinel given to one model in one way, with what the tokenizer made of it."""
+
+    sentinel: str
+    model: Literal["declared", "control"]
+    form: Form
+    prompt: str
+    """What was to be encoded; for the form ``chat`` the text of the template with the prompt inside."""
+    ids: tuple[int, ...]
+    """As the stages encode it."""
+    ids_with_special: tuple[int, ...]
+    """As the tokenizer encodes it when it may add special tokens."""
+    decoded: str
+    """What the ids stand for."""
+    template_ids: tuple[int, ...]
+    """Positions in ``ids`` that hold a special token or one of the chat template."""
+    has_chat_template: bool
+    output: str
+    output_tokens: int
+    finish: Finish
+    stop: str | None = None
+
+
+class InstructRow(Contract):
+    """One call for new instructions: what was shown, what was asked, what came back."""
+
+    shard: int
+    round: int
+    call: int
+    """Within the round, from 0."""
+    probe: int
+    """0 for the work itself; 1 and 2 repeat the same calls with the same seed, 3 with another."""
+    seed: int
+    form: Form
+    topic: str
+    shown: tuple[str, ...]
+    """Ids of the instructions that stood in the prompt, in order."""
+    first: int
+    """The number the model was to go on with."""
+    prompt: str
+    prompt_tokens: int
+    raw: str
+    tokens: int
+    finish: Finish
+    stop: str | None
+
+
+class RespondRow(Contract):
+    """One answer to one instruction, before and after cleaning."""
+
+    item: str
+    group: str
+    kind: str
+    sample: int
+    shard: int
+    seed: int
+    form: Form
+    instruction: str
+    prompt: str
+    """All of what the model read, examples included."""
+    prompt_tokens: int
+    raw: str
+    """As it was written, up to the stop string."""
+    tokens: int
+    finish: Finish
+    stop: str | None
+    completion: str
+    """After cleaning."""
+    completion_tokens: int
+    """Of the cleaned text, by the tokenizer of the checkpoint that wrote it."""
+    cleaned_by: tuple[str, ...]
+    """The steps that changed something, in order."""
+    marks: tuple[str, ...]
+    """What speaks against keeping it; none for an answer that is kept."""

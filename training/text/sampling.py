@@ -1,0 +1,69 @@
+"""How the next token is chosen: repetition penalty, temperature, nucleus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Sampling(NamedTuple):
+    """How one completion is drawn."""
+
+    max_new_tokens: int
+    temperature: float | None = None
+    """Softmax temperature; None for greedy."""
+    top_p: float = 1.0
+    """Nucleus of the distribution that is sampled from (Holtzman et al. 2020, arXiv:1904.09751)."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens that the prompt or the completion holds (Keskar et
+    al. 2019, arXiv:1909.05858)."""
+    stops: tuple[str, ...] = ()
+    keep_special: bool = False
+    """Whether special tokens other than the end token stay visible in the text."""
+
+
+def pick(logits: torch.Tensor, temperature: float | None, top_p: float, generator: torch.Generator) -> torch.Tensor:
+    """Choose the next token of every row. ``logits``: [rows, vocabulary]; returns [rows]."""
+    import torch
+
+    if temperature is None:
+        return logits.argmax(-1)
+    probabilities = torch.softmax(logits.float() / temperature, -1)
+    if top_p < 1:
+        ranked, order = probabilities.sort(-1, descending=True)
+        # Keep the smallest set that reaches top_p: drop what begins after it has been reached.
+        ranked[ranked.cumsum(-1) - ranked >= top_p] = 0
+        choice = torch.multinomial(ranked, 1, generator=generator)
+        return order.gather(-1, choice).squeeze(-1)
+    return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
+
+
+class Penalty:
+    """Which tokens each row holds already, and what that costs them."""
+
+    def __init__(self, strength: float, prompts: Sequence[Sequence[int]], samples: int, logits: torch.Tensor) -> None:
+        import torch
+
+        self._strength = strength
+        self._seen = torch.zeros((len(prompts), logits.shape[-1]), dtype=torch.bool, device=logits.device)
+        for row, prompt in enumerate(prompts):
+            self._seen[row, torch.tensor(list(prompt), dtype=torch.long, device=logits.device)] = True
+        self._seen = self._seen.repeat_interleave(samples, 0)
+
+    def on(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the logits with the penalty applied. [rows, vocabulary] in and out."""
+        import torch
+
+        lowered = torch.where(logits < 0, logits * self._strength, logits / self._strength)
+        return torch.where(self._seen, lowered, logits)
+
+    def add(self, token: torch.Tensor) -> None:
+        """Remember the tokens that were just written. ``token``: [rows]."""
+        self._seen.scatter_(1, token[:, None], True)
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop all rows but these."""
+        self._seen = self._seen[rows]
