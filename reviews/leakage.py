@@ -8,28 +8,31 @@ the threshold and fewer above it. What is reported is always confirmed by compar
 
 from __future__ import annotations
 
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Literal, cast
+
+from training.text.similarity import (
+    Repeat,
+    Words,
+    check_threshold,
+    hashes,
+    index_for,
+    jaccard,
+    near_repeats,
+    shingles_of,
+    words_of,
+)
+
+__all__ = ["CONTAINED", "Overlap", "Repeat", "find_overlaps", "jaccard", "near_repeats", "shingles_of", "words_of"]
 
 How = Literal["exact", "normalised", "near", "contained"]
-Words = tuple[str, ...]
 
 CONTAINED = 8
 """A held-out text of fewer words is not looked for inside longer ones: short questions stand in many texts."""
 
-_SHINGLE = 3
-_PERMUTATIONS = 128
-_SEED = 1
-"""Fixed, so that an audit finds the same overlaps."""
-
-_RECALL = 0.9999
-_APOSTROPHES = frozenset("'\u2018\u2019")
 _STRENGTH = {"contained": 0, "near": 1, "normalised": 2, "exact": 3}
-
-Shingles = frozenset[Words]
 
 
 @dataclass(frozen=True)
@@ -43,14 +46,6 @@ class Overlap:
     heldout_text: str
     similarity: float
     """Jaccard similarity of the word 3-shingles; 1 for exact and normalised."""
-
-
-class Repeat(NamedTuple):
-    """A text that repeats an earlier one, or nearly so."""
-
-    place: int
-    of: int
-    similarity: float
 
 
 def find_overlaps(
@@ -78,7 +73,7 @@ def find_overlaps(
     Raises:
         ValueError: ``threshold`` is not above 0 and at most 1.
     """
-    _check_threshold(threshold)
+    check_threshold(threshold)
     ours, theirs = _Texts(train), _Texts(heldout)
     best: dict[tuple[str, str], Overlap] = {}
     for overlap in _matches(ours, theirs, threshold):
@@ -86,34 +81,6 @@ def find_overlaps(
         if pair not in best or _strength(overlap) > _strength(best[pair]):
             best[pair] = overlap
     return tuple(best[pair] for pair in sorted(best, key=lambda pair: (ours.order[pair[0]], theirs.order[pair[1]])))
-
-
-def near_repeats(texts: Iterable[str], *, threshold: float = 0.8) -> tuple[Repeat, ...]:
-    """Return the texts that repeat an earlier one, or nearly so; each once, with the earlier text it repeats.
-
-    Earlier texts that are repeats themselves are not compared with: a text like them is a repeat of the same first
-    one. That keeps the search short where thousands of texts are alike. Texts without words are left out.
-
-    Raises:
-        ValueError: ``threshold`` is not above 0 and at most 1.
-    """
-    _check_threshold(threshold)
-    every = [words_of(text) for text in texts]
-    distinct = list(dict.fromkeys(words for words in every if words))
-    shingles = [shingles_of(words) for words in distinct]
-    index = _index(threshold)
-    first = {words: place for place, words in reversed(list(enumerate(every)))}
-    # For each distinct text the earlier one that it repeats, or itself, and how similar they are.
-    of: dict[Words, tuple[int, float]] = {}
-    for number, (words, minhash) in enumerate(zip(distinct, _hashes(shingles), strict=True)):
-        near = [(jaccard(shingles[number], shingles[other]), -other) for other in cast(list[int], index.query(minhash))]
-        best, other = max(near, default=(0.0, 0))
-        if best >= threshold:
-            of[words] = (first[distinct[-other]], best)
-        else:
-            of[words] = (first[words], 1.0)
-            index.insert(number, minhash, check_duplication=False)
-    return tuple(Repeat(place, *of[words]) for place, words in enumerate(every) if words and of[words][0] != place)
 
 
 class _Texts:
@@ -173,77 +140,17 @@ def _near(ours: list[Words], theirs: list[Words], threshold: float) -> Iterator[
     """Yield the pairs of different word sequences that are near, each with its similarity."""
     if not ours or not theirs:
         return
-    index = _index(threshold)
+    index = index_for(threshold)
     held = [shingles_of(words) for words in theirs]
-    for place, minhash in enumerate(_hashes(held)):
+    for place, minhash in enumerate(hashes(held)):
         index.insert(place, minhash, check_duplication=False)
     trained = [shingles_of(words) for words in ours]
-    for words, shingles, minhash in zip(ours, trained, _hashes(trained), strict=True):
+    for words, shingles, minhash in zip(ours, trained, hashes(trained), strict=True):
         for place in sorted(cast(list[int], index.query(minhash))):
             similarity = jaccard(shingles, held[place])
             if similarity >= threshold and words != theirs[place]:
                 yield words, theirs[place], similarity
 
 
-def _index(threshold: float) -> Any:
-    from datasketch import MinHashLSH
-
-    return MinHashLSH(num_perm=_PERMUTATIONS, params=_bands(threshold))
-
-
-def _hashes(shingles: list[Shingles]) -> Iterator[Any]:
-    from datasketch import MinHash
-
-    # A lone surrogate is a legal code point in a Python string and must not end the search.
-    encoded = ([" ".join(one).encode("utf-8", "surrogatepass") for one in some] for some in shingles)
-    return MinHash.generator(encoded, num_perm=_PERMUTATIONS, seed=_SEED)
-
-
-def _bands(threshold: float) -> tuple[int, int]:
-    """Return bands and rows with which a pair at the threshold becomes a candidate almost surely.
-
-    A pair of similarity s shares a band of r rows with probability ``1 - (1 - s**r)**b`` (Leskovec, Rajaraman and
-    Ullman, Mining of Massive Datasets, 3.4). The most rows that still reach the recall give the fewest candidates.
-    """
-    # The index refuses fewer than two bands.
-    for rows in range(_PERMUTATIONS // 2, 1, -1):
-        bands = _PERMUTATIONS // rows
-        if 1 - (1 - threshold**rows) ** bands >= _RECALL:
-            return bands, rows
-    return _PERMUTATIONS, 1
-
-
-def words_of(text: str) -> Words:
-    """Return the words of a text as they are compared."""
-    # Case folding can undo NFKC (of some Greek letters, for example), so it is applied again.
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return tuple("".join(map(_comparable, folded)).split())
-
-
-def _comparable(character: str) -> str:
-    """Return what a character counts as: nothing inside a word, a space between words, or itself."""
-    category = unicodedata.category(character)
-    # Invisible characters would otherwise hide a copy; an apostrophe does not part "don't" into two words.
-    if category == "Cf" or character in _APOSTROPHES:
-        return ""
-    return " " if category.startswith("P") else character
-
-
-def shingles_of(words: Words) -> Shingles:
-    """Return the word 3-shingles; fewer words are one shingle."""
-    return frozenset(words[start : start + _SHINGLE] for start in range(max(1, len(words) - _SHINGLE + 1)))
-
-
-def jaccard(one: Shingles, other: Shingles) -> float:
-    """Return the share of the shingles of both that both have."""
-    shared = len(one & other)
-    return shared / (len(one) + len(other) - shared)
-
-
 def _strength(overlap: Overlap) -> tuple[int, float]:
     return _STRENGTH[overlap.how], overlap.similarity
-
-
-def _check_threshold(threshold: float) -> None:
-    if not 0 < threshold <= 1:
-        raise ValueError(f"threshold is {threshold}; it must be above 0 and at most 1")

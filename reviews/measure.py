@@ -80,6 +80,7 @@ def _own_code() -> dict[str, str]:
     """Return the digest of each file, read once: what a process has loaded is not what is written afterwards."""
     home = Path(__file__).parent
     files = [*home.glob("*.py"), *(home / "checks").glob("*.py"), *(home.parent / "training" / "tasks").glob("*.py")]
+    files += (home.parent / "training" / "text").glob("*.py")
     contracts = ("metric*", "stage*", "kinds_*", "rows_*", "text", "thresholds*", "verdicts", "session")
     files += [path for name in contracts for path in (home.parent / "specs").glob(f"{name}.py")]
     return {path.relative_to(home.parent).as_posix(): digest_file(path) for path in sorted(files)}

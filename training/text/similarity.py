@@ -1,0 +1,165 @@
+"""Which texts repeat each other, or nearly so: by words and their 3-shingles, candidates from MinHash.
+
+What it does not guarantee: that a paraphrase is found, or a text in a script without spaces; that every near duplicate
+is: MinHash misses about one pair in ten thousand at the threshold and fewer above it. What is reported is confirmed by
+comparing the texts themselves.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, cast
+
+Words = tuple[str, ...]
+Shingles = frozenset[Words]
+
+_SHINGLE = 3
+_PERMUTATIONS = 128
+_SEED = 1
+"""Fixed, so that an audit finds the same overlaps."""
+
+_RECALL = 0.9999
+_APOSTROPHES = frozenset("'\u2018\u2019")
+
+
+class Repeat(NamedTuple):
+    """A text that repeats an earlier one, or nearly so."""
+
+    place: int
+    of: int
+    similarity: float
+
+
+class Near(NamedTuple):
+    """The earlier text that a text repeats: 1 for the same words."""
+
+    of: int
+    similarity: float
+
+
+class NearIndex:
+    """Texts one after the other; each is compared with the earlier ones that were no repeats themselves.
+
+    That keeps the search short where thousands of texts are alike: a text like them repeats the same first one. Texts
+    without words repeat nothing.
+
+    Raises:
+        ValueError: ``threshold`` is not above 0 and at most 1.
+    """
+
+    def __init__(self, threshold: float) -> None:
+        check_threshold(threshold)
+        self._threshold = threshold
+        self._index = index_for(threshold)
+        self._first: dict[Words, Near] = {}
+        self._shingles: dict[int, Shingles] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return how many texts were added, repeats included."""
+        return self._count
+
+    def add(self, text: str) -> Near | None:
+        """Add a text; return the earlier one it repeats, if it repeats one."""
+        return self.add_words(words_of(text))
+
+    def add_words(self, words: Words) -> Near | None:
+        """Add a text given by its words."""
+        place = self._count
+        self._count += 1
+        if not words:
+            return None
+        if words in self._first:
+            return self._first[words]
+        shingles = shingles_of(words)
+        (minhash,) = hashes([shingles])
+        near = [
+            (jaccard(shingles, self._shingles[other]), -other) for other in cast(list[int], self._index.query(minhash))
+        ]
+        best, other = max(near, default=(0.0, 0))
+        if best >= self._threshold:
+            self._first[words] = Near(-other, best)
+            return self._first[words]
+        self._first[words] = Near(place, 1.0)
+        self._shingles[place] = shingles
+        self._index.insert(place, minhash, check_duplication=False)
+        return None
+
+
+def near_repeats(texts: Iterable[str], *, threshold: float = 0.8) -> tuple[Repeat, ...]:
+    """Return the texts that repeat an earlier one, or nearly so; each once, with the earlier text it repeats.
+
+    Raises:
+        ValueError: ``threshold`` is not above 0 and at most 1.
+    """
+    index = NearIndex(threshold)
+    found = ((place, index.add(text)) for place, text in enumerate(texts))
+    return tuple(Repeat(place, *near) for place, near in found if near is not None)
+
+
+def index_for(threshold: float) -> Any:
+    """Return an empty index of MinHashes for this threshold."""
+    from datasketch import MinHashLSH
+
+    return MinHashLSH(num_perm=_PERMUTATIONS, params=_bands(threshold))
+
+
+def hashes(shingles: list[Shingles]) -> Iterator[Any]:
+    """Yield the MinHash of each set of shingles."""
+    from datasketch import MinHash
+
+    # A lone surrogate is a legal code point in a Python string and must not end the search.
+    encoded = ([" ".join(one).encode("utf-8", "surrogatepass") for one in some] for some in shingles)
+    return MinHash.generator(encoded, num_perm=_PERMUTATIONS, seed=_SEED)
+
+
+def _bands(threshold: float) -> tuple[int, int]:
+    """Return bands and rows with which a pair at the threshold becomes a candidate almost surely.
+
+    A pair of similarity s shares a band of r rows with probability ``1 - (1 - s**r)**b`` (Leskovec, Rajaraman and
+    Ullman, Mining of Massive Datasets, 3.4). The most rows that still reach the recall give the fewest candidates.
+    """
+    # The index refuses fewer than two bands.
+    for rows in range(_PERMUTATIONS // 2, 1, -1):
+        bands = _PERMUTATIONS // rows
+        if 1 - (1 - threshold**rows) ** bands >= _RECALL:
+            return bands, rows
+    return _PERMUTATIONS, 1
+
+
+def words_of(text: str) -> Words:
+    """Return the words of a text as they are compared."""
+    # Case folding can undo NFKC (of some Greek letters, for example), so it is applied again.
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return tuple("".join(map(_comparable, folded)).split())
+
+
+def _comparable(character: str) -> str:
+    """Return what a character counts as: nothing inside a word, a space between words, or itself."""
+    category = unicodedata.category(character)
+    # Invisible characters would otherwise hide a copy; an apostrophe does not part "don't" into two words.
+    if category == "Cf" or character in _APOSTROPHES:
+        return ""
+    return " " if category.startswith("P") else character
+
+
+def shingles_of(words: Words) -> Shingles:
+    """Return the word 3-shingles; fewer words are one shingle."""
+    return frozenset(words[start : start + _SHINGLE] for start in range(max(1, len(words) - _SHINGLE + 1)))
+
+
+def jaccard(one: Shingles, other: Shingles) -> float:
+    """Return the share of the shingles of both that both have."""
+    shared = len(one & other)
+    return shared / (len(one) + len(other) - shared)
+
+
+def check_threshold(threshold: float) -> None:
+    """Refuse a similarity that no pair could reach or that every pair would.
+
+    Raises:
+        ValueError: it is not above 0 and at most 1.
+    """
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold is {threshold}; it must be above 0 and at most 1")
