@@ -42,7 +42,7 @@ class TrainingParameters(Contract):
     """All weights; low-rank adapters (Hu et al. 2021, arXiv:2106.09685); adapters over weights of 4 bits (Dettmers et
     al. 2023, arXiv:2305.14314), which needs an NVIDIA GPU."""
     lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = Field(default=None, exclude_if=_left_out(None))
-    lora_alpha: Annotated[float, Field(gt=0, le=4096)] | None = Field(default=None, exclude_if=_left_out(None))
+    lora_alpha: Annotated[int, Field(ge=1, le=4096)] | None = Field(default=None, exclude_if=_left_out(None))
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(default=None, exclude_if=_left_out(None))
     target_modules: tuple[Module, ...] | None = Field(default=None, exclude_if=_left_out(None))
     """The linear layers that get an adapter, by the last part of their name. There is no default: a library's own
@@ -86,6 +86,8 @@ class TrainingParameters(Contract):
             raise ValueError(f"method 'qlora' computes in bfloat16, precision is '{self.precision}'")
         if self.method == "lora" and self.precision == "mixed" and self.device == "cpu":
             raise ValueError("precision 'mixed' saves nothing on a CPU, device is 'cpu'")
+        if self.warmup_steps is not None and self.scheduler == "constant":
+            raise ValueError("warmup_steps has no effect with scheduler 'constant'")
         if self.prompt_format is not None and self.prompt_format.count("{prompt}") != 1:
             raise ValueError("prompt_format must hold {prompt} once")
         if self.response_end is not None and self.prompt_format is None:

@@ -27,7 +27,7 @@ from specs.errors import ExitCode
 from specs.evidence import JobOrder, Manifest, Progress
 from specs.stages import FOLDERS, PARAMETERS, STAGE_KINDS, Kind, Parameters
 
-PACKAGES = ("torch", "transformers", "tokenizers", "trl", "datasets", "accelerate", "numpy", "safetensors")
+PACKAGES = ("torch", "transformers", "tokenizers", "trl", "datasets", "accelerate", "numpy", "safetensors", "peft")
 PROGRESS_EVERY_S = 0.5
 
 

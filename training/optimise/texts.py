@@ -1,0 +1,74 @@
+"""How a prompt and its responses become text: chat turns of the tokenizer, or completion mode in a given format.
+
+TRL encodes what :meth:`Sides.prompt` and :meth:`Sides.response` return; ``prompt_ids`` and ``whole_ids`` encode the
+same again without TRL, for the proof of the masks and for scoring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from specs.kinds_training import TrainingParameters
+
+PLAIN_FORMAT = "{prompt}\n\n"
+"""Used for a tokenizer without a chat template where the spec gives no format."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """``chat``, or a format in which ``{prompt}`` stands for the prompt, and what ends a response in it."""
+
+    mode: Literal["chat", "completion"]
+    format: str = PLAIN_FORMAT
+    end: str = ""
+
+    def settings(self) -> dict[str, str | None]:
+        """Return the style by the names of its parameters."""
+        if self.mode == "chat":
+            return {"prompt_format": None, "response_end": None}
+        return {"prompt_format": self.format, "response_end": self.end or None}
+
+
+@dataclass(frozen=True)
+class Sides:
+    """One prompt with its responses: one in supervised training, chosen and rejected in preference training."""
+
+    style: Style
+    text: str
+    responses: tuple[str, ...]
+
+    def prompt(self) -> Any:
+        """Return the prompt as TRL takes it."""
+        if self.style.mode == "chat":
+            return [{"role": "user", "content": self.text}]
+        return self.style.format.replace("{prompt}", self.text)
+
+    def response(self, text: str) -> Any:
+        """Return a response as TRL takes it."""
+        return [{"role": "assistant", "content": text}] if self.style.mode == "chat" else text + self.style.end
+
+    def prompt_ids(self, tokenizer: Any) -> list[int]:
+        """Return the ids a model is given before it answers."""
+        if self.style.mode == "chat":
+            return _ids(tokenizer.apply_chat_template(self.prompt(), add_generation_prompt=True, tokenize=True))
+        return _ids(tokenizer(self.prompt()))
+
+    def whole_ids(self, tokenizer: Any, response: str) -> list[int]:
+        """Return the ids of prompt and response, with the token that ends it."""
+        if self.style.mode == "chat":
+            return _ids(tokenizer.apply_chat_template(self.prompt() + self.response(response), tokenize=True))
+        text = self.response(response)
+        end = "" if text.endswith(tokenizer.eos_token) else tokenizer.eos_token
+        return _ids(tokenizer(self.prompt() + text + end))
+
+
+def style_of(tokenizer: Any, parameters: TrainingParameters, model_kind: str | None = None) -> Style:
+    """Return the granted format, completion mode for a base model, else the tokenizer's own chat template."""
+    if parameters.prompt_format is not None:
+        return Style("completion", parameters.prompt_format, parameters.response_end or "")
+    return Style("completion" if tokenizer.chat_template is None or model_kind == "base" else "chat")
+
+
+def _ids(encoded: Any) -> list[int]:
+    return list(encoded if isinstance(encoded, list) else encoded["input_ids"])

@@ -1,0 +1,112 @@
+"""A trainer that is watched: every batch's masks, every loss and gradient, and its settings before the first step.
+
+What the library does without it: a loss that is not a number is logged as the average of the others and training goes
+on to the end (``logging_nan_inf_filter``), a gradient that is not finite is multiplied into all weights, and steps
+beyond the data begin it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+from training.entry import Job
+from training.optimise.masks import Counted, MaskProof
+from training.optimise.settings import differing, read_back
+
+
+class Diverged(Exception):
+    """A loss or gradient is not finite. Nothing was saved."""
+
+
+class NotAsGranted(Exception):
+    """The trainer was built with settings other than the granted ones."""
+
+
+def watched(trainer: type[Any], proof: MaskProof, *, modules: tuple[str, ...] | None = None) -> type[Any]:
+    """Return a subclass of one of TRL's trainers that stops where the library would go on."""
+    seen = _Seen()
+
+    class Watched(trainer):
+        """Counts what the steps saw, and stops at the first that cannot be right."""
+
+        def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+            step = self.state.global_step + 1
+            seen.add(proof.see(inputs, step), _digest(inputs))
+            loss = super().training_step(model, inputs, *rest, **named)
+            value = float(loss)
+            if not math.isfinite(value):
+                raise Diverged(f"the loss of step {step} is {value}; stopped before the weights were changed by it")
+            return loss
+
+        def _get_grad_norm(self, *given: Any, **named: Any) -> Any:
+            norm = super()._get_grad_norm(*given, **named)
+            value = float(norm)
+            if not math.isfinite(value):
+                step = self.state.global_step + 1
+                raise Diverged(f"the gradient norm of step {step} is {value}; stopped before the weights were changed")
+            return norm
+
+        def log(self, logs: dict[str, Any], *rest: Any, **named: Any) -> None:
+            if "loss" in logs:
+                # In the log, which the trainer's checkpoints hold: a run that is resumed keeps what was counted.
+                logs |= seen.take()
+            super().log(logs, *rest, **named)
+
+        def settings(self) -> dict[str, Any]:
+            return read_back(self, modules)
+
+    return Watched
+
+
+class _Seen:
+    """What the batches of the running optimizer step held."""
+
+    def __init__(self) -> None:
+        self.rows, self.carried, self.masked = 0, 0, 0
+        self.batches: list[str] = []
+
+    def add(self, counted: Counted, digest: str) -> None:
+        self.rows += counted.rows
+        self.carried += counted.carried
+        self.masked += counted.masked
+        self.batches.append(digest)
+
+    def take(self) -> dict[str, Any]:
+        found = {"tokens": self.carried, "sequences": self.rows, "masked": self.masked, "batches": self.batches}
+        self.__init__()
+        return found
+
+
+def callbacks(job: Job, granted: dict[str, Any]) -> list[Any]:
+    """Return what reports progress, and what compares the settings before the first step is made.
+
+    Raises:
+        NotAsGranted: from within training, when a setting differs.
+    """
+    from transformers import TrainerCallback
+
+    class Report(TrainerCallback):
+        """Turns the trainer's log lines into progress."""
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if logs and "loss" in logs:
+                job.progress(state.global_step, state.max_steps, "steps", loss=float(logs["loss"]))
+
+    class Compare(TrainerCallback):
+        """Holds the built trainer against the grant."""
+
+        trainer: Any = None
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            wrong = differing(granted, self.trainer.settings())
+            if wrong:
+                raise NotAsGranted("; ".join(wrong))
+
+    return [Report(), Compare()]
+
+
+def _digest(inputs: dict[str, Any]) -> str:
+    name = "input_ids" if "input_ids" in inputs else "chosen_input_ids"
+    return hashlib.sha256(inputs[name].cpu().numpy().tobytes()).hexdigest()[:16]
