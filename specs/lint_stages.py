@@ -18,7 +18,7 @@ RESERVED = ("model", "control", "heldout", "data", "constitution")
 """Words that already mean something where a stage is referred to."""
 
 _ROLE = re.compile(r"[a-z][a-z0-9_]{0,39}")
-HELDOUT_READERS: tuple[Kind, ...] = ("evaluate", "package")
+HELDOUT_READERS: tuple[Kind, ...] = ("evaluate", "perplexity", "choose", "compare", "converse", "package")
 _LOWER = ("at_least", "above")
 _UPPER = ("at_most", "below")
 _BOUNDS = (*_LOWER, *_UPPER)
@@ -57,7 +57,7 @@ def lint_inputs(spec: SessionSpec) -> Iterator[LintProblem]:
                 yield LintProblem(loc, f"{stage.kind} has no input '{role}'", suggest(role, roles, "it reads"), (kind,))
             if reference == "heldout" and stage.kind not in HELDOUT_READERS:
                 message = f"the held-out split is not for {stage.kind} stages"
-                yield LintProblem(loc, message, f"only {' and '.join(HELDOUT_READERS)} stages may read it", (kind,))
+                yield LintProblem(loc, message, f"only {', '.join(HELDOUT_READERS)} stages may read it", (kind,))
             elif read_as:
                 yield from _reference(spec, index, loc, reference, roles[read_as])
         for role in roles:
@@ -79,7 +79,7 @@ def _recipe_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[Lint
         source = next((one for one in spec.stages[:index] if one.name == head), None)
         if reference == "heldout":
             message = "the held-out split is not for recipe stages"
-            yield LintProblem(loc, message, f"only {' and '.join(HELDOUT_READERS)} stages may read it", (kind,))
+            yield LintProblem(loc, message, f"only {', '.join(HELDOUT_READERS)} stages may read it", (kind,))
         elif source is not None and source.reads_heldout and STAGE_KINDS[source.kind].outputs.get(tail) == "rows":
             message = f"'{reference}' holds answers to held-out items, which no code of a builder may read"
             yield LintProblem(loc, message, "what they add up to is measured by Peergate", (kind,))

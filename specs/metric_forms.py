@@ -6,7 +6,22 @@ from typing import Literal
 
 from specs.digests import Contract
 
-Scope = Literal["guard", "instruct", "respond", "generate", "evaluate", "sft", "dpo", "package", "recipe", "comparison"]
+Scope = Literal[
+    "guard",
+    "instruct",
+    "respond",
+    "generate",
+    "evaluate",
+    "perplexity",
+    "choose",
+    "compare",
+    "converse",
+    "sft",
+    "dpo",
+    "package",
+    "recipe",
+    "comparison",
+]
 """The stage kind whose raw rows hold the population; ``comparison`` pairs the two arms of the analysis.
 
 No metric is measured by recipes: what builder's code computes is a claim."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
 from specs.digests import Contract, Digest
+from specs.kinds_evaluation import EvaluationPlan, Task
 from specs.stages import Name, Stage
 from specs.thresholds import Thresholds
 
@@ -247,7 +248,7 @@ class SessionSpec(Contract):
     profile: Name | None = Field(default=None, exclude_if=is_none)
     """Which of the spec's ``profiles`` its values come from (``specs/profiles.py``)."""
     objective: Annotated[str, StringConstraints(min_length=10)]
-    task: Literal["format_instructions"]
+    task: Task
     constitution: str
     model: ModelSource
     control: ModelSource | None = Field(default=None, exclude_if=is_none)
@@ -262,6 +263,8 @@ class SessionSpec(Contract):
     analysis: Analysis
     thresholds: Thresholds = Field(default=Thresholds(), exclude_if=lambda given: given == Thresholds())
     """Left out of a registration that sets none: registrations made before there were any stay the same."""
+    evaluation: EvaluationPlan | None = Field(default=None, exclude_if=is_none)
+    """The gap before training, what must not fall, and the sample that admits the scorer."""
     stages: tuple[Stage, ...] = Field(min_length=1)
 
     def reviewers(self) -> tuple[Reviewer, ...]:

@@ -12,6 +12,23 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from specs.digests import Contract, Digest
+from specs.kinds_evaluation import (
+    CHOOSE_KIND,
+    COMPARE_KIND,
+    CONVERSE_KIND,
+    EVALUATE_KIND,
+    PERPLEXITY_KIND,
+    ChooseParameters,
+    ChooseStage,
+    CompareParameters,
+    CompareStage,
+    ConverseParameters,
+    ConverseStage,
+    EvaluateParameters,
+    EvaluateStage,
+    PerplexityParameters,
+    PerplexityStage,
+)
 from specs.kinds_text import (
     GUARD_KIND,
     INSTRUCT_KIND,
@@ -42,6 +59,12 @@ __all__ = [
     "STAGE_KINDS",
     "AnyStage",
     "ArtifactKind",
+    "ChooseParameters",
+    "ChooseStage",
+    "CompareParameters",
+    "CompareStage",
+    "ConverseParameters",
+    "ConverseStage",
     "Criterion",
     "DpoParameters",
     "DpoStage",
@@ -60,6 +83,8 @@ __all__ = [
     "PackageStage",
     "Parameters",
     "Range",
+    "PerplexityParameters",
+    "PerplexityStage",
     "RecipeParameters",
     "RecipeStage",
     "Reference",
@@ -74,7 +99,21 @@ __all__ = [
     "resolve_parameters",
 ]
 
-Kind = Literal["guard", "instruct", "respond", "generate", "sft", "dpo", "evaluate", "package", "recipe"]
+Kind = Literal[
+    "guard",
+    "instruct",
+    "respond",
+    "generate",
+    "sft",
+    "dpo",
+    "evaluate",
+    "perplexity",
+    "choose",
+    "compare",
+    "converse",
+    "package",
+    "recipe",
+]
 WITHOUT_MODEL_KIND: tuple[Kind, ...] = ("generate", "sft", "evaluate", "package", "recipe")
 """Kinds whose orders do not say whether the model is a base model: older orders keep their digests."""
 
@@ -90,14 +129,6 @@ class GenerateParameters(Contract):
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
     worked_example: bool = True
     """Show one worked example of the format while sampling. It is never part of a training row."""
-    batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-
-
-class EvaluateParameters(Contract):
-    """Answer every registered held-out item greedily, once."""
-
-    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
@@ -134,6 +165,10 @@ Parameters = (
     | SftParameters
     | DpoParameters
     | EvaluateParameters
+    | PerplexityParameters
+    | ChooseParameters
+    | CompareParameters
+    | ConverseParameters
     | PackageParameters
     | RecipeParameters
 )
@@ -148,7 +183,11 @@ STAGE_KINDS: dict[Kind, StageKind] = {
     ),
     "sft": SFT_KIND,
     "dpo": DPO_KIND,
-    "evaluate": StageKind(inputs={"model": "checkpoint", "items": "items"}, outputs={"rows": "rows"}),
+    "evaluate": EVALUATE_KIND,
+    "perplexity": PERPLEXITY_KIND,
+    "choose": CHOOSE_KIND,
+    "compare": COMPARE_KIND,
+    "converse": CONVERSE_KIND,
     "package": StageKind(
         inputs={"model": "checkpoint", "items": "items"}, outputs={"rows": "rows", "package": "checkpoint"}
     ),
@@ -163,6 +202,10 @@ PARAMETERS: dict[Kind, type[Parameters]] = {
     "sft": SftParameters,
     "dpo": DpoParameters,
     "evaluate": EvaluateParameters,
+    "perplexity": PerplexityParameters,
+    "choose": ChooseParameters,
+    "compare": CompareParameters,
+    "converse": ConverseParameters,
     "package": PackageParameters,
     "recipe": RecipeParameters,
 }
@@ -173,13 +216,6 @@ class GenerateStage(StageBase):
 
     kind: Literal["generate"]
     parameters: GenerateParameters = GenerateParameters()
-
-
-class EvaluateStage(StageBase):
-    """An ``evaluate`` stage."""
-
-    kind: Literal["evaluate"]
-    parameters: EvaluateParameters = EvaluateParameters()
 
 
 class PackageStage(StageBase):
@@ -204,6 +240,10 @@ AnyStage = (
     | SftStage
     | DpoStage
     | EvaluateStage
+    | PerplexityStage
+    | ChooseStage
+    | CompareStage
+    | ConverseStage
     | PackageStage
     | RecipeStage
 )

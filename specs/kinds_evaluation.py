@@ -1,0 +1,194 @@
+"""Parameters of the stages that measure: evaluate, perplexity, choose, compare, converse; and what a spec registers
+about its evaluations as a whole: the gap before training, what must not fall, the sample that admits a scorer.
+"""  # noqa: D205
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from specs.digests import Contract
+from specs.kinds_critics import Rubric
+from specs.rows_critics import Agreement
+from specs.stage_parts import Name, StageBase, StageKind
+
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+BatchSize = Annotated[int, Field(ge=1, le=1024)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Stop = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Task = Literal["format_instructions", "instruction_following", "exact_answer"]
+"""What items ask for and which verifier judges the answers (``training/tasks``)."""
+Prompting = Literal["native", "raw", "wrapped"]
+"""``native``: the chat template if the tokenizer has one, else the bare text and an empty line. ``raw``: the bare text,
+for every model. ``wrapped``: the text in the spec's ``wrapper``, for every model."""
+WRAPPER = "Instruction: {prompt}\nResponse:"
+
+
+def _is_native(given: Any) -> bool:
+    return given == "native"
+
+
+class EvaluateParameters(Contract):
+    """Answer every item greedily, once. What is not set is left out, so that older registrations stay the same."""
+
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+    batch_size: BatchSize = 32
+    prompting: Prompting = Field(default="native", exclude_if=_is_native)
+    wrapper: Annotated[str, Field(max_length=2000)] | None = Field(default=None, exclude_if=lambda given: given is None)
+    """With ``{prompt}`` where the instruction stands; read with ``prompting: wrapped`` only."""
+    stops: tuple[Stop, ...] = Field(default=(), exclude_if=lambda given: not given)
+    """Strings that end an answer; they and what follows them are not part of it."""
+    scorer: Task | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Which task's verifier judges the answers; the spec's own task where it is not set."""
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _wrapper_fits(self) -> Self:
+        if (self.prompting == "wrapped") != (self.wrapper is not None):
+            raise ValueError("wrapper is given with prompting: wrapped, and only then")
+        if self.wrapper is not None and self.wrapper.count("{prompt}") != 1:
+            raise ValueError("wrapper holds {prompt} once")
+        return self
+
+
+class PerplexityParameters(Contract):
+    """Read every text once and add up the surprise of its tokens."""
+
+    window: Annotated[int, Field(ge=2, le=131072)] = 512
+    """Tokens the model reads at a time, the token before the text included."""
+    stride: Annotated[int, Field(ge=1, le=131072)] = 256
+    """Tokens scored in each window after the first; the others of the window are context."""
+    batch_size: BatchSize = 8
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _stride_fits(self) -> Self:
+        if self.stride >= self.window:
+            raise ValueError(f"stride {self.stride} leaves no context in a window of {self.window}")
+        return self
+
+
+class ChooseParameters(Contract):
+    """Score each choice of a question by the log-likelihood of its text after the question."""
+
+    question: Annotated[str, Field(max_length=2000)] = "Question: {prompt}\nAnswer:"
+    """With ``{prompt}`` where the question stands; a choice follows after a space."""
+    batch_size: BatchSize = 16
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _holds_prompt(self) -> Self:
+        if self.question.count("{prompt}") != 1 or self.question != self.question.rstrip():
+            raise ValueError("question holds {prompt} once and does not end in white space")
+        return self
+
+
+class CompareParameters(Contract):
+    """Have a judge say which of two answers is better, in both orders, by the next token (A or B)."""
+
+    rubric: Rubric | None = None
+    """Its own words for the judge; the shipped ones where it is not set."""
+    agreement: Agreement = "both"
+    """How the two orders are combined; with ``both`` a judge that changes its mind with the order gives a tie."""
+    margin: Annotated[float, Field(ge=0, le=20)] = 0.0
+    """Nats: the least |log p(A) - log p(B)| that counts."""
+    shown_characters: Annotated[int, Field(ge=50, le=100_000)] = 2000
+    """Characters of each answer that the judge is shown."""
+    batch_size: BatchSize = 16
+    seed: Seed = 0
+
+
+class ConverseParameters(Contract):
+    """Hold every conversation turn by turn, greedily; each answer becomes part of what the next one follows."""
+
+    prompting: Literal["transcript", "raw", "native"] = "transcript"
+    """``transcript``: "User: ...", "Assistant: ..." for every model; ``raw``: the turns without roles; ``native``: the
+    chat template."""
+    history: Literal["whole", "none"] = "whole"
+    """``none`` is a control: each turn is asked alone, so whatever needs memory has to fail."""
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 150
+    batch_size: BatchSize = 32
+    stops: tuple[Stop, ...] = ("\nUser:", "\nAssistant:")
+    seed: Seed = 0
+
+
+_ITEMS = {"model": "checkpoint", "items": "items"}
+EVALUATE_KIND = StageKind.model_validate({"inputs": _ITEMS, "outputs": {"rows": "rows"}})
+PERPLEXITY_KIND = StageKind.model_validate({"inputs": _ITEMS, "outputs": {"rows": "rows"}})
+CHOOSE_KIND = StageKind.model_validate({"inputs": _ITEMS, "outputs": {"rows": "rows"}})
+CONVERSE_KIND = StageKind.model_validate({"inputs": _ITEMS, "outputs": {"rows": "rows"}})
+COMPARE_KIND = StageKind.model_validate(
+    {
+        "inputs": {**_ITEMS, "reference": "rows", "candidate": "rows", "labelled": "items"},
+        "outputs": {"rows": "rows", "calibration": "rows"},
+    }
+)
+
+
+class EvaluateStage(StageBase):
+    """An ``evaluate`` stage."""
+
+    kind: Literal["evaluate"]
+    parameters: EvaluateParameters = EvaluateParameters()
+
+
+class PerplexityStage(StageBase):
+    """A ``perplexity`` stage."""
+
+    kind: Literal["perplexity"]
+    parameters: PerplexityParameters = PerplexityParameters()
+
+
+class ChooseStage(StageBase):
+    """A ``choose`` stage."""
+
+    kind: Literal["choose"]
+    parameters: ChooseParameters = ChooseParameters()
+
+
+class CompareStage(StageBase):
+    """A ``compare`` stage."""
+
+    kind: Literal["compare"]
+    parameters: CompareParameters = CompareParameters()
+
+
+class ConverseStage(StageBase):
+    """A ``converse`` stage."""
+
+    kind: Literal["converse"]
+    parameters: ConverseParameters = ConverseParameters()
+
+
+class Gap(Contract):
+    """What has to be shown before anything is trained: the base model fails the task, and it can be done."""
+
+    base: tuple[Name, ...] = Field(min_length=1)
+    """Evaluate or converse stages of the untrained model, one for each way of prompting it."""
+    ceiling: Name | None = None
+    """The same stage with a model that is known to do the task."""
+    base_at_most: Share = 0.3
+    """Fraction of the items: the most the untrained model may have right, under any prompting."""
+    ceiling_at_least: Share = 0.8
+    """Fraction of the items: the least the ceiling has to have right."""
+    slack: Annotated[float, Field(ge=0, le=0.5)] = 0.1
+    """How far beyond its limit the end of a rate's 95 % interval may reach."""
+
+
+class Drift(Contract):
+    """Something the model could do before, and must still do: a non-inferiority test over the same items."""
+
+    before: Name
+    after: Name
+    margin: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """The largest loss that would not matter: a fraction of the items, or nats per byte for perplexity."""
+
+
+class EvaluationPlan(Contract):
+    """What a spec registers about its evaluations as a whole."""
+
+    gap: Gap | None = None
+    drift: tuple[Drift, ...] = ()
+    labelled: Name | None = None
+    """The data file with answers that people have labelled, against which the task's verifier is held."""

@@ -1,0 +1,77 @@
+"""Raw rows of perplexity, choose, compare and converse. Whether something is right is never stated, only measured."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specs.digests import Contract, Digest
+from specs.rows_critics import Arrangement
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Nats = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""A negative log-likelihood, summed over tokens."""
+
+
+class PerplexityRow(Contract):
+    """One text: its surprise, and by how much of it that is to be divided."""
+
+    item: str
+    nats: Nats
+    tokens: Positive
+    """Model tokens, each scored once; the token put before the text is not one of them."""
+    bytes: Positive
+    """UTF-8 bytes of the text."""
+    windows: Positive
+
+
+class ChoiceScore(Contract):
+    """One choice after its question."""
+
+    nats: Nats
+    tokens: Positive
+    bytes: Positive
+    """UTF-8 bytes of the choice, the space before it not counted."""
+
+
+class ChoiceRow(Contract):
+    """One question; the choices in the order of the item. Which one is right stands in the item alone."""
+
+    item: str
+    prompt_tokens: Positive
+    choices: tuple[ChoiceScore, ...] = Field(min_length=2)
+
+
+class DuelRow(Contract):
+    """Two answers to one item as a judge compared them; ``plain`` shows the reference first, ``swapped`` last.
+
+    In an arrangement "good" means that the answer shown first in ``plain``, the reference, is preferred.
+    """
+
+    item: str
+    reference: str
+    candidate: str
+    rubric: Digest
+    plain: Arrangement
+    swapped: Arrangement
+    preferred: Literal["reference", "candidate"] | None
+    """None: a tie."""
+
+
+class Turn(Contract):
+    """One turn: what the user said and what was answered."""
+
+    user: str
+    output: str
+    prompt_tokens: Positive
+    output_tokens: Count
+    truncated: bool
+
+
+class ConversationRow(Contract):
+    """One conversation, all of its turns in order."""
+
+    item: str
+    turns: tuple[Turn, ...] = Field(min_length=1)

