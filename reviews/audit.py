@@ -252,7 +252,7 @@ def _check_store(entries: list[Recorded], store: Store, audit: Audit) -> Iterato
 def _check_files(run: Path, entries: list[Recorded], audit: Audit) -> Iterator[str]:
     """Compare every file outside the store that the trail names with its digest."""
     for recorded in entries:
-        for relative, digest in _named_files(recorded):
+        for relative, digest in named_files(recorded):
             audit.files += 1
             outside = Path(relative).is_absolute()
             try:
@@ -299,8 +299,8 @@ def _named_in_store(recorded: Recorded) -> Iterator[tuple[str, str]]:
                 yield name, artifact["digest"]
 
 
-def _named_files(recorded: Recorded) -> Iterator[tuple[str, str]]:
-    """Yield ``(path, digest)`` of the files outside the store that an entry speaks of."""
+def named_files(recorded: Recorded) -> Iterator[tuple[str, str]]:
+    """Yield ``(path, digest)`` of the files outside the store that an entry speaks of, from the run folder on."""
     body = recorded.body
     match recorded.entry.kind:
         case "open":
