@@ -21,41 +21,73 @@ PLACES: dict[Judges, tuple[str, ...]] = {
 _PLACE = re.compile(r"\{([a-z_]*)\}")
 
 
-class Rubric(Contract):
-    """What a critic is asked. The prompt ends where the label has to follow, so that it is the next token.
+class RubricExample(Contract):
+    """A worked example in a rubric's prompt. It is part of what is registered, like every word of the rubric."""
 
-    ``{options}`` stands for the two lines that say what A and B mean, ``{bad}`` for the label of the bad one. In a
-    comparison A and B are the two responses and there is no "bad".
+    instruction: str
+    response: str | None = None
+    first: str | None = None
+    second: str | None = None
+    good: bool
+    """In a comparison: whether the first response is the better one."""
+
+
+class Rubric(Contract):
+    """What a critic is asked: ``head``, the worked examples, then ``item``, after which the label is the next token.
+
+    In ``head``, ``{options}`` stands for the two lines that say what A and B mean, ``{bad}`` for the label of the bad
+    one. ``item`` names in braces what it is about. In a comparison A and B are the two responses, and none is "bad".
     """
 
     judges: Judges
     good: Annotated[str, Field(min_length=3, max_length=500)]
     """What the good label means."""
     bad: Annotated[str, Field(min_length=3, max_length=500)]
-    prompt: Annotated[str, Field(min_length=20, max_length=8000)]
+    head: Annotated[str, Field(min_length=20, max_length=8000)]
+    item: Annotated[str, Field(min_length=10, max_length=2000)]
+    examples: tuple[RubricExample, ...] = ()
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        named = _PLACE.findall(self.prompt)
-        due = ("options", *PLACES[self.judges])
-        known = {*due, "bad"} if self.judges != "comparison" else {*due}
-        unknown = sorted(set(named) - known)
-        if unknown:
-            raise ValueError(f"{{{unknown[0]}}} has no meaning here; known are {', '.join(sorted(known))}")
-        wrong = [name for name in due if named.count(name) != 1]
-        if wrong:
-            raise ValueError(f"{{{wrong[0]}}} stands {named.count(wrong[0])} times in the prompt, it has to stand once")
-        if self.prompt != self.prompt.rstrip() or "\n" not in self.prompt or self.prompt.endswith("}"):
-            raise ValueError("the prompt ends with a line such as 'Label:', and nothing after it")
+        known = {"options"} if self.judges == "comparison" else {"options", "bad"}
+        for what, text, due, allowed in (
+            ("head", self.head, ("options",), known),
+            ("item", self.item, PLACES[self.judges], set(PLACES[self.judges])),
+        ):
+            named = _PLACE.findall(text)
+            unknown = sorted(set(named) - allowed)
+            if unknown:
+                raise ValueError(f"{{{unknown[0]}}} has no meaning in {what}; known are {', '.join(sorted(allowed))}")
+            wrong = [name for name in due if named.count(name) != 1]
+            if wrong:
+                raise ValueError(f"{{{wrong[0]}}} stands {named.count(wrong[0])} times in {what}, it has to stand once")
+        if self.item != self.item.rstrip() or "\n" not in self.item or self.item.endswith("}"):
+            raise ValueError("item ends with a line such as 'Label:', and nothing after it")
+        for example in self.examples:
+            given = {
+                name for name in ("instruction", "response", "first", "second") if getattr(example, name) is not None
+            }
+            if given != set(PLACES[self.judges]):
+                raise ValueError(
+                    f"an example has {', '.join(sorted(given))}; needed are {', '.join(PLACES[self.judges])}"
+                )
         return self
 
-    def fill(self, **texts: str) -> str:
-        """Return the prompt with texts in its places; braces inside the texts mean nothing.
+    def fill_head(self, **texts: str) -> str:
+        """Return the head with texts in its places.
 
         Raises:
             KeyError: a place has no text.
         """
-        return _PLACE.sub(lambda found: texts[found[1]], self.prompt)
+        return _PLACE.sub(lambda found: texts[found[1]], self.head)
+
+    def fill_item(self, **texts: str) -> str:
+        """Return the item with texts in its places; braces inside the texts mean nothing.
+
+        Raises:
+            KeyError: a place has no text.
+        """
+        return _PLACE.sub(lambda found: texts[found[1]], self.item)
 
 
 class CriticParameters(Contract):
