@@ -17,6 +17,7 @@ from reviews.grants import opened_by
 from reviews.measure import measure, measuring_code
 from reviews.packet import DESIGN, build_design_packet
 from reviews.panel import Answer, merge
+from reviews.reviewer import no_verdict
 from reviews.settle import carried, settle
 from reviews.store import Store
 from reviews.trail import Recorded
@@ -148,8 +149,11 @@ def _verdict_and_decision(
     before = verdict_again(entries, store, packet)
     if before is not None and before != verdict:
         problems.append(f"the evidence is that of attempt {packet.unchanged_since}, the verdict is another")
-    if verdict.reviewer == Checklist.name and Checklist().review(packet, told.packet) != verdict:
-        problems.append("the checklist gives another verdict than the recorded one")
+    if verdict.reviewer == Checklist.name:
+        # Its process may have been killed. Whatever it would have said, what stands for it approves nothing.
+        lost = entry.body["error"] if entry is not None else ""
+        if verdict != (no_verdict(verdict.reviewer, lost) if lost else Checklist().review(packet, told.packet)):
+            problems.append("the checklist gives another verdict than the recorded one")
     again = settle(resolved, packet, verdict, attempt)
     if again != told:
         problems.append(f"packet and verdict give '{again.outcome}', recorded is '{told.outcome}'")

@@ -15,14 +15,21 @@ from specs.digests import Contract, canonical_bytes, digest_bytes
 from specs.errors import AuditDamage, EvidenceMissing
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def write_durably(path: Path, data: bytes, partial_in: Path | None = None) -> None:
     """Write a file so that after a crash it is either whole or absent (tmp + fsync + rename + folder fsync).
+
+    Args:
+        path: the file.
+        data: all of it.
+        partial_in: the folder where it lies until it is whole, on the same disk; that of the file by default. A process
+            that is killed meanwhile leaves it there, under a name that begins with a dot.
 
     Raises:
         OSError: the disk is full or not writable; nothing half-written is left.
     """
+    is_new = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    partial = (partial_in or path.parent) / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
         with partial.open("xb") as handle:
             handle.write(data)
@@ -32,6 +39,8 @@ def write_durably(path: Path, data: bytes) -> None:
     finally:
         partial.unlink(missing_ok=True)
     sync_folder(path.parent)
+    if is_new:
+        sync_folder(path.parent.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -59,7 +68,8 @@ class Store:
         digest = digest_bytes(data)
         path = self.path(digest)
         if not path.exists():
-            write_durably(path, data)
+            # Not among the files that are held to their names.
+            write_durably(path, data, self.root)
         return digest
 
     def put_value(self, value: Contract | list[Any] | dict[str, Any]) -> str:
