@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from sessions.cli_audit import audit_app
+from sessions.cli_pod import pod_app
 from sessions.cli_review import add_commands
 from specs.errors import ExitCode, PeergateError
 
@@ -30,6 +31,7 @@ app.add_typer(spec_app, name="spec")
 app.add_typer(audit_app, name="audit")
 app.add_typer(check_app, name="check")
 app.add_typer(review_app, name="review")
+app.add_typer(pod_app, name="pod")
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.", show_default=True)]
 Name = Annotated[str, typer.Argument(help="Name of the session.")]

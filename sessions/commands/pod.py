@@ -1,0 +1,178 @@
+"""`peergate pod plan | up | start | attach | down`: a whole session on a machine that is reached over SSH."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from reviews.trail import read_entries
+from sessions.commands.output import print_json
+from sessions.folders import TRAIL
+from sessions.overview import EXIT_CODES, is_waiting, overview
+from sessions.pods import hostkey, planning
+from sessions.pods.attaching import Attached, Ended
+from sessions.pods.checks import Check
+from sessions.pods.connection import Connection, require_ssh
+from sessions.pods.ending import down as end_pod
+from sessions.pods.hostkey import HostKey
+from sessions.pods.place import Place, PodRecord, place_of
+from sessions.pods.podfile import PodFile, read_address, read_pod_file
+from sessions.pods.preparing import prepare
+from sessions.pods.shipping import Bundle, bundle_of
+from sessions.pods.starting import secrets_of
+from sessions.pods.starting import start as start_there
+from specs.errors import ExitCode, UserError
+from specs.loading import find_spec, load_spec, read_resolved
+from specs.session import ResolvedSpec
+from specs.text import plain
+
+
+def say(text: str) -> None:
+    """Tell a person something; what the pod wrote in it has been made printable."""
+    print(plain(text, 6000), file=sys.stderr, flush=True)
+
+
+def _given(spec: str, host: str | None, pod: Path | None) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
+    if (host is None) == (pod is None):
+        raise UserError("say which machine", hint="either --host user@host or --pod FILE.yaml")
+    path = find_spec(spec)
+    resolved = load_spec(path)
+    if host is not None:
+        read_address(host)
+    return path, resolved, bundle_of(path, resolved), PodFile(host=host) if host else read_pod_file(pod or Path())
+
+
+def plan(spec: str, host: str | None, pod: Path | None, name: str | None, as_json: bool) -> None:
+    """Print what will happen and what it costs at most; connects to nothing."""
+    path, resolved, bundle, file = _given(spec, host, pod)
+    told = planning.plan(path, resolved, bundle, file, name or resolved.spec.name)
+    if as_json:
+        print_json(told)
+        return
+    print("\n".join(plain(line, 2000) for line in planning.lines(told)))
+
+
+def up(
+    spec: str, host: str | None, pod: Path | None, name: str | None, pin: str | None, pods: Path, as_json: bool
+) -> None:
+    """Check the machine, install, and bring the spec."""
+    require_ssh()
+    _, resolved, bundle, file = _given(spec, host, pod)
+    place = place_of(pods, name or resolved.spec.name)
+    place.folder.mkdir(parents=True, exist_ok=True)
+    connection = place.connection(file)
+    found: list[Check] = []
+
+    def report(one: Check) -> None:
+        found.append(one)
+        if not as_json:
+            print(plain(f"{one.status}  {one.id:<10}  {one.detail}", 1000), flush=True)
+            if one.status != "PASS" and one.hint:
+                print(plain(f"      {one.hint}", 1000), flush=True)
+
+    try:
+        pins = tuple(one for one in (pin, file.host_key) if one) if pin is None else (pin,)
+        key = hostkey.confirm(connection, pins, _ask_person if sys.stdin.isatty() else None)
+        report(Check("host_key", "PASS", f"{key.kind} {key.fingerprint}"))
+        record = prepare(connection, place, file, resolved, bundle, report)
+        place.write(record, resolved)
+    finally:
+        connection.close()
+        if as_json:
+            print_json({"session": place.name, "checks": [one._asdict() for one in found]})
+    say(f"the pod is ready; `peergate pod start {place.name}{_option(pods)}` starts the session")
+
+
+def _ask_person(key: HostKey) -> bool:
+    print(f"the pod's host key is {key.kind} {key.fingerprint}", file=sys.stderr)
+    print("compare it with what your provider shows. Is it this one? Type yes: ", file=sys.stderr, end="", flush=True)
+    return sys.stdin.readline().strip().lower() == "yes"
+
+
+def start(name: str, pods: Path, answer: Literal["retry", "approve", "stop"] | None, reason: str) -> None:
+    """Start the session there, or go on with it."""
+    if answer and not reason:
+        raise UserError("an answer needs a reason", hint='for example --reason "the first job ran out of memory"')
+    place, record, connection = _known(name, pods)
+    try:
+        resolved = read_resolved(place.resolved_path.read_bytes())
+        told = start_there(connection, record, secrets_of(resolved.spec), answer, reason)
+    finally:
+        connection.close()
+    verb = "goes on" if told["begun"] else "started"
+    say(f"{name} {verb} on {record.pod.host}, orchestrator {told['pid']}; `peergate pod attach {name}{_option(pods)}`")
+
+
+def attach(name: str, pods: Path) -> NoReturn:
+    """Show the session, pull at every gate, and end with its exit code."""
+    place, record, connection = _known(name, pods)
+    try:
+        ended = Attached(connection, place, record, say).watch()
+    except KeyboardInterrupt:
+        say(f"detached; the session goes on there, `peergate pod attach {name}{_option(pods)}` shows it again")
+        raise SystemExit(int(ExitCode.INTERRUPTED)) from None
+    finally:
+        connection.close()
+    raise SystemExit(int(_told(ended, place, pods)))
+
+
+def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
+    """Say how it ended and return the exit code for it."""
+    again = f"`peergate pod start {place.name}{_option(pods)}`"
+    status = ended.status
+    if ended.why == "closed":
+        state = overview(place.run)
+        print(f"{place.name}: closed, {state.decision}")
+        print(f"report: {place.run}/report/report.md")
+        anchors = f"--anchor {place.anchors()[-1].where} --policy {place.policy_path}"
+        print(f"verify: peergate audit verify {place.run} {anchors}")
+        return EXIT_CODES.get(state.decision or "", ExitCode.BLOCKED)
+    if ended.why == "never":
+        say(f"nothing was started there; {again} does")
+        return ExitCode.BLOCKED
+    if ended.why == "gone":
+        say(
+            f"the orchestrator (process {status.pid}) is gone without an exit code: it was killed, or the machine was "
+            f"restarted. Nothing is lost; {again} goes on"
+        )
+        return ExitCode.BLOCKED
+    waits = ended.pulled is not None and is_waiting(read_entries(place.run / TRAIL))
+    if status.ending is not None:
+        say(f"the pod was ended ({plain(status.ending, 300)}); the session is paused and everything was pulled")
+        return ExitCode.INTERRUPTED
+    if waits:
+        for reason in overview(place.run).reasons:
+            say(f"  - {plain(reason, 2000)}")
+        say(f"it waits for a person: {again} --answer retry|approve|stop --reason WHY")
+    else:
+        say(f"the orchestrator ended with {status.code}; {again} goes on")
+    known = {int(one): one for one in ExitCode}
+    return known.get(status.code or 0, ExitCode.FAULT) if status.code else ExitCode.BLOCKED
+
+
+def down(name: str, pods: Path, pause: bool) -> None:
+    """End the pod after everything was pulled and verified."""
+    place, record, connection = _known(name, pods)
+    try:
+        pulled = end_pod(connection, place, record, say, pause=pause)
+    finally:
+        connection.close()
+    kept = f"{pulled.entries} entries are kept in {place.run}" if pulled else "there was no session"
+    machine = (
+        "the shutdown command was run"
+        if record.pod.shutdown
+        else "its processes are ended, the machine is yours to end"
+    )
+    print(f"{name}: the pod is ended, {machine}; {kept}")
+
+
+def _known(name: str, pods: Path) -> tuple[Place, PodRecord, Connection]:
+    require_ssh()
+    place = place_of(pods, name)
+    record = place.read()
+    return place, record, place.connection(record.pod)
+
+
+def _option(pods: Path) -> str:
+    return "" if pods == Path("pods") else f" --pods {pods}"

@@ -1,0 +1,106 @@
+"""What runs on the pod: ``python -P -m sessions.pods.far VERB ROOT NAME``, called over SSH by the commands here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from sessions.pods import standing
+from sessions.pods.layout import Layout
+from sessions.pods.orders import PROTOCOL, Order
+
+START_S = 60.0
+
+
+def version() -> None:
+    """Say which Peergate this is."""
+    from importlib.metadata import version
+
+    from reviews.measure import measuring_code
+
+    print(json.dumps({"protocol": PROTOCOL, "version": version("peergate"), "measuring": measuring_code()}))
+
+
+def begin(layout: Layout) -> None:
+    """Start a keeper, which starts the orchestrator, and wait until both are there."""
+    order = Order.model_validate_json(sys.stdin.buffer.read(), strict=True)
+    layout.make()
+    if standing.lives(layout.own / standing.ORCHESTRATOR):
+        _refuse("the orchestrator runs already; `peergate pod attach` shows it")
+    end_keeper(layout)
+    before = (standing.read(layout.own / standing.ORCHESTRATOR) or {}).get("number", 0)
+    with (layout.own / "keeper.log").open("ab") as log:
+        keeper = subprocess.Popen(
+            [order.python, "-P", "-m", "sessions.pods.far", "keep", str(layout.root), layout.name],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            cwd=layout.root,
+            start_new_session=True,
+        )
+    assert keeper.stdin
+    keeper.stdin.write(order.canonical())
+    keeper.stdin.close()
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        told = standing.read(layout.own / standing.ORCHESTRATOR) or {}
+        if told.get("number", 0) > before:
+            print(json.dumps({"pid": told["pid"], "started": told["started"], "number": told["number"]}))
+            return
+        if keeper.poll() is not None:
+            _refuse(f"the keeper ended with {keeper.returncode}: {_tail(layout.own / 'keeper.log')}")
+        time.sleep(0.05)
+    _refuse(f"the orchestrator was not there within {START_S:g} s")
+
+
+def end_keeper(layout: Layout) -> None:
+    """End a keeper whose orchestrator is gone: the new one takes its place."""
+    told = standing.read(layout.own / standing.KEEPER)
+    if told is not None and standing.lives(layout.own / standing.KEEPER):
+        import psutil
+
+        process = psutil.Process(told["pid"])
+        process.terminate()
+        process.wait(10)
+
+
+def _refuse(text: str) -> None:
+    print(json.dumps({"refused": text}))
+    raise SystemExit(0)
+
+
+def _tail(path: Path) -> str:
+    try:
+        return path.read_bytes()[-500:].decode("utf-8", "replace").strip()
+    except OSError as error:
+        return str(error)
+
+
+def main(words: list[str]) -> int:
+    """Carry out one verb."""
+    if words == ["version"]:
+        version()
+        return 0
+    verb, root, name = words
+    layout = Layout(Path(root), name)
+    if verb == "start":
+        begin(layout)
+    elif verb == "keep":
+        from sessions.pods.keeper import keep
+
+        order = Order.model_validate_json(sys.stdin.buffer.read(), strict=True)
+        return keep(layout, order)
+    elif verb == "serve":
+        from sessions.pods.serving import serve
+
+        serve(layout, sys.stdin.buffer, sys.stdout.buffer)
+    else:
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

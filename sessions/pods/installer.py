@@ -1,0 +1,71 @@
+"""Makes the environment on the pod: ``python -I - ARGUMENTS`` with this file on standard input.
+
+Python's own modules only. An environment counts as made when its mark is there, which is written last. One without a
+mark is removed and begun again; one that fails is removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+MARK = "peergate-installed.json"
+TAIL = 1500
+PIP = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-cache-dir"]
+
+
+def main(asked: dict[str, Any]) -> dict[str, Any]:
+    """Make the environment if it is not there; tell its Python, or why there is none."""
+    folder = Path(asked["folder"])
+    os.umask(0o077)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{folder}.lock").open("w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return {"failed": "another installation into this folder is under way"}
+        python = folder / "bin" / "python"
+        if (folder / MARK).exists():
+            return {"python": str(python), "made": False}
+        shutil.rmtree(folder, ignore_errors=True)
+        whole = False
+        try:
+            run([sys.executable, "-m", "venv", str(folder)], asked["seconds"])
+            for words in asked["installs"]:
+                run([str(python), *PIP, "-c", asked["constraints"], *words], asked["seconds"])
+            with (folder / MARK).open("w", encoding="utf-8") as mark:
+                json.dump(asked, mark)
+                mark.flush()
+                os.fsync(mark.fileno())
+            whole = True
+        except (subprocess.SubprocessError, OSError, RuntimeError) as error:
+            return {"failed": str(error)}
+        finally:
+            if not whole:
+                shutil.rmtree(folder, ignore_errors=True)
+        return {"python": str(python), "made": True}
+
+
+def run(command: list[str], seconds: float) -> None:
+    """Run a command; what it said at last is the reason when it fails."""
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=seconds,
+        check=False,
+    )
+    if done.returncode != 0:
+        told = done.stdout.decode("utf-8", "replace")[-TAIL:].strip()
+        raise RuntimeError(f"{' '.join(command[:4])} ended with {done.returncode}: {told}")
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

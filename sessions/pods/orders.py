@@ -1,0 +1,58 @@
+"""What this machine and the pod tell each other: the order to start, the rules that end a pod, and how it stands."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specs.digests import Contract
+
+PROTOCOL = 1
+
+
+class Rules(Contract):
+    """When the keeper ends the pod. None: never for that reason."""
+
+    usd_per_hour: float | None = None
+    max_cost_usd: float | None = None
+    idle_minutes: float | None = None
+    dead_man_minutes: float | None = None
+    grace_minutes: float = 10.0
+    shutdown: str | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a reason at all."""
+        return any(one is not None for one in (self.max_cost_usd, self.idle_minutes, self.dead_man_minutes))
+
+
+class Order(Contract):
+    """Start the orchestrator, or go on with the session. It is read from standard input: it holds the keys."""
+
+    python: str
+    spec: str | None
+    """Relative to the folder the spec was brought to; None when the session is there and goes on."""
+    answer: Literal["retry", "approve", "stop"] | None = None
+    reason: str = ""
+    secrets: dict[str, str] = {}
+    rules: Rules = Rules()
+
+
+class Status(Contract):
+    """How the pod stands, as it says itself: a hint when to look, never evidence."""
+
+    orchestrator: Literal["running", "ended", "gone", "never"]
+    """``gone``: it ended without leaving an exit code, so it was killed or the machine was restarted."""
+    pid: int | None = None
+    code: int | None = None
+    keeper: bool = False
+    entries: Annotated[int, Field(ge=0)] = 0
+    gates: Annotated[int, Field(ge=0)] = 0
+    closed: bool = False
+    log: Annotated[int, Field(ge=0)] = 0
+    """Where the log that was asked for ends."""
+    hours: Annotated[float, Field(ge=0)] = 0.0
+    """Since the first `pod up`."""
+    ending: str | None = None
+    """Why the keeper ends the pod, once it does."""

@@ -1,0 +1,175 @@
+"""Facts about a machine as one line of JSON, asked before anything of Peergate is there: Python's own modules only.
+
+Called as ``python -I - ARGUMENTS`` with this file on standard input. It asks and measures; what it writes it removes.
+It has to be read by a Python that is too old for Peergate, to be able to say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Callable, Dict  # noqa: UP035
+
+Facts = Dict[str, Any]  # noqa: UP006
+PIECE = 4 << 20
+SMALL_FILES = 100
+
+
+def main(asked: Facts) -> Facts:
+    """Gather what was asked for; a fact that cannot be had is told as an error, never left out."""
+    root = Path(asked["root"]).expanduser().resolve()
+    told: Facts = {
+        "root": str(root),
+        "time": time.time(),
+        "python": list(sys.version_info[:3]),
+        "cores": os.cpu_count(),
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "venv": has_venv(),
+        "host": platform.node(),
+    }
+    ways: Dict[str, Callable[[Facts, Path], Facts]] = {  # noqa: UP006
+        "disk": disk,
+        "gpus": gpus,
+        "hub": hub,
+        "session": session,
+        "torch": torch,
+    }
+    for name in asked["facts"]:
+        try:
+            told[name] = ways[name](asked, root)
+        except Exception as error:
+            told[name] = {"error": f"{type(error).__name__}: {error}"}
+    return told
+
+
+def has_venv() -> bool:
+    """Say whether environments can be made: Debian has the modules for it in packages of their own."""
+    try:
+        import ensurepip
+        import venv
+    except ImportError:
+        return False
+    return bool(ensurepip and venv)
+
+
+def disk(asked: Facts, root: Path) -> Facts:
+    """Write for real: a quota shows in no other way. Also how much room there is, and on what file system."""
+    above = next(one for one in (root, *root.parents) if one.exists())
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    told: Facts = {"filesystem": filesystem(root)}
+    large, small = root / f".peergate-probe-{os.getpid()}", root / f".peergate-probe-{os.getpid()}.d"
+    left, digest, begun = int(asked["write_bytes"]), hashlib.sha256(), time.monotonic()
+    try:
+        with large.open("wb") as file:
+            while left > 0:
+                piece = os.urandom(min(PIECE, left))
+                digest.update(piece)
+                left -= file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        read = hashlib.sha256()
+        with large.open("rb") as file:
+            for piece in iter(lambda: file.read(PIECE), b""):
+                read.update(piece)
+        told["seconds"] = time.monotonic() - begun
+        told["whole"] = read.digest() == digest.digest()
+        small.mkdir()
+        for number in range(SMALL_FILES):
+            (small / str(number)).write_bytes(b"1")
+    finally:
+        shutil.rmtree(str(small), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            large.unlink()
+        made = root
+        while made != above:
+            with contextlib.suppress(OSError):
+                made.rmdir()
+            made = made.parent
+    status = os.statvfs(str(above))
+    told["free"] = status.f_bavail * status.f_frsize
+    return told
+
+
+def filesystem(path: Path) -> str:
+    """Return the type of the file system a path lies in, as /proc/mounts calls it."""
+    wanted = str(path.resolve())
+    best = ("", "unknown")
+    with Path("/proc/mounts").open(encoding="utf-8", errors="replace") as mounts:
+        for line in mounts:
+            where, kind = line.split(" ")[1:3]
+            where = where.replace("\\040", " ")
+            below = wanted == where or wanted.startswith(where.rstrip("/") + "/")
+            if below and len(where) >= len(best[0]):
+                best = (where, kind)
+    return best[1]
+
+
+def gpus(asked: Facts, root: Path) -> Facts:
+    """Return name and memory of every GPU, as nvidia-smi tells them."""
+    if shutil.which("nvidia-smi") is None:
+        return {"list": [], "why": "there is no nvidia-smi"}
+    command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False)
+    lines = [one.strip() for one in done.stdout.decode("utf-8", "replace").splitlines() if one.strip()]
+    return {"list": lines, "why": ""} if done.returncode == 0 else {"list": [], "why": " ".join(lines)[:300]}
+
+
+def hub(asked: Facts, root: Path) -> Facts:
+    """Look for a snapshot of the model under the root, and else whether the hub answers."""
+    folder = "models--" + asked["hub"].replace("/", "--")
+    snapshots = root / "home" / ".cache" / "huggingface" / "hub" / folder / "snapshots"
+    if snapshots.is_dir() and any(snapshots.iterdir()):
+        return {"snapshot": str(snapshots), "reachable": None}
+    address = "https://huggingface.co/api/models/" + asked["hub"]
+    try:
+        urllib.request.urlopen(address, timeout=15).close()
+    except urllib.error.HTTPError as error:
+        return {"snapshot": None, "reachable": False, "why": f"the hub answered {error.code}"}
+    except OSError as error:
+        return {"snapshot": None, "reachable": False, "why": str(error)[:300]}
+    return {"snapshot": None, "reachable": True}
+
+
+def session(asked: Facts, root: Path) -> Facts:
+    """Say whether a session of this name is there already."""
+    return {"there": (root / "runs" / asked["name"] / "trail.sqlite").exists()}
+
+
+def torch(asked: Facts, root: Path) -> Facts:
+    """Import torch in the session's Python, with a limit: on some machines that never comes back."""
+    code = "import json, torch; print(json.dumps([torch.__version__, torch.cuda.device_count()]))"
+    begun = time.monotonic()
+    process = subprocess.Popen(
+        [asked["python"], "-P", "-c", code],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        out, said = process.communicate(timeout=asked["torch_s"])
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return {"hung": True}
+    if process.returncode != 0:
+        lines = said.decode("utf-8", "replace").strip().splitlines()
+        return {"hung": False, "failed": lines[-1][:300] if lines else f"exit code {process.returncode}"}
+    version, devices = json.loads(out.decode().strip().splitlines()[-1])
+    return {"hung": False, "seconds": time.monotonic() - begun, "version": version, "devices": devices}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,0 +1,106 @@
+"""`peergate pod start`: hand over the keys and have the orchestrator started there, detached."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from sessions.pods.channel import Channel, PodRefused
+from sessions.pods.connection import Connection, shell
+from sessions.pods.orders import Order, Rules, Status
+from sessions.pods.place import PodRecord
+from sessions.pods.planning import keys_of
+from specs.errors import LeaseHeld, PeergateError, UserError
+from specs.session import SessionSpec
+from specs.text import plain
+from specs.vendors.keys import find_key
+
+START_S = 120.0
+
+
+def secrets_of(spec: SessionSpec, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the keys the session needs, by the names of their variables.
+
+    Raises:
+        UserError: one is not set, or is none.
+    """
+    needed, perhaps = keys_of(spec)
+    parties = [("builder", spec.builder), *(("reviewer", one) for one in spec.reviewers())]
+    for party, one in parties:
+        if one.asks_a_model:
+            find_key("builder" if party == "builder" else "reviewer", one.vendor, one.base_url, environ)
+    return {name: environ[name] for name in (*needed, *perhaps) if environ.get(name, "").strip()}
+
+
+def rules_of(record: PodRecord) -> Rules:
+    """Return the rules of a pod file, as the keeper follows them."""
+    pod = record.pod
+    return Rules(
+        usd_per_hour=pod.usd_per_hour,
+        max_cost_usd=pod.max_cost_usd,
+        idle_minutes=pod.idle_minutes,
+        dead_man_minutes=pod.dead_man_minutes,
+        grace_minutes=pod.grace_minutes,
+        shutdown=pod.shutdown,
+    )
+
+
+def start(
+    connection: Connection,
+    record: PodRecord,
+    secrets: Mapping[str, str],
+    answer: Literal["retry", "approve", "stop"] | None,
+    reason: str,
+) -> dict[str, Any]:
+    """Start the session, or go on with it; returns pid and start time of the orchestrator.
+
+    Raises:
+        LeaseHeld: it runs already.
+        UserError: an answer was given and there is no session yet.
+        PeergateError: the pod did not do it; its message says why.
+    """
+    begun = is_begun(connection, record)
+    if answer is not None and not begun:
+        raise UserError("there is no session on the pod that asks anything", where=record.name)
+    order = Order(
+        python=record.python,
+        spec=None if begun else record.spec,
+        answer=answer,
+        reason=reason,
+        secrets=dict(secrets),
+        rules=rules_of(record),
+    )
+    words = shell(record.python, "-P", "-m", "sessions.pods.far", "start", record.root, record.name)
+    done = connection.run(words, order.canonical(), seconds=START_S)
+    try:
+        told = json.loads(done.out)
+        if "refused" in told:
+            raise LeaseHeld(f"the pod did not start it: {plain(str(told['refused']), 800)}", where=record.name)
+        return {"pid": int(told["pid"]), "number": int(told["number"]), "begun": begun}
+    except (ValueError, KeyError, TypeError) as error:
+        raise PeergateError(f"the pod did not start it: {done.told or 'it said nothing'}", where=record.name) from error
+
+
+def is_begun(connection: Connection, record: PodRecord) -> bool:
+    """Say whether the session is registered on the pod."""
+    with Channel(connection, record.python, record.root, record.name) as channel:
+        try:
+            channel.ask("list", path="trail.sqlite")
+        except PodRefused:
+            return False
+        return True
+
+
+def status_of(channel: Channel, log: int) -> tuple[Status, bytes]:
+    """Return how the pod says that it stands, and what its log has from an offset on.
+
+    Raises:
+        PeergateError: the pod says something that is no status.
+    """
+    header, data = channel.ask("status", log=log)
+    try:
+        return Status.model_validate(header.get("status"), strict=True), data
+    except ValueError as error:
+        raise PeergateError("the pod says something that is no status") from error
