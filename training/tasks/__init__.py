@@ -7,12 +7,16 @@ from itertools import zip_longest
 from pathlib import Path
 
 from specs.evidence import Item
-from training.tasks import format_instructions
+from training.tasks import exact_answer, format_instructions, instruction_following
 from training.tasks.format_instructions import Judgement
 
 Verifier = Callable[[Item, str], Judgement]
 
-_TASKS = {"format_instructions": format_instructions}
+_TASKS = {
+    "format_instructions": format_instructions,
+    "instruction_following": instruction_following,
+    "exact_answer": exact_answer,
+}
 
 
 def verifier(task: str) -> Verifier:
@@ -28,7 +32,7 @@ def worked_example(task: str, item: Item) -> tuple[str, str]:
     """Return (instruction, answer) to show before an item while sampling.
 
     Raises:
-        KeyError: no such task.
+        KeyError: no such task, or it has no worked examples.
     """
     return _TASKS[task].worked_example(item)
 
