@@ -187,19 +187,19 @@ class PreferStage(StageBase):
     parameters: PreferParameters = PreferParameters()
 
 
-CRITIQUE_INSTRUCTIONS = StageKind(
+CRITIQUE_INSTRUCTIONS_KIND = StageKind(
     inputs={"model": "checkpoint", "items": "items", "calibration": "items"},
     outputs={"rows": "rows", "calibration": "rows", "accepted": "items"},
 )
-CRITIQUE_RESPONSES = StageKind(
+CRITIQUE_RESPONSES_KIND = StageKind(
     inputs={"model": "checkpoint", "examples": "examples", "calibration": "items"},
     outputs={"rows": "rows", "calibration": "rows", "accepted": "examples"},
 )
-REVISE = StageKind(
+REVISE_KIND = StageKind(
     inputs={"model": "checkpoint", "examples": "examples", "constitution": "constitution"},
     outputs={"rows": "rows", "preferences": "preferences", "examples": "examples"},
 )
-PREFER = StageKind(
+PREFER_KIND = StageKind(
     inputs={"model": "checkpoint", "judge": "checkpoint", "prompts": "items", "calibration": "items"},
     outputs={"rows": "rows", "comparisons": "rows", "calibration": "rows", "preferences": "preferences"},
 )

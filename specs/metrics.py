@@ -11,6 +11,8 @@ from typing import Literal
 from specs.digests import Contract, Digest
 from specs.metric_forms import MetricDefinition, Scope
 from specs.metric_forms import defined as _m
+from specs.metrics_critics import CRITIC_METRICS
+from specs.metrics_text import TEXT_METRICS
 
 __all__ = ["METRICS", "Metric", "MetricDefinition", "MetricSet", "Scope", "metrics_of"]
 
@@ -182,6 +184,8 @@ METRICS: dict[str, MetricDefinition] = {
             "higher",
         ),
         _m("probes", "package", "items", _PROBES, "number of rows", "none"),
+        *TEXT_METRICS,
+        *CRITIC_METRICS,
     )
 }
 

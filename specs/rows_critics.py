@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specs.digests import Contract, Digest
+from specs.rows_text import Finish
 
 Label = Literal["A", "B"]
 Agreement = Literal["both", "mean"]
@@ -192,8 +193,56 @@ def contradiction(row: CritiqueRow | ComparisonRow, agreement: Agreement, margin
 NegativeType = Literal[
     "unwarranted_refusal", "wrong_fact", "off_topic", "format_violation", "verbosity", "under_explanation"
 ]
-FinishReason = Literal["end", "stop", "length"]
-"""The model's end token, a stop string, or the token limit."""
+RevisionFault = Literal["empty", "short", "truncated", "refusal", "unchanged"]
+
+
+class RevisionRound(Contract):
+    """One critique by one principle, and the revision it led to; every text as it was written."""
+
+    principle: str
+    category: str
+    critique_prompt: str
+    critique: str
+    critique_tokens: Annotated[int, Field(ge=0)]
+    critique_finish: Finish
+    revision_prompt: str
+    revision: str
+    revision_tokens: Annotated[int, Field(ge=0)]
+    revision_finish: Finish
+    faults: tuple[RevisionFault, ...]
+    """What is wrong with the revision, compared with the text it was made from."""
+
+
+class RevisionRow(Contract):
+    """One chain: the original response, its rounds, and what came out of them."""
+
+    item: str
+    group: str
+    kind: str
+    sample: int
+    constitution: Digest
+    instruction: str
+    original: str
+    rounds: tuple[RevisionRound, ...] = Field(min_length=1)
+    final: str
+    """The newest revision without a fault; the original where there is none."""
+    usable: bool
+    """Whether the last round has no fault and the chain does not end in the words it began with."""
+
+
+class CandidateRow(Contract):
+    """One sampled response that may become the better or the worse half of a pair."""
+
+    item: str
+    group: str
+    kind: str
+    sample: int
+    instruction: str
+    prompt: str
+    """All of what the model read."""
+    response: str
+    tokens: Annotated[int, Field(ge=0)]
+    finish: Finish
 
 
 class Preference(Contract):

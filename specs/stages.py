@@ -12,6 +12,20 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from specs.digests import Contract, Digest
+from specs.kinds_critics import (
+    CRITIQUE_INSTRUCTIONS_KIND,
+    CRITIQUE_RESPONSES_KIND,
+    PREFER_KIND,
+    REVISE_KIND,
+    CritiqueInstructionsParameters,
+    CritiqueInstructionsStage,
+    CritiqueResponsesParameters,
+    CritiqueResponsesStage,
+    PreferParameters,
+    PreferStage,
+    ReviseParameters,
+    ReviseStage,
+)
 from specs.kinds_evaluation import (
     CHOOSE_KIND,
     COMPARE_KIND,
@@ -66,6 +80,14 @@ __all__ = [
     "ConverseParameters",
     "ConverseStage",
     "Criterion",
+    "CritiqueInstructionsParameters",
+    "CritiqueInstructionsStage",
+    "CritiqueResponsesParameters",
+    "CritiqueResponsesStage",
+    "ReviseParameters",
+    "ReviseStage",
+    "PreferParameters",
+    "PreferStage",
     "DpoParameters",
     "DpoStage",
     "EvaluateParameters",
@@ -103,6 +125,10 @@ Kind = Literal[
     "guard",
     "instruct",
     "respond",
+    "critique_instructions",
+    "critique_responses",
+    "revise",
+    "prefer",
     "generate",
     "sft",
     "dpo",
@@ -161,6 +187,10 @@ Parameters = (
     GuardParameters
     | InstructParameters
     | RespondParameters
+    | CritiqueInstructionsParameters
+    | CritiqueResponsesParameters
+    | ReviseParameters
+    | PreferParameters
     | GenerateParameters
     | SftParameters
     | DpoParameters
@@ -178,6 +208,10 @@ STAGE_KINDS: dict[Kind, StageKind] = {
     "guard": GUARD_KIND,
     "instruct": INSTRUCT_KIND,
     "respond": RESPOND_KIND,
+    "critique_instructions": CRITIQUE_INSTRUCTIONS_KIND,
+    "critique_responses": CRITIQUE_RESPONSES_KIND,
+    "revise": REVISE_KIND,
+    "prefer": PREFER_KIND,
     "generate": StageKind(
         inputs={"model": "checkpoint", "prompts": "items"}, outputs={"rows": "rows", "accepted": "examples"}
     ),
@@ -198,6 +232,10 @@ PARAMETERS: dict[Kind, type[Parameters]] = {
     "guard": GuardParameters,
     "instruct": InstructParameters,
     "respond": RespondParameters,
+    "critique_instructions": CritiqueInstructionsParameters,
+    "critique_responses": CritiqueResponsesParameters,
+    "revise": ReviseParameters,
+    "prefer": PreferParameters,
     "generate": GenerateParameters,
     "sft": SftParameters,
     "dpo": DpoParameters,
@@ -236,6 +274,10 @@ AnyStage = (
     GuardStage
     | InstructStage
     | RespondStage
+    | CritiqueInstructionsStage
+    | CritiqueResponsesStage
+    | ReviseStage
+    | PreferStage
     | GenerateStage
     | SftStage
     | DpoStage

@@ -57,8 +57,25 @@ class Thresholds(Contract):
     """Completions: how often the most frequent accepted completion may stand among them, case and marks ignored."""
     near_duplicates: Annotated[float, Field(ge=0, le=0.9)] = 0.5
     """Fraction of the accepted completions: those that nearly repeat an earlier one."""
+    base_follows: Annotated[float, Field(gt=0, le=0.5)] = 0.4
+    """Fraction of the sentinels that are commands: the most a model declared base may follow as bare text."""
+    control_follows: Annotated[float, Field(ge=0.3, le=1)] = 0.5
+    """Fraction of the sentinels that are commands: the least the control, and a model declared instruct, follows with
+    its chat template."""
+
     length_spread: Annotated[float, Field(gt=1, le=100)] = 5.0
     """Ratio: 95th percentile of the length of accepted completions, in model tokens, to their median."""
+
+    critic_kappa: Annotated[float, Field(ge=0.2, le=1)] = 0.6
+    """Cohen's kappa of an A/B critic and a person on the labelled sample: the least at which what the critic accepts
+    counts. 0.6 is where Landis and Koch 1977 begin to call agreement substantial."""
+    labelled_items: Annotated[int, Field(ge=10, le=100_000)] = 30
+    """Items: the least a labelled sample of an A/B critic holds."""
+    swap_inconsistency: Annotated[float, Field(ge=0, le=0.5)] = 0.25
+    """Fraction of the rows of an A/B critic: those with another verdict when the labels change places. A coin has
+    0.5."""
+    length_bias: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Ratio: mean words by which chosen responses are longer or shorter than rejected ones, to the mean of both."""
 
     passes: Annotated[int, Field(ge=1, le=100)] = 10
     """Epochs: passes over the same training examples."""

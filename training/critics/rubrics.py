@@ -80,7 +80,6 @@ def _labelled(rubric: Rubric, **texts: str) -> Prompts:
     return Prompts(_start(rubric, "A") + item, _start(rubric, "B") + item)
 
 
-@cache
 def _start(rubric: Rubric, good: Label) -> str:
     """Return what stands before the item: the same for all items, so that a model reads it once."""
     bad: Label = "B" if good == "A" else "A"

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from specs.digests import digest_bytes
 from specs.rows_critics import DIGITS, LabelScores
+from specs.rows_text import Form
+from training.text.prompting import encode_bare, encode_chat, prompt_ids
 
 SHARED_AT_LEAST = 8
 """Tokens: a shorter common beginning is not worth a cache."""
@@ -48,23 +50,19 @@ def labels_of(tokenizer: Any) -> Labels:
     return found
 
 
-def encode_prompt(tokenizer: Any, prompt: str, chat: bool) -> list[int]:
+def encode_prompt(tokenizer: Any, prompt: str, form: Form) -> list[int]:
     """Return the token ids after which the label follows.
 
-    A base model reads the bare text. For a chat model the prompt is a user's turn and its last line, such as
+    A base model reads the bare text. For a chat model the prompt is a user's turn, and its last line, such as
     ``Label:``, begins the answer.
 
     Raises:
-        ValueError: a chat model's tokenizer has no chat template.
+        EncodingFault: the prompt is not encoded as the bare text it is, or a chat model has no chat template.
     """
-    if not chat:
-        return list(tokenizer(prompt)["input_ids"])
-    if tokenizer.chat_template is None:
-        raise ValueError("the model is declared instruct, but its tokenizer has no chat template")
+    if form == "completion":
+        return list(prompt_ids(tokenizer, prompt, form).ids)
     question, _, opening = prompt.rpartition("\n")
-    turn = [{"role": "user", "content": question.rstrip()}]
-    text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-    return list(tokenizer(text + opening, add_special_tokens=False)["input_ids"])
+    return [*encode_chat(tokenizer, question.rstrip()).ids, *encode_bare(tokenizer, opening).ids]
 
 
 def score(
@@ -72,7 +70,7 @@ def score(
     tokenizer: Any,
     prompts: Sequence[str],
     *,
-    chat: bool,
+    form: Form,
     batch_size: int,
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> list[LabelScores]:
@@ -82,19 +80,20 @@ def score(
         model: a causal language model of transformers, in evaluation mode.
         tokenizer: its tokenizer.
         prompts: texts, as from ``training/critics/rubrics.py``.
-        chat: whether the model is prompted through its chat template.
+        form: bare text, or the model's chat template.
         batch_size: prompts read together.
         on_batch: told how many distinct prompts are done.
 
     Raises:
         NoLabels: as :func:`labels_of`.
+        EncodingFault: as :func:`encode_prompt`.
         ValueError: a prompt is longer than the model's context.
     """
     import torch
 
     labels = labels_of(tokenizer)
     texts = list(dict.fromkeys(prompts))
-    ids = [encode_prompt(tokenizer, text, chat) for text in texts]
+    ids = [encode_prompt(tokenizer, text, form) for text in texts]
     longest = max((len(one) for one in ids), default=0)
     limit = getattr(model.config, "max_position_embeddings", None)
     if limit is not None and longest > limit:
@@ -121,15 +120,16 @@ def score(
     return [found[text] for text in prompts]
 
 
-def _shared(ids: Sequence[Sequence[int]]) -> int:
+def _shared(ids: list[list[int]]) -> int:
     """Return how many tokens all prompts begin with, leaving at least one of each to be read."""
     if len(ids) < 2:
         return 0
+    # Of all sequences the first and the last in order differ the earliest.
     low, high = min(ids), max(ids)
-    limit = min(len(one) for one in ids) - 1
-    # Of all sequences the smallest and the largest differ first.
-    count = next((place for place, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), limit)
-    return count if SHARED_AT_LEAST <= count <= limit else limit if count > limit >= SHARED_AT_LEAST else 0
+    most = min(len(one) for one in ids) - 1
+    equal = zip(low[:most], high[:most], strict=False)
+    count = next((place for place, (one, other) in enumerate(equal) if one != other), most)
+    return count if count >= SHARED_AT_LEAST else 0
 
 
 def _row(ids: Sequence[int], model: Any) -> Any:

@@ -1,0 +1,120 @@
+"""One critic: a model, a rubric and a margin. Each question is asked in both orders of the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from specs.kinds_critics import CriticParameters, Rubric, ShownResponse
+from specs.rows_critics import Arrangement, CalibrationRow, ComparisonRow, CritiqueRow, arrangement, decide
+from specs.rows_text import Form
+from training.critics.rubrics import (
+    Prompts,
+    prompts_of_comparison,
+    prompts_of_instruction,
+    prompts_of_response,
+    shown_of,
+)
+from training.critics.scoring import labels_of, score
+from training.critics.subjects import Pair, Subject
+
+Told = Callable[[int], None]
+
+
+class Critic:
+    """Judges in batches. Equal subjects, parameters and threads give equal rows."""
+
+    def __init__(self, model: Any, tokenizer: Any, rubric: Rubric, parameters: CriticParameters, form: Form) -> None:
+        self._model, self._tokenizer = model, tokenizer
+        self._rubric, self._parameters = rubric, parameters
+        self._form: Form = form
+        self.rubric = rubric.content_digest()
+        self.tokens = 0
+        """Prompt tokens judged so far, shared beginnings counted every time."""
+
+    def critiques(self, subjects: Sequence[Subject]) -> list[CritiqueRow]:
+        """Return one row for each instruction or response, in their order."""
+        given = self._parameters
+        shown: list[str | None] = []
+        prompts: list[Prompts] = []
+        for one in subjects:
+            if one.response is None:
+                shown.append(None)
+                prompts.append(prompts_of_instruction(self._rubric, one.instruction))
+            else:
+                assert isinstance(given, ShownResponse)
+                text = shown_of(one.response, given)
+                shown.append(text)
+                prompts.append(prompts_of_response(self._rubric, one.instruction, text))
+        return [
+            CritiqueRow(
+                item=one.item,
+                group=one.group,
+                kind=one.kind,
+                sample=one.sample,
+                instruction=one.instruction,
+                response=one.response,
+                shown=text,
+                rubric=self.rubric,
+                plain=plain,
+                swapped=swapped,
+                accepted=decide(plain, swapped, given.agreement, given.margin) is True,
+            )
+            for one, text, (plain, swapped) in zip(subjects, shown, self._ask(prompts), strict=True)
+        ]
+
+    def calibrated(self, sample: Sequence[tuple[Subject, Any]]) -> list[CalibrationRow]:
+        """Return the rows of a labelled sample, each with its label."""
+        rows = self.critiques([subject for subject, _ in sample])
+        return [CalibrationRow(**dict(row), label=label) for row, (_, label) in zip(rows, sample, strict=True)]
+
+    def comparisons(self, pairs: Sequence[Pair]) -> list[ComparisonRow]:
+        """Return one row for each pair, in their order."""
+        given = self._parameters
+        assert isinstance(given, ShownResponse)
+        shown = [(shown_of(one.first, given), shown_of(one.second, given)) for one in pairs]
+        prompts = [
+            prompts_of_comparison(self._rubric, one.instruction, *texts)
+            for one, texts in zip(pairs, shown, strict=True)
+        ]
+        names: dict[bool | None, Any] = {True: "first", False: "second", None: None}
+        return [
+            ComparisonRow(
+                **one._asdict(),
+                shown_first=texts[0],
+                shown_second=texts[1],
+                rubric=self.rubric,
+                plain=plain,
+                swapped=swapped,
+                preferred=names[decide(plain, swapped, given.agreement, given.margin)],
+            )
+            for one, texts, (plain, swapped) in zip(pairs, shown, self._ask(prompts), strict=True)
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was used: the rubric, the form of the prompts and the tokens the labels were read from."""
+        return {
+            "rubric": self.rubric,
+            "form": self._form,
+            "label_tokens": list(labels_of(self._tokenizer)),
+            "prompt_tokens": self.tokens,
+        }
+
+    def _ask(self, prompts: Sequence[Prompts]) -> list[tuple[Arrangement, Arrangement]]:
+        margin = self._parameters.margin
+        # One order after the other: prompts of one order begin alike, and that beginning is read once.
+        plain, swapped = (
+            score(
+                self._model,
+                self._tokenizer,
+                [one[order] for one in prompts],
+                form=self._form,
+                batch_size=self._parameters.batch_size,
+            )
+            for order in (0, 1)
+        )
+        self.tokens += sum(one.prompt_tokens for one in (*plain, *swapped))
+        return [
+            (arrangement(one, "A", margin), arrangement(other, "B", margin))
+            for one, other in zip(plain, swapped, strict=True)
+        ]

@@ -1,0 +1,54 @@
+"""What the two critics share as stages: the labelled sample first, then the subjects in groups that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from specs.kinds_critics import CriticParameters, Judges
+from specs.rows_critics import CalibrationRow, CritiqueRow
+from training.checkpoint import device_of, load
+from training.critics.critic import Critic
+from training.critics.rubrics import rubric_for
+from training.critics.subjects import Subject, Unlabelled, labelled
+from training.entry import Done, Job
+from training.tasks import load_items
+from training.text.prompting import form_of
+from training.text.row_files import GroupedRows
+
+GROUP = 256
+"""Subjects judged together and written down as a whole. Lengths are sorted within a group."""
+
+
+class Judged(NamedTuple):
+    """All rows of a critic's stage, and what it ran on."""
+
+    rows: list[CritiqueRow]
+    calibration: list[CalibrationRow]
+    done: Done
+
+
+def judge_all(job: Job, judges: Judges, parameters: CriticParameters, subjects: Sequence[Subject]) -> Judged:
+    """Judge the labelled sample and all subjects; write ``rows`` and ``calibration``."""
+    try:
+        sample = labelled(load_items(job.inputs["calibration"]), responses=judges == "response")
+    except Unlabelled as error:
+        raise SystemExit(f"the labelled sample cannot be used: {error}") from error
+    form = form_of(job.order.model_kind)
+    model, tokenizer = load(job.inputs["model"])
+    critic = Critic(model, tokenizer, rubric_for(judges, parameters.rubric), parameters, form)
+    calibration = GroupedRows(job.folder / "shards" / "calibration.jsonl", CalibrationRow)
+    kept = GroupedRows(job.folder / "shards" / "critiques.jsonl", CritiqueRow)
+    groups = [subjects[at : at + GROUP] for at in range(0, len(subjects), GROUP)]
+    if not calibration.groups:
+        calibration.add(critic.calibrated(sample))
+    for number, some in enumerate(groups):
+        if number >= len(kept.groups):
+            kept.add(critic.critiques(some))
+        job.progress(number + 1, len(groups), "groups")
+    job.write_rows("rows", kept.rows())
+    job.write_rows("calibration", calibration.rows())
+    device, dtype = device_of(model)
+    facts: dict[str, Any] = critic.facts() | {"subjects": len(subjects), "labelled": len(sample)}
+    done = Done(device, dtype, critic.tokens, parameters.model_dump(mode="json"), facts)
+    return Judged(kept.rows(), calibration.rows(), done)
