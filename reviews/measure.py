@@ -13,6 +13,7 @@ from typing import NamedTuple
 from reviews import statistics
 from reviews.evidence import Evidence
 from reviews.installed import installed_identities
+from reviews.measure_text import measure_guard, measure_instruct, measure_respond
 from reviews.measured import Measured
 from reviews.measured import share as _share
 from reviews.rows import read_objects, read_rows
@@ -42,6 +43,12 @@ def measure(evidence: Evidence) -> MetricSet:
     stage = evidence.stage
     rows = {stage.name: evidence.output_digests["rows"]} if "rows" in evidence.output_digests else {}
     match stage.kind:
+        case "guard":
+            values = measure_guard(evidence)
+        case "instruct":
+            values = measure_instruct(evidence)
+        case "respond":
+            values = measure_respond(evidence)
         case "generate":
             values = _generation(evidence)
         case "sft":

@@ -206,7 +206,7 @@ def _rows(evidence: Evidence) -> Rows:
         "recipe": _stated,
     }
     try:
-        return read[evidence.stage.kind](evidence)
+        return read.get(evidence.stage.kind, _as_written)(evidence)
     except EvidenceMissing:
         return []
 
@@ -254,6 +254,20 @@ def _probes(evidence: Evidence) -> Rows:
 def _stated(evidence: Evidence) -> Rows:
     """Return a recipe's rows as text: their names and values are the builder's own."""
     rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
+def _as_written(evidence: Evidence) -> Rows:
+    """Return rows with every text in them cut and made plain; lists stay where they are short."""
+    rows = read_objects(evidence.outputs.get("rows"), f"{evidence.stage.kind} rows")
+    return [{name: _shortened(value) for name, value in row.items()} for row in rows]
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str):
+        return plain(value, ROW_CHARACTERS)
+    if isinstance(value, list | dict):
+        return plain(json.dumps(value, ensure_ascii=False), ROW_CHARACTERS)
+    return value
+
+
     return [{"claimed": plain(json.dumps(row, ensure_ascii=False), ROW_CHARACTERS)} for row in rows]
 
 

@@ -22,7 +22,10 @@ HELDOUT_READERS: tuple[Kind, ...] = ("evaluate", "perplexity", "choose", "compar
 _LOWER = ("at_least", "above")
 _UPPER = ("at_most", "below")
 _BOUNDS = (*_LOWER, *_UPPER)
-_COUNTS = ("completions", "kinds", "items", "model tokens", "optimizer steps", "L2 norm")
+_COUNTS = (
+    *("completions", "kinds", "items", "model tokens", "optimizer steps", "L2 norm"),
+    *("sentinels", "prompts", "calls", "instructions", "answers", "words"),
+)
 
 
 def lint_names(spec: SessionSpec) -> Iterator[LintProblem]:

@@ -22,6 +22,7 @@ from reviews.checks import (
     registration,
     residue,
     strata,
+    text,
     training,
     variety,
 )
@@ -60,6 +61,7 @@ CHECKS: tuple[Check, ...] = (
     *variety.CHECKS,
     *training.CHECKS,
     *optimisation.CHECKS,
+    *text.CHECKS,
     *package.CHECKS,
     *recipe.CHECKS,
 )

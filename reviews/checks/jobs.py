@@ -10,10 +10,10 @@ from reviews.evidence import Evidence
 from specs.errors import EvidenceMissing
 from specs.evidence import Manifest
 from specs.metrics import MetricSet
-from specs.stages import STAGE_KINDS
+from specs.stages import STAGE_KINDS, Kind
 
-_MODELLED = ("generate", "sft", "evaluate", "package")
-_ALL = (*_MODELLED, "recipe")
+_ALL: tuple[Kind, ...] = tuple(STAGE_KINDS)
+_MODELLED: tuple[Kind, ...] = tuple(kind for kind in STAGE_KINDS if kind != "recipe")
 _NOT_READ_BACK = {"max_examples_per_kind", "max_prompts", "warmup_ratio"}
 """Parameters that choose the data or are turned into another setting (``warmup_steps``)."""
 

@@ -7,8 +7,9 @@ from reviews.checks.jobs import manifest_of
 from reviews.evidence import Evidence
 from specs.errors import EvidenceMissing
 from specs.metrics import MetricSet
+from specs.stages import STAGE_KINDS
 
-_ALL = ("generate", "sft", "evaluate", "package", "recipe")
+_ALL = tuple(STAGE_KINDS)
 
 
 def _unchanged(evidence: Evidence, _: MetricSet | None) -> Found:

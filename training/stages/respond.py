@@ -1,0 +1,113 @@
+"""Have the model answer instructions; each row holds the answer before and after cleaning.
+
+A shard of instructions is answered with a seed of its own and written down as a whole; a stage that was ended goes on
+after the last whole shard.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specs.evidence import Item
+from specs.rows_text import Form, RespondRow
+from specs.stages import RespondParameters
+from training.checkpoint import device_of, load
+from training.decoding import Output
+from training.entry import Done, Job, run_stage
+from training.tasks import load_items
+from training.text.asking import answer_prompt, seed_of
+from training.text.cleaning import clean, marks_of
+from training.text.engine import Batched, Engine
+from training.text.keeping import kept_of, why_broken_off
+from training.text.prompting import Encoded, form_of, prompt_ids
+from training.text.row_files import GroupedRows
+from training.text.sampling import Sampling
+
+
+def respond(job: Job) -> Done:
+    """Write ``rows`` (every answer) and ``examples`` (what is whole, clean and in scope, each once)."""
+    parameters = job.parameters
+    assert isinstance(parameters, RespondParameters)
+    form = form_of(job.order.model_kind)
+    items = load_items(job.inputs["instructions"])[: parameters.max_instructions]
+    model, tokenizer = load(job.inputs["model"])
+    answerer = Answerer(Batched(model, tokenizer, parameters.batch_size), tokenizer, parameters, form)
+    kept = GroupedRows(job.folder / "shards" / "answers.jsonl", RespondRow)
+    shards = [items[at : at + parameters.shard_size] for at in range(0, len(items), parameters.shard_size)]
+    for number, some in enumerate(shards):
+        if number >= len(kept.groups) and not why_broken_off(kept.rows(), parameters):
+            kept.add(answerer.shard(number, some))
+        job.progress(number + 1, len(shards), "shards")
+    rows = kept.rows()
+    job.write_rows("rows", rows)
+    job.write_rows("examples", kept_of(rows))
+    device, dtype = device_of(model)
+    facts = {"engine": answerer.engine.name, "model_kind": job.order.model_kind, "instructions": len(items)}
+    effective = parameters.model_dump(mode="json") | answerer.read_back()
+    return Done(device, dtype, sum(row.tokens for row in rows), effective, facts)
+
+
+class Answerer:
+    """Answers a shard of instructions."""
+
+    def __init__(self, engine: Engine, tokenizer: Any, parameters: RespondParameters, form: Form) -> None:
+        self.engine, self._tokenizer, self._parameters = engine, tokenizer, parameters
+        self._form: Form = form
+        self._sampling = Sampling(
+            max_new_tokens=parameters.max_new_tokens,
+            temperature=parameters.temperature,
+            top_p=parameters.top_p,
+            repetition_penalty=parameters.repetition_penalty,
+            stops=parameters.stops,
+            keep_special=True,
+        )
+
+    def shard(self, number: int, items: list[Item]) -> list[RespondRow]:
+        """Return the rows of a shard: every sample of every instruction."""
+        given = self._parameters
+        seed = seed_of(given.seed, "respond", number)
+        encoded = [
+            prompt_ids(self._tokenizer, answer_prompt(item.prompt, given.shots, self._form), self._form)
+            for item in items
+        ]
+        outputs = self.engine.complete(
+            [one.ids for one in encoded], self._sampling, samples=given.samples_per_instruction, seed=seed
+        )
+        return [
+            self._row(item, sample, number, seed, one, output)
+            for item, one, samples in zip(items, encoded, outputs, strict=True)
+            for sample, output in enumerate(samples)
+        ]
+
+    def _row(self, item: Item, sample: int, shard: int, seed: int, prompt: Encoded, output: Output) -> RespondRow:
+        given = self._parameters
+        cleaned = clean(output.text, given.cleaning)
+        return RespondRow(
+            item=item.id,
+            group=item.group,
+            kind=item.kind,
+            sample=sample,
+            shard=shard,
+            seed=seed,
+            form=self._form,
+            instruction=item.prompt,
+            prompt=prompt.text,
+            prompt_tokens=len(prompt.ids),
+            raw=output.text,
+            tokens=len(output.ids),
+            finish=output.finish,
+            stop=output.stop,
+            completion=cleaned.text,
+            completion_tokens=len(self._tokenizer(cleaned.text, add_special_tokens=False)["input_ids"]),
+            cleaned_by=cleaned.by,
+            marks=marks_of(cleaned.text, item.prompt, output.finish, given.stops, given.scope),
+        )
+
+    def read_back(self) -> dict[str, Any]:
+        """Return the settings of the decoding, by the name of the granted parameter."""
+        used = self._sampling._asdict() | {"stops": list(self._sampling.stops)}
+        return {name: value for name, value in used.items() if name in RespondParameters.model_fields}
+
+
+if __name__ == "__main__":
+    run_stage("respond", respond)
