@@ -131,8 +131,8 @@ class DpoParameters(TrainingParameters):
     def _loss_fits(self) -> Self:
         if (self.simpo_gamma is None) == (self.loss == "simpo"):
             raise ValueError(f"simpo_gamma belongs to loss 'simpo' and to no other, loss is '{self.loss}'")
-        if self.loss == "kto" and self.batch_size < 2:
-            raise ValueError("loss 'kto' compares the responses of a batch: batch_size must be 2 or more, it is 1")
+        if self.loss == "kto" and self.batch_size % 2:
+            raise ValueError(f"loss 'kto' compares the responses of a batch: batch_size {self.batch_size} is not even")
         return self
 
 

@@ -78,6 +78,7 @@ def seen_facts(trainer: Any, proof: MaskProof) -> dict[str, Any]:
         "sequences": sum(line["sequences"] for line in lines),
         "trained_rows": len(trainer.train_dataset),
         "epochs_done": trainer.state.epoch,
+        "loss_difference": max(trainer.compared.values(), default=None),
         "mask": proof.facts(),
     }
 

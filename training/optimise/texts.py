@@ -48,6 +48,20 @@ class Sides:
         """Return a response as TRL takes it."""
         return [{"role": "assistant", "content": text}] if self.style.mode == "chat" else text + self.style.end
 
+    def prompt_text(self, tokenizer: Any) -> str:
+        """Return the prompt as the text that is encoded."""
+        if self.style.mode == "completion":
+            return self.prompt()
+        return tokenizer.apply_chat_template(self.prompt(), add_generation_prompt=True, tokenize=False)
+
+    def response_text(self, tokenizer: Any, response: str) -> str:
+        """Return what follows the prompt's text, up to and with the end token."""
+        if self.style.mode == "completion":
+            return self.response(response)
+        whole = tokenizer.apply_chat_template(self.prompt() + self.response(response), tokenize=False)
+        head, end, _ = whole.removeprefix(self.prompt_text(tokenizer)).rpartition(tokenizer.eos_token)
+        return head + end
+
     def prompt_ids(self, tokenizer: Any) -> list[int]:
         """Return the ids a model is given before it answers."""
         if self.style.mode == "chat":

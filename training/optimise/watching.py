@@ -7,13 +7,19 @@ beyond the data begin it again.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 from training.entry import Job
+from training.optimise.losses import loss_of
 from training.optimise.masks import Counted, MaskProof
 from training.optimise.settings import differing, read_back
+
+_MOST_DIFFERENCE = {True: 1e-4, False: 0.02}
+"""Between the trainer's loss and the closed form, as a share of it: in float32, and in bfloat16."""
 
 
 class Diverged(Exception):
@@ -24,16 +30,35 @@ class NotAsGranted(Exception):
     """The trainer was built with settings other than the granted ones."""
 
 
-def watched(trainer: type[Any], proof: MaskProof, *, modules: tuple[str, ...] | None = None) -> type[Any]:
-    """Return a subclass of one of TRL's trainers that stops where the library would go on."""
+def watched(
+    trainer: type[Any],
+    proof: MaskProof,
+    *,
+    modules: tuple[str, ...] | None = None,
+    loss: Callable[[Any], str] = lambda _: "sft",
+    more: Callable[[Any], dict[str, Any]] | None = None,
+) -> type[Any]:
+    """Return a subclass of one of TRL's trainers that stops where the library would go on.
+
+    Args:
+        trainer: TRL's class.
+        proof: looks at the masks of every batch.
+        modules: the granted modules of adapters, for their order.
+        loss: names the loss of the built trainer.
+        more: reads back what only this trainer has.
+    """
     seen = _Seen()
 
     class Watched(trainer):
         """Counts what the steps saw, and stops at the first that cannot be right."""
 
+        compared: dict[int, float]
+
         def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
             step = self.state.global_step + 1
             seen.add(proof.see(inputs, step), _digest(inputs))
+            if step in (1, self.state.max_steps) and step not in self.compared:
+                self.compared[step] = self.compare(model, inputs, step)
             loss = super().training_step(model, inputs, *rest, **named)
             value = float(loss)
             if not math.isfinite(value):
@@ -54,9 +79,31 @@ def watched(trainer: type[Any], proof: MaskProof, *, modules: tuple[str, ...] | 
                 logs |= seen.take()
             super().log(logs, *rest, **named)
 
-        def settings(self) -> dict[str, Any]:
-            return read_back(self, modules)
+        def compare(self, model: Any, inputs: Any, step: int) -> float:
+            """Hold the trainer's loss of this batch against the closed form; return the difference as a share."""
+            import torch
 
+            stored = copy.deepcopy(getattr(self, "_stored_metrics", None))
+            model.eval()
+            with torch.no_grad():
+                theirs = float(self.compute_loss(model, dict(self._prepare_inputs(inputs))))
+                ours = loss_of(self, loss(self), inputs)
+            model.train()
+            if stored is not None:
+                self._stored_metrics = stored
+            difference = abs(theirs - ours) / max(1.0, abs(ours))
+            most = _MOST_DIFFERENCE[self.settings()["precision"] == "float32"]
+            if not difference <= most:
+                raise NotAsGranted(
+                    f"step {step}: the trainer's loss is {theirs:.6g}; {loss(self)} over the response tokens of the "
+                    f"same batch is {ours:.6g}"
+                )
+            return difference
+
+        def settings(self) -> dict[str, Any]:
+            return read_back(self, modules) | (more(self) if more is not None else {})
+
+    Watched.compared = {}
     return Watched
 
 
