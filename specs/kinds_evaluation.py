@@ -11,6 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 from specs.digests import Contract
 from specs.kinds_critics import Rubric
 from specs.rows_critics import Agreement
+from specs.rows_text import Form
 from specs.stage_parts import Name, StageBase, StageKind
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -59,7 +60,7 @@ class PerplexityParameters(Contract):
     """Tokens the model reads at a time, the token before the text included."""
     stride: Annotated[int, Field(ge=1, le=131072)] = 256
     """Tokens scored in each window after the first; the others of the window are context."""
-    batch_size: BatchSize = 8
+    batch_size: BatchSize = 4
     seed: Seed = 0
 
     @model_validator(mode="after")
@@ -89,6 +90,8 @@ class CompareParameters(Contract):
 
     rubric: Rubric | None = None
     """Its own words for the judge; the shipped ones where it is not set."""
+    form: Form = "chat"
+    """Whether the judge is asked through its chat template or goes on with bare text."""
     agreement: Agreement = "both"
     """How the two orders are combined; with ``both`` a judge that changes its mind with the order gives a tie."""
     margin: Annotated[float, Field(ge=0, le=20)] = 0.0

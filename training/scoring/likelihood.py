@@ -1,0 +1,108 @@
+"""Log-likelihoods of given tokens: of whole texts window by window, and of what follows a context.
+
+Each token is scored exactly once, in nats. Same inputs, batch size and thread count give the same figures. Not
+covered: models whose context is shorter than the window, which are refused, and figures across tokenizers, which only
+compare per byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+
+class Scored(NamedTuple):
+    """Token ids, of which those from ``start`` on are scored; the ones before are context."""
+
+    ids: tuple[int, ...]
+    start: int
+
+
+def windows_of(tokens: Sequence[int], prefix: int, window: int, stride: int) -> Iterator[Scored]:
+    """Cut a text into overlapping windows so that every token is scored once, with as much context as there is.
+
+    The first window holds the prefix token and ``window - 1`` tokens, all scored. Each later one ends ``stride``
+    tokens further and scores only those, so that each has at least ``window - stride`` tokens before it.
+
+    Args:
+        tokens: of the text, without the prefix.
+        prefix: the token that stands before the text, so that its first token has a context.
+        window: tokens read at a time, at least 2.
+        stride: tokens scored in each window after the first, below ``window``.
+    """
+    whole = (prefix, *tokens)
+    done = 1
+    while done < len(whole):
+        end = min(len(whole), window if done == 1 else done + stride)
+        begin = max(0, end - window)
+        yield Scored(whole[begin:end], done - begin)
+        done = end
+
+
+def prefix_of(tokenizer: Any) -> int:
+    """Return the id that stands before a text: the begin-of-text token, or the end-of-text token where there is none.
+
+    Raises:
+        ValueError: the tokenizer has neither.
+    """
+    for id in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+        if id is not None:
+            return int(id)
+    raise ValueError("the tokenizer has neither a begin-of-text nor an end-of-text token to put before a text")
+
+
+def continuation(tokenizer: Any, context: str, text: str) -> Scored:
+    """Return context and text as one sequence, of which the tokens of the text are scored.
+
+    Both are encoded together, as they would stand in a document. Where the tokenizer joins the border into one token,
+    that token is scored as part of the text.
+    """
+    before = list(tokenizer(context)["input_ids"])
+    whole = list(tokenizer(context + text)["input_ids"])
+    same = next((place for place, (a, b) in enumerate(zip(before, whole, strict=False)) if a != b), len(before))
+    # A text is at least one token, and its first token needs one before it.
+    return Scored(tuple(whole), max(1, min(same, len(whole) - 1)))
+
+
+def nats_of(
+    model: Any, rows: Sequence[Scored], *, batch_size: int, on_batch: Callable[[int], None] = lambda _: None
+) -> list[float]:
+    """Return the negative log-likelihood of the scored tokens of each row, summed.
+
+    Args:
+        model: a causal language model of transformers, in evaluation mode.
+        rows: as from :func:`windows_of` or :func:`continuation`.
+        batch_size: rows read together; the logits of a batch are ``batch_size * longest row * vocabulary`` floats.
+        on_batch: told how many rows are done.
+
+    Raises:
+        ValueError: a row is longer than the model's context, or scores nothing.
+    """
+    import torch
+
+    limit = getattr(model.config, "max_position_embeddings", None)
+    longest = max((len(row.ids) for row in rows), default=0)
+    if limit is not None and longest > limit:
+        raise ValueError(f"a row has {longest} tokens, the model reads {limit}")
+    if any(not 1 <= row.start < len(row.ids) for row in rows):
+        raise ValueError("a row scores no token, or one without a context")
+    order = sorted(range(len(rows)), key=lambda index: (len(rows[index].ids), index))
+    found = [0.0] * len(rows)
+    for begin in range(0, len(order), batch_size):
+        chosen = order[begin : begin + batch_size]
+        width = max(len(rows[index].ids) for index in chosen)
+        ids = torch.zeros((len(chosen), width), dtype=torch.long, device=model.device)
+        mask = torch.zeros_like(ids)
+        for place, index in enumerate(chosen):
+            # Right padding: what is read never looks at what comes after it.
+            ids[place, : len(rows[index].ids)] = torch.tensor(rows[index].ids, device=model.device)
+            mask[place, : len(rows[index].ids)] = 1
+        with torch.inference_mode():
+            logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+            for place, index in enumerate(chosen):
+                row = rows[index]
+                given = logits[place, row.start - 1 : len(row.ids) - 1].float()
+                due = ids[place, row.start : len(row.ids)]
+                found[index] = float(torch.nn.functional.cross_entropy(given, due, reduction="sum"))
+        on_batch(begin + len(chosen))
+    return found

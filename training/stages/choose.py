@@ -1,0 +1,49 @@
+"""Score every choice of every question by the log-likelihood of its text after the question.
+
+Base and instruct models read the same bare text: a choice is not an answer that is written, so no template applies.
+"""
+
+from __future__ import annotations
+
+from specs.rows_evaluation import ChoiceRow, ChoiceScore
+from specs.stages import ChooseParameters
+from training.checkpoint import device_of, load
+from training.entry import Done, Job, run_stage
+from training.scoring.likelihood import continuation, nats_of
+from training.tasks import load_items
+from training.tasks.multiple_choice import choices_of
+from training.text.row_files import GroupedRows
+
+
+def choose(job: Job) -> Done:
+    """Write ``rows``: one for each question, its choices in order.
+
+    Raises:
+        ValueError: an item is no question with choices, or is longer than the model's context.
+    """
+    parameters = job.parameters
+    assert isinstance(parameters, ChooseParameters)
+    items = load_items(job.inputs["items"])
+    model, tokenizer = load(job.inputs["model"])
+    kept = GroupedRows(job.folder / "shards" / "questions.jsonl", ChoiceRow)
+    for item in items[len(kept.groups) :]:
+        context = parameters.question.replace("{prompt}", item.prompt)
+        choices = choices_of(item)
+        scored = [continuation(tokenizer, context, f" {choice}") for choice in choices]
+        nats = nats_of(model, scored, batch_size=parameters.batch_size)
+        scores = [
+            ChoiceScore(nats=value, tokens=len(one.ids) - one.start, bytes=len(choice.encode()))
+            for value, one, choice in zip(nats, scored, choices, strict=True)
+        ]
+        prompt_tokens = min(one.start for one in scored)
+        kept.add([ChoiceRow(item=item.id, prompt_tokens=prompt_tokens, choices=tuple(scores))])
+        job.progress(len(kept.groups), len(items), "questions")
+    rows = kept.rows()
+    job.write_rows("rows", rows)
+    device, dtype = device_of(model)
+    tokens = sum(choice.tokens for row in rows for choice in row.choices)
+    return Done(device, dtype, tokens, parameters.model_dump(mode="json"))
+
+
+if __name__ == "__main__":
+    run_stage("choose", choose)

@@ -1,0 +1,85 @@
+"""Hold every conversation turn by turn, all of them side by side; each answer is part of what the next one follows.
+
+One loop for every model and condition. A round (one turn of all conversations) is kept when it is whole, so a stage
+that was ended goes on after it and gives the same rows.
+"""
+
+from __future__ import annotations
+
+from specs.rows_evaluation import ConversationRow, Turn
+from specs.stages import ConverseParameters
+from training.checkpoint import device_of, load
+from training.decoding import Message, complete
+from training.entry import Done, Job, run_stage
+from training.scoring.prompts import conversation_ids
+from training.tasks import load_items
+from training.tasks.conversation import turns_of
+from training.text.row_files import GroupedRows
+from training.text.sampling import Sampling
+
+
+def converse(job: Job) -> Done:
+    """Write ``rows``: one for each conversation, with all of its turns.
+
+    Raises:
+        ValueError: an item is no conversation.
+    """
+    parameters = job.parameters
+    assert isinstance(parameters, ConverseParameters)
+    items = load_items(job.inputs["items"])
+    turns = [turns_of(item) for item in items]
+    model, tokenizer = load(job.inputs["model"])
+    sampling = Sampling(parameters.max_new_tokens, stops=parameters.stops)
+    kept = GroupedRows(job.folder / "shards" / "rounds.jsonl", Turn)
+    rounds = max(len(some) for some in turns)
+    for number in range(len(kept.groups), rounds):
+        going = [place for place, some in enumerate(turns) if number < len(some)]
+        prompts = [
+            conversation_ids(tokenizer, _messages(place, number, turns, kept, parameters), parameters.prompting)
+            for place in going
+        ]
+        outputs = complete(model, tokenizer, prompts, sampling, batch_size=parameters.batch_size, seed=parameters.seed)
+        kept.add(
+            [
+                Turn(
+                    user=turns[place][number],
+                    output=output.text,
+                    prompt_tokens=len(prompt),
+                    output_tokens=len(output.ids),
+                    truncated=output.truncated,
+                )
+                for place, prompt, (output,) in zip(going, prompts, outputs, strict=True)
+            ]
+        )
+        job.progress(number + 1, rounds, "rounds")
+    rows = [
+        ConversationRow(
+            item=item.id, turns=tuple(_turn(place, number, turns, kept) for number in range(len(turns[place])))
+        )
+        for place, item in enumerate(items)
+    ]
+    job.write_rows("rows", rows)
+    device, dtype = device_of(model)
+    tokens = sum(turn.output_tokens for row in rows for turn in row.turns)
+    return Done(device, dtype, tokens, parameters.model_dump(mode="json") | {"decoding": "greedy"})
+
+
+def _turn(place: int, number: int, turns: list[tuple[str, ...]], kept: GroupedRows[Turn]) -> Turn:
+    """Return a turn that was held: a round holds those conversations that have one, in their order."""
+    before = sum(number < len(some) for some in turns[:place])
+    return kept.groups[number][before]
+
+
+def _messages(
+    place: int, number: int, turns: list[tuple[str, ...]], kept: GroupedRows[Turn], parameters: ConverseParameters
+) -> list[Message]:
+    messages: list[Message] = []
+    for earlier in range(number if parameters.history == "whole" else 0):
+        answered = _turn(place, earlier, turns, kept).output.strip()
+        messages.append({"role": "user", "content": turns[place][earlier]})
+        messages.append({"role": "assistant", "content": answered})
+    return [*messages, {"role": "user", "content": turns[place][number]}]
+
+
+if __name__ == "__main__":
+    run_stage("converse", converse)
