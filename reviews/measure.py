@@ -14,13 +14,15 @@ from reviews import statistics
 from reviews.evidence import Evidence
 from reviews.installed import installed_identities
 from reviews.measure_text import measure_guard, measure_instruct, measure_respond
+from reviews.measure_training import measure_dpo, measure_sft
+from reviews.measure_evaluation import in_order, items_of, measure_evaluation, task_of
 from reviews.measured import Measured
 from reviews.measured import share as _share
 from reviews.rows import read_objects, read_rows
 from reviews.strata import Pair, each_kind
 from specs.digests import digest_file, digest_value
 from specs.errors import EvidenceMissing
-from specs.evidence import EvaluationRow, GenerationRow, Item, PackageRow, TrainingRow
+from specs.evidence import EvaluationRow, GenerationRow, Item, PackageRow
 from specs.metrics import METRICS, Metric, MetricSet
 from training.tasks import verifier
 
@@ -52,13 +54,17 @@ def measure(evidence: Evidence) -> MetricSet:
         case "generate":
             values = _generation(evidence)
         case "sft":
-            values = _training(evidence)
+            values = measure_sft(evidence)
+        case "dpo":
+            values = measure_dpo(evidence)
         case "evaluate":
             values = _evaluation(judged_rows(evidence, evidence.outputs.get("rows")))
             if stage.name == evidence.resolved.spec.analysis.treatment:
                 values |= _comparison(evidence)
                 if evidence.baseline_rows is not None:
                     rows["baseline"] = digest_file(evidence.baseline_rows)
+        case "perplexity" | "choose" | "compare" | "converse":
+            values = measure_evaluation(evidence)
         case "package":
             values = _package(evidence)
         case "recipe":
@@ -87,37 +93,29 @@ def _own_code() -> dict[str, str]:
     """Return the digest of each file, read once: what a process has loaded is not what is written afterwards."""
     home = Path(__file__).parent
     files = [*home.glob("*.py"), *(home / "checks").glob("*.py"), *(home.parent / "training" / "tasks").glob("*.py")]
+    files += (home.parent / "training" / "scoring").glob("labelled.py")
     files += (home.parent / "training" / "text").glob("*.py")
+    files.append(home.parent / "training" / "optimise" / "pairs.py")
     contracts = ("metric*", "stage*", "kinds_*", "rows_*", "text", "thresholds*", "verdicts", "session")
     files += [path for name in contracts for path in (home.parent / "specs").glob(f"{name}.py")]
     return {path.relative_to(home.parent).as_posix(): digest_file(path) for path in sorted(files)}
 
 
 def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Judged, ...]:
-    """Return every registered held-out item with its answer, in the order of the split.
+    """Return every registered item of the stage with its answer, in the order of the items.
 
     Raises:
-        EvidenceMissing: rows are absent or unreadable, or do not answer each registered item exactly once.
+        EvidenceMissing: rows are absent or unreadable, do not answer each registered item exactly once, or an item
+            is not one of the task.
     """
-    rows = read_rows(path, EvaluationRow, what)
-    times = Counter(row.item for row in rows)
-    registered = {item.id for item in evidence.heldout}
-    unasked = sorted(times.keys() - registered)
-    missing = sorted(registered - times.keys())
-    repeated = sorted(id for id, count in times.items() if count > 1)
-    for wrong, name in (
-        (unasked, "are not registered"),
-        (missing, "have no answer"),
-        (repeated, "have several answers"),
-    ):
-        if wrong:
-            raise EvidenceMissing(f"{len(wrong)} items {name}, for example '{wrong[0]}'", where=what)
-    by_item = {row.item: row for row in rows}
-    judge = verifier(evidence.resolved.spec.task)
+    judge = verifier(task_of(evidence))
     found: list[Judged] = []
-    for item in evidence.heldout:
-        verdict = judge(item, by_item[item.id].output)
-        found.append(Judged(item, by_item[item.id], verdict.passed, verdict.reason))
+    for item, row in in_order(items_of(evidence), read_rows(path, EvaluationRow, what), what):
+        try:
+            verdict = judge(item, row.output)
+        except (ValueError, KeyError) as error:
+            raise EvidenceMissing(f"item '{item.id}' cannot be judged: {error}", where=what) from error
+        found.append(Judged(item, row, verdict.passed, verdict.reason))
     return tuple(found)
 
 
@@ -199,24 +197,6 @@ def _comparison(evidence: Evidence) -> dict[str, Measured]:
         "cohens_h": Measured(statistics.cohens_h(p_after, p_before), n),
         "kinds_gained": Measured(sum(gain > 0 for gain in certain), len(kinds)),
         "kinds_lost": Measured(sum(gain < 0 for gain in certain), len(kinds)),
-    }
-
-
-def _training(evidence: Evidence) -> dict[str, Measured]:
-    rows = read_rows(evidence.outputs.get("rows"), TrainingRow, "training rows")
-    n = len(rows)
-    if [row.step for row in rows] != list(range(1, n + 1)):
-        raise EvidenceMissing("the steps are not 1, 2, 3, ... without a gap", where="training rows")
-    fifth = max(1, n // 5)
-    first = sum(row.loss for row in rows[:fifth]) / fifth
-    last = sum(row.loss for row in rows[-fifth:]) / fifth
-    return {
-        "steps": Measured(n, n),
-        "train_tokens": Measured(sum(row.tokens for row in rows), n),
-        "first_loss": Measured(first, fifth),
-        "last_loss": Measured(last, fifth),
-        "loss_drop": Measured(first - last, n),
-        "max_grad_norm": Measured(max(row.grad_norm for row in rows), n),
     }
 
 

@@ -12,7 +12,9 @@ from specs.digests import Contract, Digest
 from specs.metric_forms import MetricDefinition, Scope
 from specs.metric_forms import defined as _m
 from specs.metrics_critics import CRITIC_METRICS
+from specs.metrics_evaluation import EVALUATION_METRICS
 from specs.metrics_text import TEXT_METRICS
+from specs.metrics_training import TRAINING_METRICS
 
 __all__ = ["METRICS", "Metric", "MetricDefinition", "MetricSet", "Scope", "metrics_of"]
 
@@ -185,7 +187,9 @@ METRICS: dict[str, MetricDefinition] = {
         ),
         _m("probes", "package", "items", _PROBES, "number of rows", "none"),
         *TEXT_METRICS,
+        *TRAINING_METRICS,
         *CRITIC_METRICS,
+        *EVALUATION_METRICS,
     )
 }
 
