@@ -9,7 +9,6 @@ from typing import Literal, NoReturn
 from reviews.trail import read_entries
 from sessions.commands.output import print_json
 from sessions.folders import TRAIL
-from sessions.overview import EXIT_CODES, is_waiting, overview
 from sessions.pods import hostkey, planning
 from sessions.pods.attaching import Attached, Ended
 from sessions.pods.checks import Check
@@ -119,6 +118,9 @@ def attach(name: str, pods: Path) -> NoReturn:
 
 def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
     """Say how it ended and return the exit code for it."""
+    # Only at the end: it takes a second to import.
+    from sessions.overview import EXIT_CODES, is_waiting, overview
+
     again = f"`peergate pod start {place.name}{_option(pods)}`"
     status = ended.status
     if ended.why == "closed":

@@ -36,7 +36,7 @@ class Check(NamedTuple):
 def python_of_machine(connection: Connection) -> str | None:
     """Return the first Python of the pod that is new enough, or at least there."""
     script = 'for one in "$@"; do command -v "$one" && exit 0; done; exit 1'
-    done = connection.run(shell("sh", "-c", script, "sh", *PYTHONS))
+    done = connection.run(shell("/bin/sh", "-c", script, "sh", *PYTHONS))
     return done.out.decode("utf-8", "replace").strip() if done.code == 0 else None
 
 

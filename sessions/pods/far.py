@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from sessions.folders import TRAIL
 from sessions.pods import standing
 from sessions.pods.layout import Layout
 from sessions.pods.orders import PROTOCOL, Order
@@ -28,6 +29,9 @@ def begin(layout: Layout) -> None:
     """Start a keeper, which starts the orchestrator, and wait until both are there."""
     order = Order.model_validate_json(sys.stdin.buffer.read(), strict=True)
     layout.make()
+    begun = (layout.run / TRAIL).exists()
+    if order.answer is not None and not begun:
+        _refuse("there is no session yet that asks anything")
     if standing.lives(layout.own / standing.ORCHESTRATOR):
         _refuse("the orchestrator runs already; `peergate pod attach` shows it")
     end_keeper(layout)
@@ -48,7 +52,7 @@ def begin(layout: Layout) -> None:
     while time.monotonic() < deadline:
         told = standing.read(layout.own / standing.ORCHESTRATOR) or {}
         if told.get("number", 0) > before:
-            print(json.dumps({"pid": told["pid"], "started": told["started"], "number": told["number"]}))
+            print(json.dumps({"pid": told["pid"], "number": told["number"], "begun": begun}))
             return
         if keeper.poll() is not None:
             _refuse(f"the keeper ended with {keeper.returncode}: {_tail(layout.own / 'keeper.log')}")

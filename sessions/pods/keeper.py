@@ -17,6 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from sessions.folders import TRAIL
 from sessions.jobs.local import LocalLauncher
 from sessions.pods import standing
 from sessions.pods.layout import Layout
@@ -74,7 +75,7 @@ def start(layout: Layout, order: Order) -> tuple[subprocess.Popen[bytes], int]:
     before = standing.read(layout.own / standing.ORCHESTRATOR)
     number = (before or {}).get("number", 0) + 1
     words = [order.python, "-P", "-m", "sessions.cli"]
-    if order.spec is not None:
+    if not is_begun(layout):
         words += ["start", str(layout.specs / order.spec), "--name", layout.name]
     else:
         words += ["resume", layout.name]
@@ -92,6 +93,11 @@ def start(layout: Layout, order: Order) -> tuple[subprocess.Popen[bytes], int]:
         )
     standing.write(layout.own / standing.ORCHESTRATOR, standing.identity(child.pid) | {"number": number})
     return child, number
+
+
+def is_begun(layout: Layout) -> bool:
+    """Say whether the session is registered here: then it goes on."""
+    return (layout.run / TRAIL).exists()
 
 
 class Watch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from specs.digests import Contract
 
@@ -30,9 +30,12 @@ class Rules(Contract):
 class Order(Contract):
     """Start the orchestrator, or go on with the session. It is read from standard input: it holds the keys."""
 
+    # An error about an order must not repeat what is in it.
+    model_config = ConfigDict(hide_input_in_errors=True)
+
     python: str
-    spec: str | None
-    """Relative to the folder the spec was brought to; None when the session is there and goes on."""
+    spec: str
+    """Relative to the folder the spec was brought to. A session that is there already goes on without it."""
     answer: Literal["retry", "approve", "stop"] | None = None
     reason: str = ""
     secrets: dict[str, str] = {}

@@ -112,7 +112,7 @@ def _fetch(connection: Connection, python: str, layout: Layout, name: str) -> No
     variables = [f"{key}={value}" for key, value in layout.variables().items()]
     words = ["env", *variables, python, "-P", "-c", code, name]
     script = f"mkdir -p {shell(str(layout.root / 'tmp'))} && exec {shell(*words)}"
-    done = connection.run(shell("sh", "-c", script), seconds=FETCH_S)
+    done = connection.run(shell("/bin/sh", "-c", script), seconds=FETCH_S)
     if done.code:
         last = done.told.rpartition("\n")[2]
         raise Unfit(f"the model {name} cannot be fetched there: {last}", where=connection.address.destination)

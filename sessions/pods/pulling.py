@@ -14,8 +14,11 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
+
+from filelock import FileLock
 
 from reviews.audit import Audit, named_files, verify_run
 from reviews.log.anchors import check_policy
@@ -27,7 +30,7 @@ from reviews.trail import seal_path
 from sessions.folders import STORE, TRAIL
 from sessions.pods.channel import Channel, PodRefused
 from sessions.pods.place import Place
-from specs.digests import digest_file, digest_path
+from specs.digests import digest_path
 from specs.errors import AuditDamage, PeergateError
 from specs.text import plain
 
@@ -66,6 +69,12 @@ def pull(channel: Channel, place: Place, say: Callable[[str], None] = lambda _: 
         ConnectionLost: the connection ended; what came whole is kept, and the next pull goes on with the rest.
         PodRefused: there is no trail yet.
     """
+    place.folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(place.folder / ".pull.lock"):
+        return _pull(channel, place, say)
+
+
+def _pull(channel: Channel, place: Place, say: Callable[[str], None]) -> Pulled:
     header, data = channel.ask("trail", most=MAX_TRAIL, seconds=SLOW_S)
     try:
         walk = _keep_trail(place, data, header.get("seal"))
@@ -152,6 +161,7 @@ class _Courier:
         self.say = say
         self.files = 0
         self.size = 0
+        self._resumed = False
 
     def bring_store(self) -> None:
         """Bring what of the content store is not here; names say what the bytes have to be."""
@@ -159,9 +169,8 @@ class _Courier:
         for name, size in self._listed("store").items():
             target = store.root / name
             if _BLOB.fullmatch(name) and not target.exists():
-                digest = f"sha256:{name.replace('/', '')}"
-                came = self._bring_file(f"{STORE}/{name}", size, digest.removeprefix("sha256:"))
-                self._compare(came, digest, f"{STORE}/{name}")
+                digest, path = f"sha256:{name.replace('/', '')}", f"{STORE}/{name}"
+                came = self._compared(path, digest, partial(self._bring_file, path, size))
                 target.parent.mkdir(parents=True, exist_ok=True)
                 came.replace(target)
 
@@ -184,19 +193,8 @@ class _Courier:
         size = sum(files.values())
         if size >= SAID_FROM:
             self.say(f"pulling {relative}, {size / 1e6:.1f} MB")
-        whole = self.place.incoming / hashlib.sha256(relative.encode()).hexdigest()
-        if kind == "file":
-            whole = self._bring_file(relative, files[""], whole.name)
-        else:
-            shutil.rmtree(whole, ignore_errors=True)
-            whole.mkdir(parents=True)
-            for name, size in files.items():
-                part = hashlib.sha256(f"{relative}/{name}".encode()).hexdigest()
-                came = self._bring_file(f"{relative}/{name}", size, part)
-                at = whole / _safe(name)
-                at.parent.mkdir(parents=True, exist_ok=True)
-                came.replace(at)
-        self._compare(whole, digest, relative)
+        bring = partial(self._bring_file, relative, size) if kind == "file" else partial(self._tree, relative, files)
+        whole = self._compared(relative, digest, bring)
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.is_dir():
             shutil.rmtree(target)
@@ -220,32 +218,65 @@ class _Courier:
         _, data = self.channel.ask(op, most=MAX_LISTING, seconds=SLOW_S)
         return _sizes(data, op)
 
-    def _bring_file(self, relative: str, size: int, name: str) -> Path:
+    def _tree(self, relative: str, files: dict[str, int]) -> Path:
+        """Bring a folder."""
+        whole = _incoming(self.place, f"{relative}/")
+        shutil.rmtree(whole, ignore_errors=True)
+        whole.mkdir(parents=True)
+        for name, size in files.items():
+            at = whole / _safe(name)
+            came = self._bring_file(f"{relative}/{name}", size)
+            try:
+                at.parent.mkdir(parents=True, exist_ok=True)
+                came.replace(at)
+            except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+                raise AuditDamage(f"the pod lists '{plain(name, 300)}' as a file and as a folder") from error
+        return whole
+
+    def _bring_file(self, relative: str, size: int) -> Path:
         """Bring a file, going on where an earlier pull was broken off."""
-        path = self.place.incoming / name
+        path = _incoming(self.place, relative)
         path.parent.mkdir(parents=True, exist_ok=True)
         have = path.stat().st_size if path.is_file() else 0
         if have > size:
             path.unlink()
             have = 0
+        self._resumed = self._resumed or have > 0
         with path.open("ab") as file:
             self.channel.fetch("read", file.write, path=relative, offset=have, most=min(size - have, MAX_FILE))
         self.files += 1
         self.size += size - have
         return path
 
-    def _compare(self, came: Path, digest: str, relative: str) -> None:
-        found = digest_path(came) if came.is_dir() else digest_file(came)
+    def _compared(self, relative: str, digest: str, bring: Callable[[], Path]) -> Path:
+        """Bring something and compare it; what went on from an earlier pull is brought whole before it is refused."""
+        self._resumed = False
+        came = bring()
+        found = digest_path(came)
+        if found != digest and self._resumed:
+            _remove(came)
+            came = bring()
+            found = digest_path(came)
         if found != digest:
-            if came.is_dir():
-                shutil.rmtree(came)
-            else:
-                came.unlink()
+            _remove(came)
             raise AuditDamage(
                 f"{plain(relative, 300)} on the pod has the digest {found}, the trail says {digest}",
                 where=self.place.name,
                 hint="it was changed there after it was recorded, or on the way; it was not kept",
             )
+        return came
+
+
+def _incoming(place: Place, relative: str) -> Path:
+    """Return where something lies until it is compared: a name of ours, never one of the pod's."""
+    return place.incoming / hashlib.sha256(relative.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _sizes(data: bytes, what: str) -> dict[str, int]:

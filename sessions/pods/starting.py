@@ -7,12 +7,12 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from sessions.pods.channel import Channel, PodRefused
+from sessions.pods.channel import Channel
 from sessions.pods.connection import Connection, shell
 from sessions.pods.orders import Order, Rules, Status
 from sessions.pods.place import PodRecord
 from sessions.pods.planning import keys_of
-from specs.errors import LeaseHeld, PeergateError, UserError
+from specs.errors import Blocked, PeergateError
 from specs.session import SessionSpec
 from specs.text import plain
 from specs.vendors.keys import find_key
@@ -54,19 +54,15 @@ def start(
     answer: Literal["retry", "approve", "stop"] | None,
     reason: str,
 ) -> dict[str, Any]:
-    """Start the session, or go on with it; returns pid and start time of the orchestrator.
+    """Start the session, or go on with it; returns the orchestrator's pid, and whether the session was there before.
 
     Raises:
-        LeaseHeld: it runs already.
-        UserError: an answer was given and there is no session yet.
-        PeergateError: the pod did not do it; its message says why.
+        Blocked: it runs already, an answer was given where nothing is asked, or the pod says why else it does not.
+        PeergateError: the pod said nothing that is an answer.
     """
-    begun = is_begun(connection, record)
-    if answer is not None and not begun:
-        raise UserError("there is no session on the pod that asks anything", where=record.name)
     order = Order(
         python=record.python,
-        spec=None if begun else record.spec,
+        spec=record.spec,
         answer=answer,
         reason=reason,
         secrets=dict(secrets),
@@ -77,20 +73,10 @@ def start(
     try:
         told = json.loads(done.out)
         if "refused" in told:
-            raise LeaseHeld(f"the pod did not start it: {plain(str(told['refused']), 800)}", where=record.name)
-        return {"pid": int(told["pid"]), "number": int(told["number"]), "begun": begun}
+            raise Blocked(f"the pod did not start it: {plain(str(told['refused']), 800)}", where=record.name)
+        return {"pid": int(told["pid"]), "begun": bool(told["begun"])}
     except (ValueError, KeyError, TypeError) as error:
         raise PeergateError(f"the pod did not start it: {done.told or 'it said nothing'}", where=record.name) from error
-
-
-def is_begun(connection: Connection, record: PodRecord) -> bool:
-    """Say whether the session is registered on the pod."""
-    with Channel(connection, record.python, record.root, record.name) as channel:
-        try:
-            channel.ask("list", path="trail.sqlite")
-        except PodRefused:
-            return False
-        return True
 
 
 def status_of(channel: Channel, log: int) -> tuple[Status, bytes]:
