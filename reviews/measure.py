@@ -6,6 +6,7 @@ Outputs are judged again by the registered verifier; definitions stand in ``spec
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +14,9 @@ from typing import NamedTuple
 from reviews import statistics
 from reviews.evidence import Evidence
 from reviews.installed import installed_identities
+from reviews.measure_evaluation import in_order, items_of, measure_evaluation, task_of
 from reviews.measure_text import measure_guard, measure_instruct, measure_respond
 from reviews.measure_training import measure_dpo, measure_sft
-from reviews.measure_evaluation import in_order, items_of, measure_evaluation, task_of
 from reviews.measured import Measured
 from reviews.measured import share as _share
 from reviews.rows import read_objects, read_rows
@@ -24,6 +25,7 @@ from specs.digests import digest_file, digest_value
 from specs.errors import EvidenceMissing
 from specs.evidence import EvaluationRow, GenerationRow, Item, PackageRow
 from specs.metrics import METRICS, Metric, MetricSet
+from specs.stages import Kind
 from training.tasks import verifier
 
 
@@ -44,33 +46,10 @@ def measure(evidence: Evidence) -> MetricSet:
     """
     stage = evidence.stage
     rows = {stage.name: evidence.output_digests["rows"]} if "rows" in evidence.output_digests else {}
-    match stage.kind:
-        case "guard":
-            values = measure_guard(evidence)
-        case "instruct":
-            values = measure_instruct(evidence)
-        case "respond":
-            values = measure_respond(evidence)
-        case "generate":
-            values = _generation(evidence)
-        case "sft":
-            values = measure_sft(evidence)
-        case "dpo":
-            values = measure_dpo(evidence)
-        case "evaluate":
-            values = _evaluation(judged_rows(evidence, evidence.outputs.get("rows")))
-            if stage.name == evidence.resolved.spec.analysis.treatment:
-                values |= _comparison(evidence)
-                if evidence.baseline_rows is not None:
-                    rows["baseline"] = digest_file(evidence.baseline_rows)
-        case "perplexity" | "choose" | "compare" | "converse":
-            values = measure_evaluation(evidence)
-        case "package":
-            values = _package(evidence)
-        case "recipe":
-            # Nothing: what a builder's code computes is a claim.
-            read_objects(evidence.outputs.get("rows"), "recipe rows")
-            values = {}
+    if stage.kind == "evaluate" and stage.name == evidence.resolved.spec.analysis.treatment:
+        if evidence.baseline_rows is not None:
+            rows["baseline"] = digest_file(evidence.baseline_rows)
+    values = _MEASURERS[stage.kind](evidence)
     return MetricSet(
         stage=stage.name,
         attempt=evidence.attempt,
@@ -220,3 +199,33 @@ def _metric(id: str, measured: Measured) -> Metric:
         definition=definition.definition,
         interval=measured.interval,
     )
+
+
+def _answers(evidence: Evidence) -> dict[str, Measured]:
+    values = _evaluation(judged_rows(evidence, evidence.outputs.get("rows")))
+    if evidence.stage.name == evidence.resolved.spec.analysis.treatment:
+        values |= _comparison(evidence)
+    return values
+
+
+def _recipe(evidence: Evidence) -> dict[str, Measured]:
+    """Return nothing: what a builder's code computes is a claim."""
+    read_objects(evidence.outputs.get("rows"), "recipe rows")
+    return {}
+
+
+_MEASURERS: dict[Kind, Callable[[Evidence], dict[str, Measured]]] = {
+    "guard": measure_guard,
+    "instruct": measure_instruct,
+    "respond": measure_respond,
+    "generate": _generation,
+    "sft": measure_sft,
+    "dpo": measure_dpo,
+    "evaluate": _answers,
+    "perplexity": measure_evaluation,
+    "choose": measure_evaluation,
+    "compare": measure_evaluation,
+    "converse": measure_evaluation,
+    "package": _package,
+    "recipe": _recipe,
+}
