@@ -113,6 +113,7 @@ def mint(
         decision=opening.entry,
         issued=round(now, 3),
         expires=round(now + VALID_SECONDS, 3),
+        resources=stage.resources,
     )
     recorded = trail.append("grant", f"grant/{wanted.key()}", wanted.model_dump(mode="json"))
     grant = Grant.model_validate(recorded.body)

@@ -13,7 +13,9 @@ from typing import Any, Literal, NamedTuple
 
 from reviews.trail import Recorded, Trail
 from sessions.accounts import AMENDMENT, TOLERANCE_USD, Accounts, Party
+from specs.bodies_gate import Granted
 from specs.errors import BudgetExceeded, PeergateError
+from specs.machines import attempt_usd, held_hours, usd_per_hour
 from specs.policy import PERSON
 from specs.session import Budget
 from specs.stages import Stage
@@ -41,8 +43,8 @@ class Balance(NamedTuple):
 
 
 def price_cap(budget: Budget, stage: Stage) -> float:
-    """Return the most one attempt can cost: its time limit at the machine's rate."""
-    return round(stage.max_minutes / 60 * budget.machine_usd_per_hour, 6)
+    """Return the most one attempt can cost: the hours it may hold its machine, at the rate or price cap of that."""
+    return attempt_usd(budget, stage)
 
 
 def balance(trail: Trail, budget: Budget) -> Balance:
@@ -132,10 +134,10 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
         if trail.find(f"reserve/{key}"):
             return
         hours = active_hours(list(trail.iterate()))
-        if hours + stage.max_minutes / 60 > budget.max_hours + TOLERANCE_USD:
+        if hours + held_hours(stage) > budget.max_hours + TOLERANCE_USD:
             raise BudgetExceeded(
                 f"the session has run {hours:.2f} h of {budget.max_hours:g} h, "
-                f"the attempt may take {stage.max_minutes / 60:.2f} h",
+                f"the attempt may take {held_hours(stage):.2f} h",
                 where=key,
                 hint=AMEND,
             )
@@ -145,8 +147,10 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
 
 
 def settle_job(trail: Trail, budget: Budget, key: str, seconds: float) -> None:
-    """Replace a reservation by what the job's wall time cost."""
-    usd = round(max(seconds, 0.0) / 3600 * budget.machine_usd_per_hour, 6)
+    """Replace a reservation by what the job's wall time cost, at the price cap of its machine where it has one."""
+    grant = trail.find(f"grant/{key}")
+    asked = Granted.model_validate(grant.body).resources if grant else None
+    usd = round(max(seconds, 0.0) / 3600 * usd_per_hour(budget, asked), 6)
     settle(trail, key, usd, seconds=round(seconds, 3))
 
 

@@ -51,7 +51,7 @@ FORMS: dict[EntryKind, Form] = {
     "result": Form(Result),
     "note": Form(Note),
     "plan": Form(Plan),
-    "grant": Form(Granted),
+    "grant": Form(Granted, version=2),
     "launch": Form(Launch),
     "exit": Form(Exit),
     "lost": Form(Lost),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from specs.digests import Contract, Digest
+from specs.machines import Resources
 from specs.stages import Kind
 
 
@@ -28,6 +31,8 @@ class Grant(Contract):
     """The trail entry of the approving (or revising) decision this grant was minted from."""
     issued: float
     expires: float
+    resources: Resources | None = Field(default=None, exclude_if=lambda given: given is None)
+    """What the job asks for, and what its machine may cost; not bound before version 2 of the entry."""
 
     def key(self) -> str:
         """Return the job key ``session.stage.attempt``."""

@@ -65,7 +65,7 @@ def load_spec(path: Path, profile: str | None = None, *, allow_missing_data: boo
         raise SpecError([Problem(str(path), 1, 1, "", "the spec could not be read")])
     spec, (constitution, digests) = resolved
     return ResolvedSpec(
-        spec=spec.with_reasoning(),
+        spec=spec.with_reasoning().with_resources(),
         constitution_digest=constitution,
         data_digests=digests,
         origin=str(path.resolve().parent),

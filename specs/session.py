@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
 from specs.digests import Contract, Digest
+from specs.machines import LauncherName, Resources, filled
 from specs.kinds_evaluation import EvaluationPlan, Task
 from specs.stages import Name, Stage
 from specs.thresholds import Thresholds
@@ -257,6 +258,10 @@ class SessionSpec(Contract):
     reviewer: Reviewer = Reviewer()
     panel: Panel | None = Field(default=None, exclude_if=is_none)
     """Instead of ``reviewer``."""
+    launcher: LauncherName = Field(default="local", exclude_if=lambda given: given == "local")
+    """Where jobs run, unless their stage says otherwise."""
+    resources: Resources | None = Field(default=None, exclude_if=is_none)
+    """What jobs ask for, as far as their stage does not say."""
     budget: Budget
     heldout: HeldOut
     data: dict[Name, DataFile]
@@ -281,6 +286,21 @@ class SessionSpec(Contract):
             last = panel.tie_breaker.with_reasoning() if panel.tie_breaker else None
             panel = panel.model_copy(update={"members": members, "tie_breaker": last})
         return self.model_copy(update={"reviewer": self.reviewer.with_reasoning(), "panel": panel})
+
+    def with_resources(self) -> SessionSpec:
+        """Return the spec with what the jobs of each stage ask for, as it is registered."""
+        stages = tuple(
+            stage.model_copy(update={"resources": filled(stage.resources, self.resources)}) for stage in self.stages
+        )
+        return self.model_copy(update={"stages": stages})
+
+    def launcher_of(self, stage: str) -> LauncherName:
+        """Return where the jobs of a stage run.
+
+        Raises:
+            KeyError: no such stage.
+        """
+        return self.stage(stage).launcher or self.launcher
 
     def stage(self, name: str) -> Stage:
         """Return the stage with this name.

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from specs.digests import Contract
+from specs.machines import LauncherName, Resources
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Reference = Annotated[
@@ -96,6 +97,10 @@ class StageBase(Contract):
     gate: Gate = Gate()
     allow_code: bool = Field(default=False, exclude_if=lambda given: not given)
     """Whether the builder may hand in code for this stage. Left out where it may not: older registrations stay."""
+    launcher: LauncherName | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Where its jobs run; the session's where it is not stated."""
+    resources: Resources | None = Field(default=None, exclude_if=lambda given: given is None)
+    """What its jobs ask for; a session's value stands in for each that is not stated here."""
 
     @property
     def reads_heldout(self) -> bool:

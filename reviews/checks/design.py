@@ -10,6 +10,7 @@ from reviews.checks import leakage, power, strata
 from reviews.checks.check import Found, guarded, result
 from reviews.checks.limit import Limit, told
 from specs.evidence import Item
+from specs.machines import attempt_usd
 from specs.makers import makers
 from specs.session import ResolvedSpec
 from specs.verdicts import CheckResult
@@ -110,7 +111,7 @@ def _independence(design: Design) -> Found:
 def _cost(design: Design) -> Found:
     """Add up what one attempt of each stage costs at its time limit and compare it with the budget."""
     spec = design.resolved.spec
-    total = sum(stage.max_minutes for stage in spec.stages) / 60 * spec.budget.machine_usd_per_hour
+    total = sum(attempt_usd(spec.budget, stage) for stage in spec.stages)
     told = f"one attempt of each stage costs at most {total:.4f} USD of {spec.budget.max_cost_usd:g} USD"
     if total > spec.budget.max_cost_usd:
         return Found("FAIL", told, total, repairable=False)

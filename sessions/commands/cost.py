@@ -16,6 +16,7 @@ from sessions.commands.output import print_json, print_table
 from sessions.folders import STORE, TRAIL, run_folder
 from sessions.ledger import active_hours, price_cap
 from specs.errors import UserError
+from specs.machines import held_hours
 from specs.session import ResolvedSpec
 from specs.stages import Stage
 
@@ -113,8 +114,8 @@ def _next(entries: list[Recorded], resolved: ResolvedSpec, now: Accounts, left_h
     return opens | {
         "attempt_may_cost_usd": cap,
         "may_take_usd": _positive(least),
-        "may_take_hours": round(stage.max_minutes / 60, 4),
-        "fits": cap <= least + 1e-9 and stage.max_minutes / 60 <= left_hours + 1e-9,
+        "may_take_hours": round(held_hours(stage), 4),
+        "fits": cap <= least + 1e-9 and held_hours(stage) <= left_hours + 1e-9,
     }
 
 

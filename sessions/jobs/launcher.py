@@ -28,12 +28,20 @@ class JobState(NamedTuple):
 
 
 class Launcher(Protocol):
-    """Starts and watches jobs by key. All methods may be called again after a crash."""
+    """Starts and watches jobs by their folders, which survive what starts and watches them.
+
+    All methods may be called again after a crash, by another process. Launchers on an engine of others are a
+    :class:`sessions.jobs.engines.EngineLauncher`.
+    """
 
     name: str
 
     def start(self, folder: Path) -> None:
-        """Start the wrapper on a job folder; starting twice is harmless, the wrapper's claim decides."""
+        """Start the wrapper on a job folder; starting twice is harmless, the wrapper's claim decides.
+
+        Raises:
+            Blocked: the machine lacks what the job's order asks for, or the engine cannot be reached.
+        """
         ...
 
     def poll(self, folder: Path) -> JobState:
@@ -43,6 +51,35 @@ class Launcher(Protocol):
     def cancel(self, folder: Path, reason: str) -> None:
         """Ask the job to end; returns at once."""
         ...
+
+
+class PerStage:
+    """Launchers by stage: each job goes to the one that its stage is registered with.
+
+    Args:
+        default: for stages without one of their own.
+        own: by stage.
+    """
+
+    def __init__(self, default: Launcher, own: dict[str, Launcher]) -> None:
+        self.name = default.name
+        self._default, self._own = default, own
+
+    def of(self, key: str) -> Launcher:
+        """Return the launcher of a job; keys are ``session.stage.attempt``."""
+        return self._own.get(key.rsplit(".", 2)[-2], self._default)
+
+    def start(self, folder: Path) -> None:
+        """As the stage's launcher does."""
+        self.of(folder.name).start(folder)
+
+    def poll(self, folder: Path) -> JobState:
+        """As the stage's launcher does."""
+        return self.of(folder.name).poll(folder)
+
+    def cancel(self, folder: Path, reason: str) -> None:
+        """As the stage's launcher does."""
+        self.of(folder.name).cancel(folder, reason)
 
 
 def job_folder(run: Path, key: str) -> Path:
@@ -72,6 +109,8 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
             where=order.key,
             hint="one attempt has one order; a change needs a new decision",
         )
+    if isinstance(launcher, PerStage):
+        launcher = launcher.of(order.key)
     folder = job_folder(run, order.key)
     if order.kind == "recipe" and used is None:
         recipes.admit(trail, run, folder, order)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
+import platform
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from reviews.store import write_durably
+from sessions.jobs import machine
 from sessions.jobs.launcher import JobState
 from sessions.jobs.owner import is_alive
-from specs.evidence import ExitRecord
+from sessions.jobs.silence import Silence
+from sessions.jobs.state import read_exit, read_log, read_order, read_owner
+from specs.errors import Blocked, EvidenceMissing
+from specs.machines import Resources
 
 CLAIM_GRACE_S = 30.0
 """How long a claim folder may exist before its claim file does."""
+ELSEWHERE_S = 120.0
+"""How long the heartbeat of a job that was claimed on another machine may stay away before the job counts as lost."""
 
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 _SET = {
@@ -33,9 +37,10 @@ _SET = {
 }
 
 
-def job_environment() -> dict[str, str]:
+def job_environment(asked: Resources | None = None) -> dict[str, str]:
     """Return the whole environment of a job: named variables only, so that no key or token gets in."""
-    return {name: os.environ[name] for name in _KEPT if name in os.environ} | _SET
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ} | _SET
+    return kept | ({"OMP_NUM_THREADS": str(asked.cpus)} if asked and asked.cpus else {})
 
 
 class LocalLauncher:
@@ -45,11 +50,27 @@ class LocalLauncher:
 
     def __init__(self) -> None:
         self._started: list[subprocess.Popen[bytes]] = []
+        self._silence = Silence()
 
     def start(self, folder: Path) -> None:
-        """Start the wrapper in a session of its own, so that a signal to our terminal does not reach it."""
+        """Start the wrapper in a session of its own, so that a signal to our terminal does not reach it.
+
+        Raises:
+            Blocked: the order asks for more than this machine has.
+        """
         if (folder / "claim").exists():
             return
+        try:
+            asked = read_order(folder).grant.resources
+        except EvidenceMissing:
+            # The wrapper tells what is wrong with it.
+            asked = None
+        if asked is not None and (lacking := machine.lacking(asked)):
+            raise Blocked(
+                f"this machine has {', '.join(lacking)}",
+                where=folder.name,
+                hint="take another `launcher:`, ask for less under `resources:`, or resume on a larger machine",
+            )
         with (folder / "wrapper.log").open("ab") as log:
             wrapper = subprocess.Popen(
                 [sys.executable, "-P", "-m", "sessions.jobs.wrapper", str(folder)],
@@ -57,7 +78,7 @@ class LocalLauncher:
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                env=job_environment(),
+                env=job_environment(asked),
                 start_new_session=True,
             )
         self._started.append(wrapper)
@@ -66,30 +87,31 @@ class LocalLauncher:
         """Read the exit record; without one, see whether the process that claimed the job still lives."""
         # Wrappers that have ended are collected, so that no zombies pile up.
         self._started = [wrapper for wrapper in self._started if wrapper.poll() is None]
-        record = _exit_record(folder)
+        record = read_exit(folder)
         if record is not None:
             return JobState("exited", record)
         claim = folder / "claim"
         if not claim.exists():
             return JobState("pending")
         try:
-            owner = json.loads((claim / "claim.json").read_bytes())
-            alive = is_alive(owner)
-        except (OSError, ValueError, KeyError, TypeError):
+            owner = read_owner(folder)
+            if owner is None:
+                return JobState("pending")
+            # Of a session that was resumed on another machine only the heartbeat can tell from here.
+            here = owner["host"] == platform.node()
+            alive = is_alive(owner) if here else self._silence.of(folder) < ELSEWHERE_S
+        except (ValueError, KeyError, TypeError):
             alive = time.time() - claim.stat().st_mtime < CLAIM_GRACE_S
         if alive:
             return JobState("running")
         # It may have ended between the two looks.
-        record = _exit_record(folder)
+        record = read_exit(folder)
         return JobState("exited", record) if record is not None else JobState("lost")
 
     def cancel(self, folder: Path, reason: str) -> None:
         """Leave a request the wrapper looks for with every heartbeat."""
         write_durably(folder / "cancel", reason.encode())
 
-
-def _exit_record(folder: Path) -> ExitRecord | None:
-    try:
-        return ExitRecord.model_validate_json((folder / "exit.json").read_bytes())
-    except (OSError, ValidationError):
-        return None
+    def logs(self, folder: Path, offset: int) -> bytes:
+        """Return what the job printed from a byte on."""
+        return read_log(folder, offset)

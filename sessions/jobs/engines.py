@@ -1,0 +1,249 @@
+"""Jobs on an engine of others: what an engine has to do, and the launcher that works on any of them.
+
+What an engine says of a job is a hint. That a job has ended, and how, is told by the wrapper's exit record alone; that
+it lives, by the wrapper's heartbeat. The hint only says how long a silence is waited out before the job counts as lost,
+and a job that counts as lost is told to end itself, should it live after all.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from reviews.store import write_durably
+from sessions.jobs.launcher import JobState
+from sessions.jobs.silence import Silence
+from sessions.jobs.state import is_withdrawn, read_exit, read_log, read_order, withdraw
+from specs.digests import digest_bytes
+from specs.errors import Blocked
+from specs.machines import Resources
+
+EngineState = Literal["pending", "running", "exited", "lost"]
+Hint = Literal["pending", "running", "exited", "lost", "unknown", "unreachable"]
+"""An engine's state of a job; ``unknown`` to it; or the engine cannot be asked."""
+
+PATIENCE_S: dict[Hint, float] = {
+    # A heartbeat or exit record may be late where several machines share a disk.
+    "exited": 15.0,
+    "lost": 15.0,
+    "unknown": 60.0,
+    "unreachable": 180.0,
+    # The engine may keep the state of a machine that is gone.
+    "pending": 900.0,
+    "running": 900.0,
+}
+"""How long a job may be silent before it counts as lost, by what the engine says of it."""
+ASK_EVERY_S = 2.0
+
+
+class EngineStatus(NamedTuple):
+    """What an engine says of a job; ``code`` where it knows how the job's first process ended."""
+
+    state: EngineState
+    code: int | None = None
+
+
+class EngineUnavailable(Blocked):
+    """The engine did not answer in time, or refused. The session pauses; jobs that run go on."""
+
+
+class Engine(Protocol):
+    """The contract of an engine. A handle is text that means the same to another process, after any restart.
+
+    Every method answers within a time limit of its own and raises ``EngineUnavailable`` where the engine does not.
+    """
+
+    name: str
+
+    def submit(self, key: str, argv: Sequence[str], env: dict[str, str], resources: Resources) -> str:
+        """Start a command once for a key, and return its handle; a second submit returns that of the first.
+
+        Raises:
+            EngineUnavailable: it is not known whether the command was started. Submitting again is safe.
+            Blocked: the engine can never carry this out.
+        """
+        ...
+
+    def find(self, key: str) -> str | None:
+        """Return the handle of what was submitted under a key; None where the engine knows of nothing."""
+        ...
+
+    def poll(self, handle: str) -> EngineStatus:
+        """Say how the engine thinks the command is."""
+        ...
+
+    def cancel(self, handle: str, reason: str) -> None:
+        """Ask the engine to end the command; nothing happens where it has ended."""
+        ...
+
+    def logs(self, handle: str, offset: int) -> bytes:
+        """Return what the command printed from a byte on; nothing where there is no more."""
+        ...
+
+
+class Carrier(Protocol):
+    """Moves a job's folder between here and a machine that does not share a disk with this one."""
+
+    def send(self, folder: Path) -> None:
+        """Bring order and inputs to where the job finds them; repeating it brings what is missing."""
+        ...
+
+    def fetch(self, folder: Path) -> None:
+        """Bring here what the job has told so far, and what it left once it has ended."""
+        ...
+
+    def cancel(self, folder: Path, reason: str) -> None:
+        """Bring a request to end to the job."""
+        ...
+
+    def withdraw(self, folder: Path, why: str) -> bool:
+        """Take the claim in the job's place, so that it never starts; False where it has been claimed."""
+        ...
+
+    def argv(self, folder: Path) -> list[str]:
+        """Return the arguments of ``sessions.jobs.far_side`` for the job."""
+        ...
+
+
+class EngineLauncher:
+    """A :class:`sessions.jobs.launcher.Launcher` on an engine.
+
+    Args:
+        engine: what starts the wrapper.
+        carrier: for jobs that do not see this machine's disk; without one, the job's machine has the run folder under
+            the same path.
+        python: the interpreter that has Peergate on the job's machine.
+        patience: replaces :data:`PATIENCE_S`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        carrier: Carrier | None = None,
+        python: str = sys.executable,
+        patience: dict[Hint, float] | None = None,
+    ) -> None:
+        self.name = engine.name
+        self.engine = engine
+        self._carrier = carrier
+        self._python = python
+        self._patience = patience or PATIENCE_S
+        self._silence = Silence()
+        self._hints: dict[str, tuple[float, Hint]] = {}
+
+    def start(self, folder: Path) -> None:
+        """Submit the wrapper under the job's key; nothing happens where the job was claimed or submitted before.
+
+        Raises:
+            EngineUnavailable: the engine cannot be reached.
+            Blocked: it can never give the job what it asks for.
+        """
+        if (folder / "claim").exists():
+            return
+        order = read_order(folder)
+        if self._carrier is not None:
+            self._carrier.send(folder)
+        told = self._carrier.argv(folder) if self._carrier else [str(folder)]
+        argv = [self._python, "-P", "-m", "sessions.jobs.far_side", *told]
+        asked = order.grant.resources or Resources()
+        self.engine.submit(key_of(folder), argv, {}, asked)
+        self._hints.pop(folder.name, None)
+
+    def poll(self, folder: Path) -> JobState:
+        """Say how the job is, by what it left. Without a sign of life for too long it is lost, and told to end."""
+        record = read_exit(folder)
+        if record is None and self._carrier is not None:
+            # What cannot be fetched now is silence.
+            with suppress(EngineUnavailable, OSError):
+                self._carrier.fetch(folder)
+            record = read_exit(folder)
+        if record is not None:
+            return JobState("exited", record)
+        claimed = (folder / "claim").exists()
+        if claimed and is_withdrawn(folder):
+            return JobState("lost")
+        hint = self._hint(folder)
+        silent = self._silence.of(folder)
+        if not claimed and hint not in ("exited", "lost"):
+            # Not begun, as far as anybody knows: whoever waits starts it again.
+            return JobState("pending")
+        if silent <= self._patience[hint]:
+            return JobState("running" if claimed else "pending")
+        try:
+            self._give_up(folder, claimed, hint, silent)
+        except EngineUnavailable:
+            # Until it is certain that it never begins, it may.
+            return JobState("pending")
+        record = read_exit(folder)
+        return JobState("exited", record) if record is not None else JobState("lost")
+
+    def cancel(self, folder: Path, reason: str) -> None:
+        """Ask the wrapper to end the job; what nobody has claimed is withdrawn and taken from the engine's queue."""
+        write_durably(folder / "cancel", reason.encode())
+        with suppress(EngineUnavailable):
+            if self._carrier is not None:
+                self._carrier.cancel(folder, reason)
+            if self._withdraw(folder, reason):
+                self._stop(folder, reason)
+
+    def logs(self, folder: Path, offset: int) -> bytes:
+        """Return what the job printed from a byte on."""
+        return read_log(folder, offset)
+
+    def _hint(self, folder: Path) -> Hint:
+        asked, hint = self._hints.get(folder.name, (float("-inf"), "unknown"))
+        if time.monotonic() - asked < ASK_EVERY_S:
+            return hint
+        try:
+            handle = self.engine.find(key_of(folder))
+            hint = "unknown" if handle is None else self.engine.poll(handle).state
+        except EngineUnavailable:
+            hint = "unreachable"
+        self._hints[folder.name] = time.monotonic(), hint
+        return hint
+
+    def _give_up(self, folder: Path, claimed: bool, hint: Hint, silent: float) -> None:
+        """Make sure that a job which is about to count as lost does not go on unseen."""
+        why = f"lost: silent for {silent:.0f} s, the engine says '{hint}'"
+        if not (folder / "cancel").exists():
+            write_durably(folder / "cancel", why.encode())
+        # The engine may be what is gone, and what is told to it is of use only where it is not.
+        if self._carrier is not None:
+            with suppress(EngineUnavailable):
+                self._carrier.cancel(folder, why)
+        if not claimed:
+            self._withdraw(folder, why)
+        with suppress(EngineUnavailable):
+            self._keep_said(folder)
+            if claimed and hint in ("running", "pending"):
+                self._stop(folder, why)
+
+    def _withdraw(self, folder: Path, why: str) -> bool:
+        if self._carrier is not None and not self._carrier.withdraw(folder, why):
+            return False
+        return withdraw(folder, folder.name, why)
+
+    def _stop(self, folder: Path, why: str) -> None:
+        handle = self.engine.find(key_of(folder))
+        if handle is not None:
+            self.engine.cancel(handle, why)
+
+    def _keep_said(self, folder: Path) -> None:
+        """Keep what the wrapper printed: it is all there is of a job that never began."""
+        handle = self.engine.find(key_of(folder))
+        if handle is not None:
+            (folder / "wrapper.log").write_bytes(self.engine.logs(handle, 0)[-(1 << 16) :])
+
+
+def key_of(folder: Path) -> str:
+    """Return the name of a job for an engine that other sessions use too: two sessions may have the same name.
+
+    Raises:
+        EvidenceMissing: the folder has no order.
+    """
+    order = read_order(folder)
+    return f"{order.key}.{digest_bytes(order.canonical()).removeprefix('sha256:')[:12]}"

@@ -1,0 +1,90 @@
+"""What a job folder tells by itself, whoever started the job: its order, claim, exit record and log."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from reviews.store import sync_folder, write_durably
+from sessions.jobs.files import NotReadable, open_file
+from specs.errors import EvidenceMissing
+from specs.evidence import ExitRecord, JobOrder
+
+LOG = "log.txt"
+
+
+def read_order(folder: Path) -> JobOrder:
+    """Return the order of a job.
+
+    Raises:
+        EvidenceMissing: there is none, or it is unreadable.
+    """
+    try:
+        return JobOrder.model_validate_json((folder / "order.json").read_bytes())
+    except (OSError, ValidationError) as error:
+        raise EvidenceMissing(f"no readable order.json: {str(error).splitlines()[0]}", where=str(folder)) from error
+
+
+def read_exit(folder: Path) -> ExitRecord | None:
+    """Return how a job ended; None as long as it left no readable record of it."""
+    try:
+        return ExitRecord.model_validate_json((folder / "exit.json").read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def read_owner(folder: Path) -> dict[str, Any] | None:
+    """Return what the claim of a job says of who made it; None where nobody has, or where it does not say.
+
+    Raises:
+        ValueError: a claim is there and cannot be read.
+    """
+    try:
+        owner = json.loads((folder / "claim" / "claim.json").read_bytes())
+    except OSError as error:
+        if not (folder / "claim").exists():
+            return None
+        raise ValueError("the claim does not say whose it is") from error
+    if not isinstance(owner, dict):
+        raise ValueError("the claim does not say whose it is")
+    return owner
+
+
+def withdraw(folder: Path, key: str, why: str) -> bool:
+    """Take the claim of a job that nobody has claimed, so that no wrapper ever will; say whether that went well."""
+    ready = folder / f".withdrawn.{secrets.token_hex(4)}"
+    try:
+        write_durably(ready / "claim.json", json.dumps({"key": key, "withdrawn": why}).encode())
+        ready.rename(folder / "claim")
+    except OSError:
+        if not (folder / "claim").is_dir():
+            raise
+        return False
+    finally:
+        shutil.rmtree(ready, ignore_errors=True)
+    sync_folder(folder)
+    return True
+
+
+def is_withdrawn(folder: Path) -> bool:
+    """Say whether the claim of a job was taken by whoever watched it, so that it never began."""
+    try:
+        owner = read_owner(folder)
+    except ValueError:
+        return False
+    return owner is not None and "withdrawn" in owner
+
+
+def read_log(folder: Path, offset: int, most: int = 1 << 20) -> bytes:
+    """Return what a job printed from a byte on, at most so much of it; nothing where it has printed nothing more."""
+    try:
+        with open_file(folder / LOG) as handle:
+            handle.seek(offset)
+            return handle.read(most)
+    except NotReadable:
+        return b""

@@ -1,0 +1,72 @@
+"""What a stage's job needs of the machine it runs on, where it runs, and what holding that machine may cost."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
+
+from specs.digests import Contract
+
+LauncherName = Literal["local", "ray", "skypilot"]
+"""``local``: processes of this machine; ``ray``: Ray Jobs; ``skypilot``: machines that SkyPilot rents or finds."""
+Accelerator = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$")]
+
+
+class Resources(Contract):
+    """What a job asks for. What is not stated is left to the machine."""
+
+    gpus: Annotated[int, Field(ge=0, le=1024)] | None = Field(default=None, exclude_if=lambda given: given is None)
+    gpu: Accelerator | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The kind of GPU, as the launcher names it (``H200``); only a launcher that rents machines can choose one."""
+    cpus: Annotated[int, Field(ge=1, le=4096)] | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Cores, and the threads the job uses."""
+    memory_gb: Annotated[float, Field(gt=0, le=65_536)] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """GB of 10**9 bytes."""
+    spot: bool = Field(default=False, exclude_if=lambda given: not given)
+    """Whether the machine may be taken away at any time, for less money."""
+    max_usd_per_hour: Annotated[float, Field(ge=0)] | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The most the machine may cost; instead of ``budget.machine_usd_per_hour``."""
+    max_hours: Annotated[float, Field(gt=0, le=24 * 30)] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """The longest an attempt may hold the machine, its start included; without it, as long as the job may run."""
+
+
+class _Rates(Protocol):
+    @property
+    def machine_usd_per_hour(self) -> float: ...
+
+
+class _Limited(Protocol):
+    @property
+    def max_minutes(self) -> float: ...
+    @property
+    def resources(self) -> Resources | None: ...
+
+
+def held_hours(stage: _Limited) -> float:
+    """Return the longest an attempt of a stage may hold its machine, in hours."""
+    asked = stage.resources
+    return stage.max_minutes / 60 if asked is None or asked.max_hours is None else asked.max_hours
+
+
+def usd_per_hour(budget: _Rates, asked: Resources | None) -> float:
+    """Return what an hour of a job's machine costs at most: its own cap, or the rate of the budget."""
+    cap = None if asked is None else asked.max_usd_per_hour
+    return budget.machine_usd_per_hour if cap is None else cap
+
+
+def attempt_usd(budget: _Rates, stage: _Limited) -> float:
+    """Return the most one attempt can cost, in USD: price cap times the hours it may hold its machine."""
+    return round(held_hours(stage) * usd_per_hour(budget, stage.resources), 6)
+
+
+def filled(own: Resources | None, other: Resources | None) -> Resources | None:
+    """Return what a stage asks for, with the session's value for each that it does not state."""
+    if own is None or other is None:
+        return own or other
+    stated = {name: getattr(own, name) for name in own.model_fields_set}
+    return other.model_copy(update=stated)

@@ -1,0 +1,387 @@
+"""The contract of launchers, the same tests on each of them: this machine's processes, an engine of processes, Ray.
+
+On Ray they are `nightly`: a cluster takes seconds to start, and each job one or two.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from sessions.jobs import engines
+from sessions.jobs.engines import EngineLauncher, EngineStatus, EngineUnavailable
+from sessions.jobs.launcher import JobState
+from sessions.jobs.presence import present
+from sessions.jobs.ray_head import SessionCluster
+from specs.digests import digest_file
+from specs.evidence import JobOrder
+from specs.machines import Resources
+from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, settled, until
+from tests.fixtures.job_python import WITHOUT_CLAIM
+from tests.fixtures.process_engine import ProcessEngine
+from tests.unit.sessions_on_disk import open_session
+
+ONCE = """
+import os, sys
+os.write(os.open(sys.argv[1] + '/ran', os.O_WRONLY | os.O_CREAT | os.O_APPEND), b'x')
+open(sys.argv[1] + '/began', 'w').close()
+print('first', flush=True); print('second')
+"""
+SLEEP = f"{ONCE}\nimport time; time.sleep(60)"
+THREE = f"{ONCE}\nimport time; time.sleep(1); sys.exit(3)"
+
+
+@pytest.fixture(scope="module")
+def order(tmp_path_factory: pytest.TempPathFactory) -> JobOrder:
+    session = open_session(tmp_path_factory.mktemp("session") / "run")
+    session.decide(None, 1, "approve")
+    order = session.order(session.mint())
+    session.trail.close()
+    return order
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed: `pip install -c constraints.txt 'peergate[ray]'`")
+    run = tmp_path_factory.mktemp("cluster")
+    with present(run):
+        found = SessionCluster(run)(True)
+        assert found is not None and found.token is not None
+        yield found.address, found.token
+        keeper = SessionCluster(run)._recorded()["pid"]  # pyright: ignore[reportPrivateUsage]
+        os.kill(keeper, signal.SIGTERM)
+        until(lambda: is_gone(keeper))
+
+
+KINDS = [
+    pytest.param("local"),
+    pytest.param("processes"),
+    pytest.param("ray", marks=[pytest.mark.nightly]),
+]
+
+
+@pytest.fixture(params=KINDS)
+def house(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    # Put back afterwards: the local launcher starts its wrappers with this interpreter.
+    monkeypatch.setattr(sys, "executable", sys.executable)
+    kind: str = request.param
+    found = request.getfixturevalue("cluster") if kind == "ray" else None
+    made = House(kind, tmp_path, found)
+    yield made
+    made.close()
+
+
+def processes(house: House) -> ProcessEngine:
+    engine = house.engine()
+    assert isinstance(engine, ProcessEngine)
+    return engine
+
+
+engine_houses = pytest.mark.parametrize("house", KINDS[1:], indirect=True)
+planted = pytest.mark.parametrize("house", ["processes"], indirect=True)
+
+
+# ---- once, and found again ------------------------------------------------------------------------------------
+
+
+def a_second_submit_runs_nothing(house: House, order: JobOrder) -> None:
+    folder = house.job(order, ONCE)
+    first, second = house.launcher(), house.launcher()
+    first.start(folder)
+    first.start(folder)
+    second.start(folder)
+    if house.kind == "processes":
+        # An engine that forgets starts it anew; then only the claim is left.
+        processes(house).forget()
+        house.launcher().start(folder)
+    record = ended(first, folder)
+    assert (record.code, record.reason) == (0, "exited")
+    second.start(folder)
+    house.launcher().start(folder)
+    assert settled(second, folder) == JobState("exited", record)
+    house.wait()
+    assert (folder / "ran").read_bytes() == b"x"
+
+
+def test_a_second_submit_runs_nothing(house: House, order: JobOrder) -> None:
+    a_second_submit_runs_nothing(house, order)
+
+
+def test_a_job_is_found_after_a_restart(house: House, order: JobOrder) -> None:
+    folder = house.job(order, THREE)
+    house.launcher().start(folder)
+    running(house.launcher(), folder)
+    # Another watcher, which did not start it, and then another one.
+    assert house.launcher().poll(folder).state == "running"
+    record = ended(house.launcher(), folder)
+    assert (record.code, record.reason) == (3, "exited")
+    assert record.log == digest_file(folder / "log.txt")
+
+
+def test_a_job_outlives_its_orchestrator(house: House, order: JobOrder) -> None:
+    folder = house.job(order, THREE)
+    orchestrator = house.orchestrator(folder)
+    try:
+        running(house.launcher(), folder)
+    finally:
+        orchestrator.kill()
+        orchestrator.wait()
+    launcher = house.launcher()
+    launcher.start(folder)
+    assert ended(launcher, folder).code == 3
+    assert (folder / "ran").read_bytes() == b"x"
+
+
+# ---- kills ----------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_stage_leaves_a_record_with_the_signal(house: House, order: JobOrder) -> None:
+    folder = house.job(order, SLEEP)
+    launcher = house.launcher()
+    launcher.start(folder)
+    kill(running(launcher, folder)["stage"])
+    record = ended(launcher, folder)
+    assert (record.code, record.reason) == (-signal.SIGKILL, "signal")
+
+
+def test_a_killed_wrapper_is_a_lost_job_and_never_a_failed_one(house: House, order: JobOrder) -> None:
+    folder = house.job(order, SLEEP)
+    launcher = house.launcher()
+    launcher.start(folder)
+    pids = running(launcher, folder)
+    kill(pids["wrapper"])
+    assert settled(launcher, folder) == JobState("lost")
+    until(lambda: is_gone(pids["stage"]))
+    # It stays so, for everybody, and nothing runs it again.
+    launcher.start(folder)
+    assert settled(house.launcher(), folder) == JobState("lost")
+    assert not (folder / "exit.json").exists()
+    assert (folder / "ran").read_bytes() == b"x"
+
+
+# ---- cancel and logs ------------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_job_ends_with_a_record(house: House, order: JobOrder) -> None:
+    folder = house.job(order, SLEEP)
+    launcher = house.launcher()
+    launcher.start(folder)
+    pids = running(launcher, folder)
+    launcher.cancel(folder, "the session was cancelled")
+    launcher.cancel(folder, "the session was cancelled")
+    record = ended(launcher, folder)
+    assert (record.code, record.reason) == (-signal.SIGTERM, "cancelled")
+    until(lambda: is_gone(pids["stage"]))
+    assert (folder / "cancel").read_text() == "the session was cancelled"
+
+
+def test_logs_go_on_where_they_were_left(house: House, order: JobOrder) -> None:
+    folder = house.job(order, THREE)
+    launcher = house.launcher()
+    assert launcher.logs(folder, 0) == b""
+    launcher.start(folder)
+    running(launcher, folder)
+    until(lambda: b"first\n" in launcher.logs(folder, 0))
+    ended(launcher, folder)
+    assert launcher.logs(folder, 0) == b"first\nsecond\n"
+    assert launcher.logs(folder, len(b"first\n")) == b"second\n"
+    assert launcher.logs(folder, 10_000) == b""
+
+
+# ---- an engine and what it says -------------------------------------------------------------------------------
+
+
+@engine_houses
+def test_the_engine_keeps_one_command_a_key(house: House) -> None:
+    engine, again = house.engine(), house.engine()
+    marks = house.folder / "marks"
+    code = f"import sys, time; open({str(marks)!r}, 'a').write('x'); print('said'); time.sleep(1.5); sys.exit(7)"
+    argv = [sys.executable, "-c", code]
+    key = f"contract.{house.folder.name}.1"
+    assert engine.find(key) is None
+    handle = engine.submit(key, argv, {}, Resources())
+    assert engine.submit(key, argv, {}, Resources()) == handle
+    assert again.submit(key, argv, {}, Resources()) == handle
+    assert again.find(key) == handle and again.find(f"{key}x") is None
+    until(lambda: engine.poll(handle).state == "running")
+    until(lambda: engine.poll(handle).state == "exited")
+    assert engine.poll(handle).code in (7, None)
+    assert marks.read_text() == "x"
+    said = engine.logs(handle, 0)
+    assert said.endswith(b"said\n") and engine.logs(handle, len(said) - 5) == b"said\n"
+    assert engine.logs(handle, len(said)) == b""
+    engine.cancel(handle, "too late")
+
+
+@engine_houses
+def test_a_command_is_cancelled_by_its_engine(house: House) -> None:
+    engine = house.engine()
+    key = f"contract.{house.folder.name}.2"
+    handle = engine.submit(key, [sys.executable, "-c", "import time; time.sleep(60)"], {}, Resources())
+    until(lambda: engine.poll(handle).state == "running")
+    house.engine().cancel(handle, "enough")
+    until(lambda: engine.poll(handle).state in ("exited", "lost"))
+
+
+def what_an_engine_says_of_a_living_job_is_a_hint(
+    house: House, order: JobOrder, make: Callable[[ProcessEngine], EngineLauncher]
+) -> None:
+    folder = house.job(order, THREE)
+    engine = processes(house)
+    launcher = make(engine)
+    launcher.start(folder)
+    running(launcher, folder)
+    engine.says = EngineStatus("exited", 0)
+    assert make(engine).poll(folder).state == "running"
+    # It says that it has ended well. It has not, and it does not.
+    record = ended(make(engine), folder)
+    assert (record.code, record.reason) == (3, "exited")
+
+
+def impatient(house: House) -> Callable[[ProcessEngine], EngineLauncher]:
+    return lambda engine: EngineLauncher(engine, python=house.python, patience=IMPATIENT)
+
+
+@planted
+def test_what_an_engine_says_of_a_living_job_is_a_hint(house: House, order: JobOrder) -> None:
+    what_an_engine_says_of_a_living_job_is_a_hint(house, order, impatient(house))
+
+
+def done_without_a_record_is_lost(
+    house: House, order: JobOrder, make: Callable[[ProcessEngine], EngineLauncher]
+) -> None:
+    folder = house.job(order, ONCE)
+    engine = processes(house)
+    engine.queue = True
+    launcher = make(engine)
+    launcher.start(folder)
+    assert launcher.poll(folder) == JobState("pending")
+    engine.says = EngineStatus("exited", 0)
+    assert settled(make(engine), folder) == JobState("lost")
+    # Should the engine start it after all: it finds its claim taken.
+    done = subprocess.run([house.python, "-P", "-m", "sessions.jobs.far_side", str(folder)], check=False)
+    assert done.returncode == 0 and not (folder / "ran").exists()
+
+
+@planted
+def test_done_without_a_record_is_lost(house: House, order: JobOrder) -> None:
+    done_without_a_record_is_lost(house, order, impatient(house))
+
+
+@engine_houses
+def test_a_job_that_ends_before_its_claim_is_lost_and_its_words_are_kept(house: House, order: JobOrder) -> None:
+    folder = house.job(order, ONCE)
+    launcher = house.launcher()
+    assert isinstance(launcher, EngineLauncher)
+    broken = house.folder / "broken"
+    broken.write_text("#!/bin/sh\necho no such environment >&2\nexit 1\n", encoding="utf-8")
+    broken.chmod(0o755)
+    EngineLauncher(launcher.engine, python=str(broken), patience=IMPATIENT).start(folder)
+    assert settled(launcher, folder) == JobState("lost")
+    assert "no such environment" in (folder / "wrapper.log").read_text()
+
+
+@planted
+def test_a_job_goes_on_while_its_engine_cannot_be_reached(house: House, order: JobOrder) -> None:
+    folder = house.job(order, f"{ONCE}\nimport time; time.sleep(4)")
+    engine = processes(house)
+    launcher = impatient(house)(engine)
+    launcher.start(folder)
+    running(launcher, folder)
+    engine.is_reachable = False
+    until(lambda: launcher.poll(folder).state != "running")
+    assert ended(launcher, folder).code == 0
+    with pytest.raises(EngineUnavailable):
+        launcher.start(house.job(order, ONCE, 2))
+
+
+@planted
+def test_an_engine_that_was_restarted_and_forgot_loses_no_living_job(house: House, order: JobOrder) -> None:
+    folder = house.job(order, f"{ONCE}\nimport time; time.sleep(4)")
+    engine = processes(house)
+    launcher = impatient(house)(engine)
+    launcher.start(folder)
+    running(launcher, folder)
+    engine.forget()
+    assert ended(launcher, folder).code == 0
+    assert (folder / "ran").read_bytes() == b"x"
+
+
+@planted
+def test_a_job_still_in_the_queue_is_withdrawn_when_it_is_cancelled(house: House, order: JobOrder) -> None:
+    folder = house.job(order, ONCE)
+    engine = processes(house)
+    engine.queue = True
+    launcher = impatient(house)(engine)
+    launcher.start(folder)
+    launcher.cancel(folder, "enough")
+    assert launcher.poll(folder) == JobState("lost")
+    assert house.launcher().poll(folder) == JobState("lost")
+
+
+@planted
+def test_a_lost_job_that_lives_after_all_is_told_to_end(house: House, order: JobOrder) -> None:
+    folder = house.job(order, SLEEP)
+    engine = processes(house)
+    launcher = impatient(house)(engine)
+    launcher.start(folder)
+    pids = running(launcher, folder)
+    engine.is_reachable = False
+    os.kill(pids["wrapper"], signal.SIGSTOP)
+    assert settled(launcher, folder) == JobState("lost")
+    os.kill(pids["wrapper"], signal.SIGCONT)
+    until(lambda: is_gone(pids["stage"]))
+
+
+@planted
+def test_a_job_gets_no_variable_of_its_engine(house: House, order: JobOrder) -> None:
+    folder = house.job(order, f"{ONCE}\nprint(dict(os.environ))")
+    launcher = house.launcher()
+    launcher.start(folder)
+    assert ended(launcher, folder).code == 0
+    log = (folder / "log.txt").read_text()
+    assert "canary" not in log and "PYTHONHASHSEED" in log
+
+
+# ---- what the suite must not let pass -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("house", ["local", "processes"], indirect=True)
+def test_the_suite_finds_a_launcher_without_the_claim(house: House, order: JobOrder) -> None:
+    house.extra = WITHOUT_CLAIM
+    with pytest.raises(AssertionError):
+        a_second_submit_runs_nothing(house, order)
+
+
+class Believing(EngineLauncher):
+    """Takes the engine's word for how a job is."""
+
+    def poll(self, folder: Path) -> JobState:
+        hint = self._hint(folder)
+        state = super().poll(folder)
+        return JobState("exited", state.exit) if hint == "exited" else state
+
+
+@planted
+def test_the_suite_finds_a_launcher_that_believes_its_engine(house: House, order: JobOrder) -> None:
+    def make(engine: ProcessEngine) -> EngineLauncher:
+        return Believing(engine, python=house.python, patience=IMPATIENT)
+
+    with pytest.raises(AssertionError):
+        what_an_engine_says_of_a_living_job_is_a_hint(house, order, make)
+    (house.folder / "engine").rename(house.folder / "before")
+    (house.folder / "run").rename(house.folder / "run-before")
+    with pytest.raises(AssertionError):
+        done_without_a_record_is_lost(house, order, make)
+
+
+def test_the_hints_that_end_nothing_are_patient() -> None:
+    assert engines.PATIENCE_S["running"] > engines.PATIENCE_S["unreachable"] > engines.PATIENCE_S["exited"]
