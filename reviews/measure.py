@@ -46,10 +46,9 @@ def measure(evidence: Evidence) -> MetricSet:
     """
     stage = evidence.stage
     rows = {stage.name: evidence.output_digests["rows"]} if "rows" in evidence.output_digests else {}
-    if stage.kind == "evaluate" and stage.name == evidence.resolved.spec.analysis.treatment:
-        if evidence.baseline_rows is not None:
-            rows["baseline"] = digest_file(evidence.baseline_rows)
     values = _MEASURERS[stage.kind](evidence)
+    if stage.name == evidence.resolved.spec.analysis.treatment and evidence.baseline_rows is not None:
+        rows["baseline"] = digest_file(evidence.baseline_rows)
     return MetricSet(
         stage=stage.name,
         attempt=evidence.attempt,
