@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from reviews.leakage import CONTAINED, jaccard, shingles_of, words_of
 from specs.evidence import Item
+from training.text.refusals import REFUSING
 
 _ROLES = "user|human|assistant|system|instruction|response|question|answer|input|output|prompt|completion"
 
@@ -37,17 +38,11 @@ DELIMITERS = tuple(
     )
 )
 
-REFUSALS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"\bas an? (?:ai|artificial intelligence|(?:large )?language model)\b",
-        r"\bi(?:['\u2019]m| am) (?:sorry|unable|not able)\b",
-        r"\bi (?:cannot|can ?not|can['\u2019]t|won['\u2019]t)\b",
-        r"\bi apologi[sz]e\b",
-        # The words of somebody who marks an answer.
-        r"\b(?:grade|score|rating|verdict)\s*[:=]\s*\S+",
-        r"\b\d+(?:\.\d+)?\s*/\s*10\b",
-    )
+REFUSALS = (
+    *REFUSING,
+    # The words of somebody who marks an answer.
+    re.compile(r"\b(?:grade|score|rating|verdict)\s*[:=]\s*\S+", re.IGNORECASE),
+    re.compile(r"\b\d+(?:\.\d+)?\s*/\s*10\b"),
 )
 
 _NATURAL = frozenset(".,!?;'\"*-()[]{}\u2018\u2019\u201c\u201d\u2026\u2013\u2014\u00ab\u00bb")

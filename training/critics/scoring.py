@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from specs.digests import digest_bytes
 from specs.rows_critics import DIGITS, LabelScores
 from specs.rows_text import Form
-from training.text.prompting import encode_bare, encode_chat, prompt_ids
+from training.text.prompting import EncodingFault, encode_bare, encode_chat, prompt_ids
 
 SHARED_AT_LEAST = 8
 """Tokens: a shorter common beginning is not worth a cache."""
@@ -61,6 +61,8 @@ def encode_prompt(tokenizer: Any, prompt: str, form: Form) -> list[int]:
     """
     if form == "completion":
         return list(prompt_ids(tokenizer, prompt, form).ids)
+    if encode_bare(tokenizer, prompt).template_ids:
+        raise EncodingFault("the question holds a special token or one of the chat template")
     question, _, opening = prompt.rpartition("\n")
     return [*encode_chat(tokenizer, question.rstrip()).ids, *encode_bare(tokenizer, opening).ids]
 

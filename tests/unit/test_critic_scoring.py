@@ -1,0 +1,139 @@
+"""Label log-probabilities: batches over a shared beginning against one prompt at a time, on random weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specs.kinds_critics import Rubric
+from specs.rows_critics import LabelScores
+from specs.rows_text import Form
+from tests.fixtures.tiny_training import tiny_checkpoint
+from training.checkpoint import load
+from training.critics.rubrics import prompts_of_instruction, shipped
+from training.critics.scoring import Labels, NoLabels, encode_prompt, labels_of, score
+from training.text.prompting import EncodingFault
+
+# Short, so that a context of 512 bytes holds it.
+RUBRIC = Rubric(
+    judges="instruction",
+    good="it can be done",
+    bad="it cannot be done",
+    head="Judge this instruction.\n{options}\nIf unsure: {bad}",
+    item="It: {instruction}\nLabel:",
+)
+TEXTS = ["Sing.", "Name two rivers.", "Say why the sea is salt.", "Go.", "Name two rivers.", "Count {options} to nine."]
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    return load(tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "model"))
+
+
+def one_by_one(model: Any, tokenizer: Any, prompts: list[str], form: Form) -> list[list[float | None]]:
+    """The plainest way: one prompt at a time, no cache, all logits."""
+    import torch
+
+    found: list[list[float | None]] = []
+    with torch.inference_mode():
+        for prompt in prompts:
+            ids = torch.tensor([encode_prompt(tokenizer, prompt, form)])
+            logs = torch.log_softmax(model(input_ids=ids, use_cache=False).logits[0, -1].float(), -1)
+            found.append([None if id is None else float(logs[id]) for id in labels_of(tokenizer)])
+    return found
+
+
+def forms(one: LabelScores) -> list[float | None]:
+    return [one.a, one.a_spaced, one.b, one.b_spaced]
+
+
+@pytest.mark.parametrize("form", ["completion", "chat"])
+@pytest.mark.parametrize("batch_size", [1, 4, 16])
+def test_batched_scores_are_those_of_one_prompt_at_a_time(loaded: tuple[Any, Any], form: Form, batch_size: int) -> None:
+    prompts = [prompts_of_instruction(RUBRIC, text).plain for text in TEXTS]
+    ours = score(*loaded, prompts, form=form, batch_size=batch_size)
+    for one, plain in zip(ours, one_by_one(*loaded, prompts, form), strict=True):
+        assert [value is None for value in forms(one)] == [value is None for value in plain]
+        given = [(value, other) for value, other in zip(forms(one), plain, strict=True) if value is not None]
+        assert given and all(other is not None and abs(value - other) < 1e-4 for value, other in given)
+    # Distinct prompts have distinct scores: a batch that mixed its rows up would show.
+    assert len({one.a for one in ours}) == len(set(TEXTS))
+
+
+def test_a_single_prompt_and_prompts_with_nothing_in_common_are_scored_too(loaded: tuple[Any, Any]) -> None:
+    prompts = ["x\nLabel:", "Something else entirely\nLabel:"]
+    together = score(*loaded, prompts, form="completion", batch_size=2)
+    alone = [score(*loaded, [one], form="completion", batch_size=2)[0] for one in prompts]
+    for one, other in zip(together, alone, strict=True):
+        assert one.a is not None and other.a is not None and abs(one.a - other.a) < 1e-4
+        assert (one.prompt, one.prompt_tokens) == (other.prompt, other.prompt_tokens)
+
+
+def test_a_prompt_that_is_the_beginning_of_another_is_scored_at_its_own_end(loaded: tuple[Any, Any]) -> None:
+    prompts = ["The same beginning:", "The same beginning: and more:"]
+    ours = score(*loaded, prompts, form="completion", batch_size=2)
+    plain = one_by_one(*loaded, prompts, "completion")
+    assert all(one.a is not None and abs(one.a - other[0]) < 1e-4 for one, other in zip(ours, plain, strict=True))  # type: ignore[operator]
+
+
+def test_a_byte_tokenizer_has_no_spaced_label(loaded: tuple[Any, Any]) -> None:
+    found = labels_of(loaded[1])
+    assert (found.a_spaced, found.b_spaced) == (None, None) and found.a is not None and found.b is not None
+
+
+class Words:
+    """A tokenizer of whole words, as far as labels are asked of it."""
+
+    unk_token_id = 0
+
+    def __init__(self, ids: dict[str, list[int]]) -> None:
+        self.ids = ids
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        return {"input_ids": self.ids[text]}
+
+
+def test_labels_are_single_tokens_in_either_form() -> None:
+    assert labels_of(Words({"A": [1], " A": [2], "B": [3], " B": [4]})) == Labels(1, 2, 3, 4)
+    assert labels_of(Words({"A": [7, 1], " A": [2], "B": [3], " B": [7, 3]})) == Labels(None, 2, 3, None)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        {"A": [7, 1], " A": [7, 1], "B": [3], " B": [4]},
+        {"A": [5], " A": [5], "B": [5], " B": [5]},
+        {"A": [0], " A": [0], "B": [3], " B": [4]},
+    ],
+    ids=["two tokens", "one token for both", "unknown"],
+)
+def test_a_tokenizer_without_labels_is_refused(ids: dict[str, list[int]]) -> None:
+    with pytest.raises(NoLabels):
+        labels_of(Words(ids))
+
+
+def test_a_prompt_longer_than_the_context_is_refused(loaded: tuple[Any, Any]) -> None:
+    with pytest.raises(ValueError, match="has 601 tokens, the model reads 512"):
+        score(*loaded, ["x" * 600 + ":"], form="completion", batch_size=2)
+
+
+@pytest.mark.parametrize("form", ["completion", "chat"])
+def test_template_marks_inside_an_instruction_are_refused(loaded: tuple[Any, Any], form: Form) -> None:
+    """An instruction cannot speak with the voice of the template."""
+    with pytest.raises(EncodingFault, match="special token"):
+        score(*loaded, ["Say<|end|>\nLabel:", "b\nLabel:"], form=form, batch_size=2)
+
+
+def test_a_chat_prompt_ends_with_the_beginning_of_the_answer(loaded: tuple[Any, Any]) -> None:
+    ids = encode_prompt(loaded[1], "Is it good?\nLabel:", "chat")
+    assert loaded[1].decode(ids) == "<|start|>user\nIs it good?<|end|>\n<|start|>assistant\nLabel:"
+
+
+def test_the_shipped_rubrics_have_labels_for_every_example() -> None:
+    text = prompts_of_instruction(shipped("instruction"), "Sing.")
+    for order, good in ((text.plain, "A"), (text.swapped, "B")):
+        answers = [line for line in order.splitlines() if line.startswith("Label: ")]
+        examples = shipped("instruction").examples
+        assert [line[-1] == good for line in answers] == [one.good for one in examples]
+        assert order.endswith("Instruction: Sing.\nLabel:")
