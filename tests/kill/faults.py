@@ -1,0 +1,95 @@
+"""Faults of the command's own process, asked for by variables: a kill at a counted step, and parts that are taken out.
+
+Steps are what can leave something behind: an append to the trail, a checkpoint of the graph, a file that is written
+durably, a process that is started. A kill may come before or after each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+KILL_AT = "KILL_AT"
+"""The number of the moment to be killed at, counted from 1: odd ones before a step, even ones after it."""
+COUNT = "KILL_COUNT"
+"""A file that gets a line for every step."""
+WITHOUT = "KILL_WITHOUT"
+"""What is taken out: ``claim`` or ``tasks``."""
+
+
+def arm(environ: Mapping[str, str]) -> None:
+    """Put the faults in that the variables ask for."""
+    if environ.get(WITHOUT) == "tasks":
+        _without_tasks()
+    at, path = int(environ.get(KILL_AT, "0")), environ.get(COUNT)
+    if at or path:
+        _count(at, path)
+
+
+def without_claim() -> None:
+    """Let every wrapper believe that the job is its own. It says who it is, or its stage would refuse."""
+    from reviews.store import write_durably
+    from sessions.jobs import wrapper
+    from sessions.jobs.owner import this_process
+
+    def claim(folder: Path, key: str) -> bool:
+        write_durably(folder / "claim" / "claim.json", json.dumps(this_process(key)).encode())
+        return True
+
+    wrapper.claim = claim
+
+
+def _without_tasks() -> None:
+    """Take a session for finished when ``next`` is empty, which is not the same as having nothing to do."""
+    from sessions import runtime
+
+    real = runtime._snapshot  # pyright: ignore[reportPrivateUsage]
+
+    def told(session: Any, graph: Any, config: Any) -> Any:
+        snapshot = real(session, graph, config)
+        if session.trail.find("resume/1") is not None and not snapshot.next:
+            print("finished, it is thought", file=sys.stderr)
+            raise SystemExit(0)
+        return snapshot
+
+    runtime._snapshot = told  # pyright: ignore[reportPrivateUsage]
+
+
+def _count(at: int, path: str | None) -> None:
+    import sessions.jobs.launcher
+    import sessions.jobs.local
+    from langgraph.checkpoint.sqlite import SqliteSaver
+    from reviews import store
+    from reviews.trail import Trail
+
+    moment = 0
+
+    def tick(what: str) -> None:
+        nonlocal moment
+        moment += 1
+        if path:
+            with open(path, "a", encoding="utf-8") as handle:  # noqa: PTH123
+                handle.write(f"{moment} {what}\n")
+        if moment == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*given: Any, **named: Any) -> Any:
+            tick(f"before {name}")
+            done = real(*given, **named)
+            tick(f"after {name}")
+            return done
+
+        return step
+
+    for owner, name in ((Trail, "append"), (SqliteSaver, "put"), (SqliteSaver, "put_writes"), (store.Store, "put")):
+        setattr(owner, name, counted(f"{owner.__name__}.{name}", getattr(owner, name)))
+    launcher = sessions.jobs.local.LocalLauncher
+    launcher.start = counted("start", launcher.start)  # type: ignore[method-assign]
+    write = counted("write order.json", sessions.jobs.launcher.write_durably)
+    sessions.jobs.launcher.write_durably = write

@@ -1,0 +1,321 @@
+"""One run of the matrix: a session, killed at drawn moments, resumed until it ends, and what must be so at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reviews.collect import accepted_attempt
+from reviews.trail import Recorded
+from sessions.overview import is_waiting
+from specs.errors import ExitCode
+from specs.metrics import MetricSet
+from tests.kill.house import House
+from tests.kill.site import NAME, Command, Site, is_alive
+
+TARGETS = ("orchestrator", "job", "wrapper", "reviewer", "all")
+STAGES = 5
+"""Of the small spec."""
+_WEIGHTS = (4, 2, 2, 2, 1)
+MOST_KILLS = 4
+MOST_COMMANDS = 40
+"""A session that needs more than this many commands does not end."""
+WITHIN_S = 60.0
+LOOK_S = 0.004
+NOT_YET = "nothing is being asked of a person"
+_NAMES = {"orchestrator": "peergate"}
+
+
+class Kill(NamedTuple):
+    """A kill that was drawn."""
+
+    target: str
+    jobs: int
+    """How many attempts must have been ordered before it is due."""
+    after: float
+    """How long after that, in parts of the time a stage takes."""
+    delay_s: float
+    """How long the target may live once it is seen."""
+
+
+def drawn(seed: int) -> list[Kill]:
+    """Return the kills of a seed."""
+    draw = random.Random(seed)
+    kills = [
+        Kill(draw.choices(TARGETS, _WEIGHTS)[0], draw.randint(0, STAGES), draw.random(), draw.random() ** 2 * 0.12)
+        for _ in range(draw.randint(1, MOST_KILLS))
+    ]
+    return sorted(kills, key=lambda one: (one.jobs, one.after))
+
+
+@dataclass
+class Ran:
+    """What is known of a run that ended."""
+
+    ground: Path
+    landed: list[str] = field(default_factory=list[str])
+    """What was killed while it lived."""
+    commands: int = 0
+    answers: int = 0
+    seconds: float = 0.0
+    is_led: bool = False
+    """The next command is to lead the session to its question."""
+
+    @property
+    def run(self) -> Path:
+        """The run folder."""
+        return self.ground / "runs" / NAME
+
+
+class Result(NamedTuple):
+    """What an undisturbed and a disturbed run must have in common."""
+
+    decision: str
+    stages: dict[str, Any]
+    """By stage: the metrics of the accepted attempt and the digests of its outputs."""
+
+
+def run(site: Site, house: House, name: str, kills: list[Kill], whole_s: float, **environ: str) -> Ran:
+    """Run a session to its end, with kills on the way.
+
+    Args:
+        site: where.
+        house: what it lives in.
+        name: of the place.
+        kills: in the order of their moments.
+        whole_s: how long an undisturbed run takes.
+        environ: variables of the first command.
+
+    Raises:
+        AssertionError: it does not end, or ends a way it should not.
+    """
+    ran = Ran(site.ground(name, house))
+    begun = time.monotonic()
+    due = Due(ran, list(kills), whole_s / (STAGES + 1))
+    while True:
+        ran.commands += 1
+        assert ran.commands <= MOST_COMMANDS, f"{ran.run} does not end: {_told(ran)}"
+        command = _go_on(site, house, ran, environ if ran.commands == 1 else _kept(environ))
+        code = _watch(site, ran, command, due)
+        if code == -signal.SIGKILL:
+            continue
+        entries = house.entries(ran.run)
+        if any(one.entry.kind == "close" for one in entries):
+            assert code == ExitCode.DONE, f"it closed with exit code {code}: {_told(ran)}"
+            break
+        if code == ExitCode.USAGE and NOT_YET in _told(ran):
+            # Killed between the decision and the question: the session has to be led to it first.
+            ran.is_led = True
+            continue
+        ran.is_led = False
+        assert code == ExitCode.BLOCKED, f"exit code {code}: {_told(ran)}"
+        assert is_waiting(entries), f"it neither ends nor asks, and exit code is {code}: {_told(ran)}"
+    ran.seconds = time.monotonic() - begun
+    return ran
+
+
+def _kept(environ: dict[str, str]) -> dict[str, str]:
+    """A part that is taken out stays out; a kill at a counted step comes once."""
+    return {name: value for name, value in environ.items() if name != "KILL_AT"}
+
+
+def _go_on(site: Site, house: House, ran: Ran, environ: dict[str, str]) -> Command:
+    """Start the session, or resume it with the answer it waits for."""
+    where = ("--runs", "runs")
+    if not ran.run.exists():
+        return site.peergate(ran.ground, house, "start", "spec.yaml", "--name", NAME, *where, **environ)
+    entries = house.entries(ran.run)
+    answer: tuple[str, ...] = ()
+    if is_waiting(entries) and not ran.is_led:
+        asked = next(one for one in reversed(entries) if one.entry.kind == "decision")
+        # Of a design there is no other attempt: a person who saw why its review was lost lets it pass.
+        word = "approve" if asked.body["stage"] is None else "retry"
+        answer = ("--answer", word, "--reason", "a process was killed")
+        ran.answers += 1
+    return site.peergate(ran.ground, house, "resume", NAME, *where, *answer, **environ)
+
+
+@dataclass
+class Due:
+    """The kills that are left, and since when the next one may come."""
+
+    ran: Ran
+    left: list[Kill]
+    stage_s: float
+    _since: float | None = None
+
+    def now(self) -> Kill | None:
+        """Return the next kill, if its moment has come."""
+        if not self.left:
+            return None
+        if self._since is None:
+            folder = self.ran.run / "jobs"
+            if self.left[0].jobs and (not folder.exists() or len(list(folder.iterdir())) < self.left[0].jobs):
+                return None
+            self._since = time.monotonic()
+        return self.left[0] if time.monotonic() - self._since >= self.left[0].after * self.stage_s else None
+
+    def done(self) -> None:
+        """Go on to the one after it."""
+        self.left.pop(0)
+        self._since = None
+
+
+def _watch(site: Site, ran: Ran, command: Command, due: Due) -> int:
+    """Wait for a command to end; kill what is due."""
+    until = time.monotonic() + WITHIN_S
+    while not command.wait(LOOK_S if due.left else 1.0):
+        assert time.monotonic() < until, f"a command does not end: {_told(ran)}"
+        kill = due.now()
+        if kill is not None and _strike(site, ran, kill):
+            due.done()
+    return command.code()
+
+
+def _strike(site: Site, ran: Ran, kill: Kill) -> bool:
+    """Kill the target, if it is there; say whether it was."""
+    there = site.living(ran.ground)
+    if kill.target == "all":
+        victims = [(role, pid) for role, pids in there.items() for pid in pids]
+    else:
+        role = _NAMES.get(kill.target, kill.target)
+        if not there[role]:
+            return False
+        time.sleep(kill.delay_s)
+        victims = [(role, pid) for pid in there[role]]
+    random.Random(kill.delay_s).shuffle(victims)
+    hit = False
+    for role, pid in victims:
+        if is_alive(pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                ran.landed.append(role)
+                hit = True
+    return hit
+
+
+def _told(ran: Ran) -> str:
+    """Return what the newest command said."""
+    newest = max(ran.ground.glob("told.*"), default=None)
+    return newest.read_text(encoding="utf-8", errors="replace")[-3000:] if newest else "nothing was said"
+
+
+# ---- what must be so ----------------------------------------------------------------------------------------
+
+
+def result_of(house: House, run: Path) -> Result:
+    """Return what an undisturbed run has as well."""
+    entries, store = house.entries(run), house.store(run)
+    stages: dict[str, Any] = {}
+    for stage in dict.fromkeys(one.body["stage"] for one in entries if one.entry.kind == "launch"):
+        attempt = accepted_attempt(entries, stage)
+        measured = _one(entries, f"metrics/{stage}.{attempt}")
+        ended = _one(entries, f"exit/{NAME}.{stage}.{attempt}")
+        found = MetricSet.model_validate(store.get_value(measured.body["metrics"]))
+        stages[stage] = {
+            "metrics": {id: one.model_dump(mode="json") for id, one in found.metrics.items()},
+            "rows": found.rows,
+            "outputs": {name: one["digest"] for name, one in ended.body["outputs"].items()},
+        }
+    closed = _one(entries, "close")
+    return Result(closed.body["decision"], stages)
+
+
+def problems(house: House, ran: Ran, undisturbed: Result) -> list[str]:
+    """Return everything about a run that is not as it must be."""
+    found: list[str] = []
+    entries, store = house.entries(ran.run), house.store(ran.run)
+    audit = house.audit(ran.run)
+    if (audit.exit_code, audit.damage) != (0, []):
+        found.append(f"the trail does not verify: {audit.exit_code}, {audit.damage}, {audit.notes}")
+    by_kind: dict[str, list[Recorded]] = {}
+    for one in entries:
+        by_kind.setdefault(one.entry.kind, []).append(one)
+    keys = [one.entry.key for one in entries]
+    found += [f"{key} is recorded twice" for key in sorted({key for key in keys if keys.count(key) > 1})]
+    found += _effects(ran, by_kind)
+    found += _ends(by_kind, store)
+    found += _reviews(by_kind)
+    try:
+        result = result_of(house, ran.run)
+    except (AssertionError, KeyError, TypeError) as error:
+        return [*found, f"there is no result: {error!r}"]
+    if result != undisturbed:
+        found.append(f"the result differs: {result} instead of {undisturbed}")
+    return found
+
+
+def _effects(ran: Ran, by_kind: dict[str, list[Recorded]]) -> list[str]:
+    """Every job that was launched had its effect once, or never began because it was killed before."""
+    path = ran.ground / "effects"
+    effects = path.read_text(encoding="utf-8").split() if path.exists() else []
+    launched = [one.body["key"] for one in by_kind.get("launch", [])]
+    granted = [one.entry.key.removeprefix("grant/") for one in by_kind.get("grant", [])]
+    found = [f"{key} ran {effects.count(key)} times" for key in sorted(set(effects)) if effects.count(key) > 1]
+    found += [f"{key} ran and was not launched" for key in set(effects) - set(launched)]
+    found += [f"{key} was launched without a grant" for key in set(launched) - set(granted)]
+    ended_well = {one.body["key"] for one in by_kind.get("exit", []) if one.body["manifest"]}
+    found += [f"{key} ended well and had no effect" for key in ended_well - set(effects)]
+    return found
+
+
+def _ends(by_kind: dict[str, list[Recorded]], store: Any) -> list[str]:
+    """Every launch has one end; one that was cut off is followed by a decision and the answer of a person."""
+    found: list[str] = []
+    ends: dict[str, list[Recorded]] = {}
+    for one in (*by_kind.get("exit", []), *by_kind.get("lost", [])):
+        ends.setdefault(one.body["key"], []).append(one)
+    decided = {(one.body["stage"], one.body["attempt"]): one for one in by_kind.get("decision", [])}
+    answered = {one.body["asked"]: one for one in by_kind.get("human", [])}
+    for launch in by_kind.get("launch", []):
+        body = launch.body
+        of_job = ends.get(body["key"], [])
+        if len(of_job) != 1:
+            found.append(f"{body['key']} has {len(of_job)} ends")
+            continue
+        record = store.get_value(of_job[0].body["exit"]) if of_job[0].entry.kind == "exit" else None
+        decision = decided.get((body["stage"], body["attempt"]))
+        if decision is None:
+            found.append(f"nobody decided on {body['key']}")
+        elif record is None or record["code"] != 0:
+            if decision.body["outcome"] != "escalate" or decision.digest not in answered:
+                found.append(f"{body['key']} was cut off, and the decision is {decision.body['outcome']}")
+    return found
+
+
+def _reviews(by_kind: dict[str, list[Recorded]]) -> list[str]:
+    """Every packet has one verdict, and every reservation was settled once."""
+    shown = [one.entry.key.removeprefix("packet/") for one in by_kind.get("packet", [])]
+    judged = [one.entry.key.removeprefix("verdict/") for one in by_kind.get("verdict", [])]
+    found = [] if sorted(shown) == sorted(judged) else [f"packets {shown}, verdicts {judged}"]
+    spent = [one.entry.key for one in by_kind.get("spend", [])]
+    reserved = {key.removeprefix("reserve/") for key in spent if key.startswith("reserve/")}
+    settled = {key.removeprefix("settle/") for key in spent if key.startswith("settle/")}
+    if reserved != settled:
+        found.append(f"reserved and settled differ in {sorted(reserved ^ settled)}")
+    return found
+
+
+def _one(entries: list[Recorded], key: str) -> Recorded:
+    found = [one for one in entries if one.entry.key == key]
+    assert len(found) == 1, f"{len(found)} entries have the key {key}"
+    return found[0]
+
+
+def describe(seed: int, kills: list[Kill], ran: Ran | None) -> str:
+    """Say how a run can be made again."""
+    plan = ", ".join(f"{one.target} at {one.jobs + one.after:.2f}" for one in kills)
+    landed = f"; landed: {ran.landed}, {ran.commands} commands, {ran.answers} answers" if ran else ""
+    return f"seed {seed}: {plan}{landed}; again: pytest tests/kill --kill-seed {seed}"
+
+
+def as_json(ran: Ran) -> str:
+    """Return a line about a run."""
+    return json.dumps({"landed": ran.landed, "commands": ran.commands, "answers": ran.answers, "s": ran.seconds})

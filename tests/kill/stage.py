@@ -1,0 +1,49 @@
+"""A stage in a few milliseconds, with the standard library only: its one effect outside is a line in a file.
+
+It refuses without the claim of its parent, as ``training/entry.py`` does, and writes its outputs slowly enough to be
+killed in the middle of them.
+"""
+
+import json
+import os
+import random
+import shutil
+import sys
+import time
+from pathlib import Path
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    order = json.loads((folder / "order.json").read_bytes())
+    owner = json.loads((folder / "claim" / "claim.json").read_bytes())
+    if (owner["key"], owner["pid"]) != (order["key"], os.getppid()):
+        print("refused: no claim of the process that started this one", file=sys.stderr)
+        return 4
+    outside = folder.parents[3]
+    effects = os.open(outside / "effects", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.write(effects, f"{order['key']}\n".encode())
+    template = outside / "templates" / order["grant"]["stage"]
+    files = sorted(path for path in (template / "out").rglob("*") if path.is_file())
+    for done, source in enumerate(files):
+        target = folder / "out" / source.relative_to(template / "out")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        data = source.read_bytes()
+        with target.open("wb") as handle:
+            handle.write(data[: len(data) // 2])
+            handle.flush()
+            time.sleep(random.random() * 0.06)
+            handle.write(data[len(data) // 2 :])
+        print(f"wrote {source.name}", flush=True)
+        with (folder / "progress.jsonl").open("a") as handle:
+            line = {"time": time.time(), "done": done + 1, "total": len(files), "unit": "files", "note": {}}
+            handle.write(json.dumps(line) + "\n")
+    manifest = json.loads((template / "manifest.json").read_bytes())
+    manifest |= {"key": order["key"], "inputs": order["grant"]["inputs"], "parameters": order["grant"]["parameters"]}
+    (folder / ".manifest.json").write_text(json.dumps(manifest))
+    shutil.move(folder / ".manifest.json", folder / "manifest.json")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,232 @@
+"""One process that has imported everything and run a session once, and forks the processes of the kill matrix.
+
+``python -m tests.kill.zygote SOCKET TEMPLATES``. What it forks are processes like any other: with their own id, session
+and memory, children of this one, ended by SIGKILL without a chance to clean up. They only begin where a new interpreter
+would be after a second of imports; a wrapper waits for a drawn part of that time before it claims, so that what happens
+between a start and a claim happens here too.
+
+What differs from the command line: the starting weights are a few bytes, the key of the reviewer is made in the process
+that needs it, the reviewer's process has no wall around it, no plots are drawn, a stage is ``tests/kill/stage.py``, and
+whoever waits looks more often.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.kill import faults
+from tests.kill.forked import ForkedProcess, as_subprocess
+
+STAGE = Path(__file__).with_name("stage.py")
+POLL_S = 0.02
+RESTART_S = 0.4
+OPEN_FILES = 1024
+
+
+def wire(weights: Path) -> None:
+    """Put the parts in that differ; the same in every process that is forked."""
+    import reviews.process.client
+    import reviews.process.confined
+    import sessions.jobs.local
+    import sessions.plots
+    import sessions.runtime
+    import sessions.steps
+    from reviews.log import keys
+    from sessions.jobs import wrapper
+    from specs.digests import digest_path
+    from tests.fixtures.reviewer_here import key_here
+
+    def command(order: Any, folder: Path) -> list[str]:
+        return [sys.executable, "-I", "-S", str(STAGE), str(folder)]
+
+    def not_confined() -> bool:
+        return False
+
+    def prepared(*_: object) -> tuple[Path, str]:
+        return weights, digest_path(weights)
+
+    def undrawn(*_: object) -> list[str]:
+        return []
+
+    sessions.jobs.local.subprocess = as_subprocess()  # type: ignore[assignment]
+    reviews.process.client.subprocess = as_subprocess()  # type: ignore[assignment]
+    reviews.process.confined.is_confined = not_confined  # type: ignore[assignment]
+    sessions.runtime.is_confined = not_confined  # type: ignore[assignment]
+    keys.key_apart = key_here
+    sessions.plots.draw = undrawn
+    sessions.steps.prepare_model = prepared
+    sessions.steps.POLL_S, sessions.steps.RESTART_S = POLL_S, RESTART_S
+    wrapper.HEARTBEAT_S, wrapper.TERM_GRACE_S = 0.5, 0.5
+    wrapper.stage_command = command
+
+
+def warm(templates: Path) -> None:
+    """Run a session in this process, so that everything is imported; what its jobs leave is what stages write."""
+    import reviews.process.__main__
+    import sessions.cli
+    import sessions.commands.run
+    from reviews.audit import verify_run
+    from tests.fixtures.quick_session import drive, open_quick, quick_session
+    from tests.unit.evidence_on_disk import weights
+
+    (templates / "weights").mkdir(parents=True)
+    (templates / "weights" / "model.safetensors").write_bytes(weights("untouched"))
+    wire(templates / "weights")
+    with tempfile.TemporaryDirectory() as name:
+        run = open_quick(Path(name))
+        drive(quick_session(run))
+        assert verify_run(run, "trail.sqlite", "store").exit_code == 0
+        for job in (run / "jobs").iterdir():
+            target = templates / job.name.split(".")[1]
+            shutil.copytree(job / "out", target / "out")
+            shutil.copyfile(job / "manifest.json", target / "manifest.json")
+
+
+def peergate(arguments: list[str]) -> int:
+    """Be the command line."""
+    from sessions import cli
+
+    faults.arm(os.environ)
+    sys.argv = ["peergate", *arguments]
+    cli.main()
+    return 0
+
+
+def wrapper(arguments: list[str]) -> int:
+    """Be a wrapper."""
+    from sessions.jobs import wrapper
+
+    sys.argv = ["wrapper", *arguments]
+    return wrapper.main()
+
+
+def reviewer(_: list[str]) -> int:
+    """Be the reviewer's process."""
+    from reviews.process import __main__ as process
+
+    # Of the interpreter this one was forked from; those the pipes stand behind are new.
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115
+    return process.main()
+
+
+ROLES: dict[str, Callable[[list[str]], int]] = {"peergate": peergate, "wrapper": wrapper, "reviewer": reviewer}
+
+
+class Zygote:
+    """Forks on request and keeps count of what it forked."""
+
+    def __init__(self, path: str) -> None:
+        self.listening = socket.socket(socket.AF_UNIX)
+        self.listening.bind(path)
+        self.listening.listen(64)
+        self.codes: dict[int, int] = {}
+        self.living: dict[int, dict[str, Any]] = {}
+
+    def serve(self) -> None:
+        """Answer until standard input is closed, then end whatever still runs."""
+        with selectors.DefaultSelector() as ready:
+            ready.register(self.listening, selectors.EVENT_READ)
+            ready.register(0, selectors.EVENT_READ)
+            while True:
+                events = ready.select(0.05)
+                self._reap()
+                for key, _ in events:
+                    if key.fd == 0:
+                        return self._end()
+                    asking, _ = self.listening.accept()
+                    with asking, suppress(OSError, ValueError):
+                        # Whoever asks may be killed in the middle of it.
+                        asking.settimeout(1)
+                        data, files, _, _ = socket.recv_fds(asking, 1 << 20, 3)
+                        try:
+                            answer = self._answer(json.loads(data), files)
+                        finally:
+                            for file in files:
+                                os.close(file)
+                        asking.sendall(json.dumps(answer).encode())
+
+    def _answer(self, question: dict[str, Any], files: list[int]) -> Any:
+        if question["op"] == "code":
+            self._reap()
+            return self.codes.get(question["pid"])
+        if question["op"] == "living":
+            self._reap()
+            return list(self.living.values())
+        pid = os.fork()
+        if pid == 0:
+            self._be(question, files)
+        self.living[pid] = {"pid": pid, "role": question["role"], "ground": question["ground"]}
+        return pid
+
+    def _be(self, question: dict[str, Any], files: list[int]) -> None:
+        """Become the process that was asked for. Never returns."""
+        code = 1
+        try:
+            os.setsid()
+            for target, file in enumerate(files):
+                os.dup2(file, target)
+            # Nothing else of this process is handed on, least of all the connection that waits for an answer.
+            os.closerange(3, OPEN_FILES)
+            random.seed()
+            if question["without"] == "claim":
+                faults.without_claim()
+            os.chdir(question["cwd"])
+            os.environ.clear()
+            os.environ.update(question["env"])
+            time.sleep(question["delay"])
+            code = ROLES[question["role"]](question["arguments"])
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else 1
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):
+                    stream.flush()
+            os._exit(code)
+
+    def _reap(self) -> None:
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                self.codes[pid] = os.waitstatus_to_exitcode(status)
+                self.living.pop(pid, None)
+
+    def _end(self) -> None:
+        for pid in self.living:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def main() -> int:
+    """Warm up, say so, and serve."""
+    path, templates = sys.argv[1:]
+    warm(Path(templates))
+    assert threading.active_count() == 1, "a fork takes one thread with it"
+    assert ForkedProcess.asks_nobody()
+    zygote = Zygote(path)
+    print("ready", flush=True)
+    zygote.serve()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
