@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from specs.digests import Contract
+from specs.kinds_text import END_MARK, ROLE_STOPS, SHOTS, Shot, Stop
 from specs.rows_critics import Agreement, NegativeType
 from specs.stage_parts import StageBase, StageKind
 
@@ -150,6 +151,10 @@ class PreferParameters(ShownResponse):
     temperature: Annotated[float, Field(gt=0, le=2)] = 0.7
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 128
+    shots: tuple[Shot, ...] = SHOTS
+    """Examples before each prompt, for a model that goes on with bare text."""
+    stops: tuple[Stop, ...] = (END_MARK, "\n\n", *ROLE_STOPS)
+    """What ends a response of a model that goes on with bare text."""
     hard_negatives: tuple[NegativeType, ...] = ()
     """Types of which every prompt with a chosen response gets one negative, in turn."""
     max_length_ratio: Annotated[float, Field(ge=1, le=100)] = 3.0

@@ -6,7 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from specs.kinds_critics import CriticParameters, Rubric, ShownResponse
-from specs.rows_critics import Arrangement, CalibrationRow, ComparisonRow, CritiqueRow, arrangement, decide
+from specs.rows_critics import (
+    Arrangement,
+    CalibrationRow,
+    ComparisonRow,
+    CritiqueRow,
+    JudgeCalibrationRow,
+    arrangement,
+    decide,
+)
 from specs.rows_text import Form
 from training.critics.rubrics import (
     Prompts,
@@ -29,8 +37,6 @@ class Critic:
         self._rubric, self._parameters = rubric, parameters
         self._form: Form = form
         self.rubric = rubric.content_digest()
-        self.tokens = 0
-        """Prompt tokens judged so far, shared beginnings counted every time."""
 
     def critiques(self, subjects: Sequence[Subject]) -> list[CritiqueRow]:
         """Return one row for each instruction or response, in their order."""
@@ -91,13 +97,17 @@ class Critic:
             for one, texts, (plain, swapped) in zip(pairs, shown, self._ask(prompts), strict=True)
         ]
 
+    def calibrated_pairs(self, sample: Sequence[tuple[Pair, Any]]) -> list[JudgeCalibrationRow]:
+        """Return the rows of a labelled sample of pairs, each with its label."""
+        rows = self.comparisons([pair for pair, _ in sample])
+        return [JudgeCalibrationRow(**dict(row), label=label) for row, (_, label) in zip(rows, sample, strict=True)]
+
     def facts(self) -> dict[str, Any]:
-        """Return what was used: the rubric, the form of the prompts and the tokens the labels were read from."""
+        """Return what was used: the rubric, the form of the prompts and the ids of the labels."""
         return {
             "rubric": self.rubric,
             "form": self._form,
             "label_tokens": list(labels_of(self._tokenizer)),
-            "prompt_tokens": self.tokens,
         }
 
     def _ask(self, prompts: Sequence[Prompts]) -> list[tuple[Arrangement, Arrangement]]:
@@ -113,7 +123,6 @@ class Critic:
             )
             for order in (0, 1)
         )
-        self.tokens += sum(one.prompt_tokens for one in (*plain, *swapped))
         return [
             (arrangement(one, "A", margin), arrangement(other, "B", margin))
             for one, other in zip(plain, swapped, strict=True)

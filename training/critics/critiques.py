@@ -50,5 +50,6 @@ def judge_all(job: Job, judges: Judges, parameters: CriticParameters, subjects: 
     job.write_rows("calibration", calibration.rows())
     device, dtype = device_of(model)
     facts: dict[str, Any] = critic.facts() | {"subjects": len(subjects), "labelled": len(sample)}
-    done = Done(device, dtype, critic.tokens, parameters.model_dump(mode="json"), facts)
+    tokens = sum(one.scores.prompt_tokens for row in kept.rows() for one in (row.plain, row.swapped))
+    done = Done(device, dtype, tokens, parameters.model_dump(mode="json"), facts)
     return Judged(kept.rows(), calibration.rows(), done)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from itertools import zip_longest
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from specs.evidence import Example, Item
 
@@ -78,3 +79,26 @@ def labelled_pairs(items: Iterable[Item]) -> list[tuple[Pair, Literal["first", "
             raise Unlabelled(f"item '{one.id}' lacks its 'first' or 'second' response")
         found.append((Pair(one.id, one.group, one.prompt, first, second, 0, 1), label))
     return found
+
+
+class OfKind(Protocol):
+    """Something that belongs to a constraint kind."""
+
+    @property
+    def kind(self) -> str:
+        """Its name."""
+        ...
+
+
+One = TypeVar("One", bound=OfKind)
+
+
+def spread(some: Iterable[One], limit: int | None) -> list[One]:
+    """Return the first ``limit``, taking the constraint kinds in turn; without a limit all, as they come."""
+    if limit is None:
+        return list(some)
+    by_kind: dict[str, list[One]] = {}
+    for one in some:
+        by_kind.setdefault(one.kind, []).append(one)
+    turns = zip_longest(*by_kind.values())
+    return [one for turn in turns for one in turn if one is not None][:limit]

@@ -1,0 +1,117 @@
+"""Sample k responses, find the best by an A/B judge in both orders, and write pairs (best, other), with hard negatives.
+
+Sampling comes first and its model is let go before the judge is loaded. Groups of rows are written down as a whole; a
+stage that was ended goes on after the last whole group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from specs.evidence import Item
+from specs.rows_critics import CandidateRow, ComparisonRow, JudgeCalibrationRow
+from specs.rows_text import Form
+from specs.stages import PreferParameters
+from training.checkpoint import device_of, load
+from training.critics.critic import Critic
+from training.critics.pairs import all_pairs, pairs_to_compare
+from training.critics.rubrics import rubric_for
+from training.critics.subjects import Unlabelled, labelled_pairs, spread
+from training.entry import Done, Job, run_stage
+from training.tasks import load_items
+from training.text.asking import answer_prompt, seed_of
+from training.text.engine import Batched
+from training.text.prompting import form_of, prompt_ids
+from training.text.row_files import GroupedRows
+from training.text.sampling import Sampling
+
+PROMPTS_A_GROUP = 64
+COMPARISONS_A_GROUP = 256
+
+
+def prefer(job: Job) -> Done:
+    """Write ``rows`` (every response), ``comparisons`` and ``calibration`` (log-probabilities) and ``preferences``."""
+    parameters = job.parameters
+    assert isinstance(parameters, PreferParameters)
+    try:
+        sample = labelled_pairs(load_items(job.inputs["calibration"]))
+    except Unlabelled as error:
+        raise SystemExit(f"the labelled sample cannot be used: {error}") from error
+    form = form_of(job.order.model_kind)
+    items = spread(load_items(job.inputs["prompts"]), parameters.max_prompts)
+    rows = _sampled(job, items, parameters, form)
+    pairs = pairs_to_compare(rows)
+    model, tokenizer = load(job.inputs["judge"])
+    judge = Critic(model, tokenizer, rubric_for("comparison", parameters.rubric), parameters, form)
+    calibration = GroupedRows(job.folder / "shards" / "calibration.jsonl", JudgeCalibrationRow)
+    if not calibration.groups:
+        calibration.add(judge.calibrated_pairs(sample))
+    compared = GroupedRows(job.folder / "shards" / "comparisons.jsonl", ComparisonRow)
+    starts = range(0, len(pairs), COMPARISONS_A_GROUP)
+    for number, at in enumerate(starts):
+        if number >= len(compared.groups):
+            compared.add(judge.comparisons(pairs[at : at + COMPARISONS_A_GROUP]))
+        job.progress(number + 1, len(starts), "groups of comparisons")
+    comparisons = compared.rows()
+    job.write_rows("rows", rows)
+    job.write_rows("comparisons", comparisons)
+    job.write_rows("calibration", calibration.rows())
+    job.write_rows("preferences", all_pairs(comparisons, parameters))
+    device, dtype = device_of(model)
+    facts = judge.facts() | {"prompts": len(items), "comparisons": len(comparisons), "labelled": len(sample)}
+    return Done(device, dtype, sum(row.tokens for row in rows), parameters.model_dump(mode="json"), facts)
+
+
+def _sampled(job: Job, items: Sequence[Item], parameters: PreferParameters, form: Form) -> list[CandidateRow]:
+    """Return every sampled response; the model is loaded only where some are still to be written."""
+    kept = GroupedRows(job.folder / "shards" / "candidates.jsonl", CandidateRow)
+    groups = [items[at : at + PROMPTS_A_GROUP] for at in range(0, len(items), PROMPTS_A_GROUP)]
+    if len(kept.groups) < len(groups):
+        model, tokenizer = load(job.inputs["model"])
+        engine = Batched(model, tokenizer, parameters.batch_size)
+        sampling = Sampling(
+            parameters.max_new_tokens,
+            parameters.temperature,
+            parameters.top_p,
+            stops=parameters.stops if form == "completion" else (),
+        )
+        for number, some in enumerate(groups):
+            if number >= len(kept.groups):
+                kept.add(_group(engine, tokenizer, number, some, parameters, form, sampling))
+            job.progress(number + 1, len(groups), "groups of prompts")
+    return kept.rows()
+
+
+def _group(
+    engine: Batched,
+    tokenizer: Any,
+    number: int,
+    items: Sequence[Item],
+    parameters: PreferParameters,
+    form: Form,
+    sampling: Sampling,
+) -> list[CandidateRow]:
+    prompts = [answer_prompt(item.prompt, parameters.shots, form) for item in items]
+    ids = [prompt_ids(tokenizer, prompt, form).ids for prompt in prompts]
+    seed = seed_of(parameters.seed, "prefer", number)
+    outputs = engine.complete(ids, sampling, samples=parameters.samples, seed=seed)
+    return [
+        CandidateRow(
+            item=item.id,
+            group=item.group,
+            kind=item.kind,
+            sample=place,
+            instruction=item.prompt,
+            prompt=prompt,
+            response=output.text.strip(),
+            tokens=len(output.ids),
+            finish=output.finish,
+        )
+        for item, prompt, samples in zip(items, prompts, outputs, strict=True)
+        for place, output in enumerate(samples)
+    ]
+
+
+if __name__ == "__main__":
+    run_stage("prefer", prefer)
