@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 from reviews.checks.check import Check, Found, need
 from reviews.checks.jobs import manifest_of
 from reviews.checks.limit import Limit
-from reviews.checks.training import granted, steps_of
+from reviews.checks.training import TRAINED, granted
+from reviews.checks.weights import adapter_parameters, parameters_of
 from reviews.evidence import Evidence
+from reviews.measure_training import steps_of
 from reviews.rows import read_rows
-from specs.errors import EvidenceMissing
 from specs.evidence import Example
 from specs.metrics import MetricSet
+from specs.stages import Kind
 
-_SFT = ("sft",)
-_MOST_HEADER_BYTES = 100_000_000
-"""The format's own limit."""
+_SFT: tuple[Kind, ...] = ("sft",)
 
 
 def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -83,7 +80,9 @@ def _curve(evidence: Evidence, steps: int) -> list[float]:
     if scheduler == "constant":
         # It has no warm-up, whatever the ratio.
         return [peak] * (steps + 1)
-    warmup = math.ceil(total * granted(evidence, "warmup_ratio"))
+    warmup = evidence.parameters.get("warmup_steps")
+    if warmup is None:
+        warmup = math.ceil(total * granted(evidence, "warmup_ratio"))
     found: list[float] = []
     for step in range(steps + 1):
         done = (step - warmup) / max(1, total - warmup)
@@ -98,7 +97,8 @@ def _curve(evidence: Evidence, steps: int) -> list[float]:
 
 def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Compare the loss of the last fifth of the steps with that of the first; one batch more or less is noise."""
-    first, last, steps = need(metrics, "first_loss"), need(metrics, "last_loss"), need(metrics, "steps")
+    names = ("first_loss", "last_loss", "steps")
+    first, last, steps = (need(metrics, f"dpo_{name}" if evidence.stage.kind == "dpo" else name) for name in names)
     if granted(evidence, "learning_rate") == 0:
         return Found("NOT_APPLICABLE", "with a learning rate of 0 the loss is meant to stay")
     if steps < 2 or first <= 0:
@@ -127,7 +127,11 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
     tokens = carried / epochs * distinct
     if tokens == 0:
         return Found("WARN", "no token carried loss", 0.0)
-    parameters = parameters_of(evidence.outputs.get("checkpoint"))
+    if evidence.parameters.get("method", "full") == "full":
+        parameters = parameters_of(evidence.outputs.get("checkpoint"))
+    else:
+        modules, rank = granted(evidence, "target_modules"), granted(evidence, "lora_rank")
+        parameters = adapter_parameters(evidence.outputs.get("checkpoint"), modules, rank)
     each = parameters / tokens
     detail = f"{epochs} passes over about {tokens:.0f} distinct tokens, {each:.3g} trained parameters a token"
     wrong: list[str] = []
@@ -138,33 +142,11 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("WARN" if wrong else "PASS", f"{detail}: {', '.join(wrong)}" if wrong else detail, each)
 
 
-def parameters_of(folder: Path | None) -> int:
-    """Count the parameters of a checkpoint from the headers of its weight files; the weights are not read.
-
-    Raises:
-        EvidenceMissing: there are no weight files, or one has no header that can be read.
-    """
-    files = sorted(folder.glob("*.safetensors")) if folder is not None else []
-    if not files:
-        raise EvidenceMissing("no checkpoint with weight files was left")
-    return sum(_parameters(file) for file in files)
-
-
-def _parameters(file: Path) -> int:
-    try:
-        with file.open("rb") as handle:
-            size = int.from_bytes(handle.read(8), "little")
-            header: Any = json.loads(handle.read(size)) if size <= _MOST_HEADER_BYTES else None
-        return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise EvidenceMissing(f"{file.name} has no header of a weight file") from error
-
-
 CHECKS = (
     Check(
         "training.gradient",
         "Gradients are alive",
-        _SFT,
+        TRAINED,
         _gradient,
         "a channel that is zero all the time and 'works'",
         limits=(Limit("<=", "thresholds.gradient_spike"),),
@@ -172,7 +154,7 @@ CHECKS = (
     Check(
         "training.schedule",
         "The learning rate followed its schedule",
-        _SFT,
+        TRAINED,
         _schedule,
         "a rate that never decayed; one that decayed to nothing early; a scheduler other than the approved one",
         limits=(Limit("<=", "thresholds.schedule_deviation"),),
@@ -180,7 +162,7 @@ CHECKS = (
     Check(
         "training.loss",
         "The loss went down",
-        _SFT,
+        TRAINED,
         _loss,
         "a plateau, or a loss that rose",
         blocking=False,

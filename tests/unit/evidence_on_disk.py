@@ -18,7 +18,7 @@ from tests.unit.recipe_session import RECIPE
 from tests.unit.spec_files import write_spec
 
 N = 12
-RIGHT, WRONG = "this is a fine answer in small letters.", "This Is A Wrong Answer."
+RIGHT, WRONG = "this is a fine answer in small letters.", "This Is A Wrong Answer In Large Letters."
 TALES = (
     "waves came up to the old house every night.",
     "one cloud asked the other where it was going.",
@@ -211,6 +211,19 @@ def evidence_of(folder: Path, stage_name: str, rows: list[dict[str, Any]] | None
             "masked_tokens": 100,
             "batches": 10,
             "distinct_batches": 10,
+            "cut": 0,
+            "dropped": 0,
+            "sequences": 10,
+            "epochs_done": 2.0,
+            "loss_difference": 0.0,
+            "mask": {
+                "rows": 10,
+                "prompts": 5,
+                "merged": 0,
+                "violations": 0,
+                "wrong": [],
+                "sample": [{"ids": [1, 2, 3], "labels": [-100, 2, 3], "prompt_tokens": 1}],
+            },
             "examples": 5,
             "examples_by_kind": {"lowercase": 5},
             "sandbox": "bubblewrap 0.8.0",

@@ -88,6 +88,11 @@ def _examples_with(evidence: Evidence, **changes: Any) -> Evidence:
     return replace(evidence, inputs=evidence.inputs | {"examples": path})
 
 
+def _masks(evidence: Evidence, **changes: Any) -> Evidence:
+    assert evidence.manifest is not None
+    return with_manifest(evidence, facts={"mask": evidence.manifest.facts["mask"] | changes})
+
+
 def _exit(evidence: Evidence, **changes: Any) -> Evidence:
     assert evidence.exit is not None
     return replace(evidence, exit=evidence.exit.model_copy(update=changes))
@@ -237,6 +242,18 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "rejected samples left out": lambda one: _only_accepted_rows(one),
     "an example left out": lambda one: _one_example_less(one),
     "loss on the prompt": lambda one: with_manifest(one, facts={"masked_tokens": 0}),
+    "a prompt token with loss": lambda one: _masks(one, violations=1, wrong=[{"step": 3}]),
+    "a sample with loss on its prompt": lambda one: _masks(
+        one, sample=[{"ids": [1, 2, 3], "labels": [1, 2, 3], "prompt_tokens": 1}]
+    ),
+    "no sample of masks": lambda one: _masks(one, sample=[]),
+    "a prompt that melts into the response": lambda one: _masks(one, merged=1),
+    "data begun again": lambda one: with_manifest(one, facts={"epochs_done": 10.0, "sequences": 50}),
+    "examples cut off": lambda one: with_manifest(one, facts={"cut": 1}),
+    "examples left out for their length": lambda one: with_manifest(one, facts={"dropped": 1}),
+    "a loss that is not the granted one": lambda one: with_manifest(
+        one, effective={"precision": "float32"}, facts={"loss_difference": 0.01}
+    ),
     "one batch again and again": lambda one: with_manifest(one, facts={"distinct_batches": 1}),
     "half of the data": lambda one: with_manifest(one, facts={"examples_by_kind": {"lowercase": 3}}),
     "only adapters trained": lambda one: with_manifest(one, effective={"trained_share": 0.01}),
@@ -354,6 +371,14 @@ CASES = [
     ("train", "a loss that stayed", "training.loss", "WARN"),
     ("train", "more passes than are of use", "training.starvation", "WARN"),
     ("train", "too few tokens", "training.starvation", "WARN"),
+    ("train", "a prompt token with loss", "training.mask", "FAIL"),
+    ("train", "a sample with loss on its prompt", "training.mask", "FAIL"),
+    ("train", "no sample of masks", "training.mask", "BLOCKED"),
+    ("train", "a prompt that melts into the response", "training.mask", "WARN"),
+    ("train", "data begun again", "training.steps", "FAIL"),
+    ("train", "examples cut off", "training.length", "WARN"),
+    ("train", "examples left out for their length", "training.length", "FAIL"),
+    ("train", "a loss that is not the granted one", "training.objective", "FAIL"),
     ("train", "loss on the prompt", "training.mask", "FAIL"),
     ("train", "no token with loss", "training.mask", "FAIL"),
     ("train", "one batch again and again", "training.batches", "FAIL"),

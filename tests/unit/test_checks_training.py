@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reviews.checks.optimisation import parameters_of
+from reviews.checks.weights import parameters_of
 from reviews.evidence import Evidence
 from specs.errors import EvidenceMissing
 from tests.unit.evidence_on_disk import evidence_of, examples, steps, weights, with_manifest, write_rows
@@ -154,7 +154,8 @@ def test_the_number_of_steps_is_the_one_that_data_and_batches_imply(
 ) -> None:
     evidence = evidence_of(tmp_path, "train", steps()[:planned])
     evidence = replace(evidence, parameters=evidence.parameters | granted)
-    evidence = with_manifest(evidence, effective={"steps": planned, "planned_steps": planned})
+    seen = {"sequences": 5 * granted["epochs"], "epochs_done": float(granted["epochs"])}
+    evidence = with_manifest(evidence, effective={"steps": planned, "planned_steps": planned}, facts=seen)
     assert results_of(evidence)["training.steps"].status == status
 
 

@@ -18,8 +18,10 @@ from training.optimise.losses import loss_of
 from training.optimise.masks import Counted, MaskProof
 from training.optimise.settings import differing, read_back
 
-_MOST_DIFFERENCE = {True: 1e-4, False: 0.02}
-"""Between the trainer's loss and the closed form, as a share of it: in float32, and in bfloat16."""
+
+def most_difference(precision: str) -> float:
+    """Return how far the trainer's loss may be from the closed form, as a share of it."""
+    return 1e-4 if precision == "float32" else 0.02
 
 
 class Diverged(Exception):
@@ -92,8 +94,7 @@ def watched(
             if stored is not None:
                 self._stored_metrics = stored
             difference = abs(theirs - ours) / max(1.0, abs(ours))
-            most = _MOST_DIFFERENCE[self.settings()["precision"] == "float32"]
-            if not difference <= most:
+            if not difference <= most_difference(self.settings()["precision"]):
                 raise NotAsGranted(
                     f"step {step}: the trainer's loss is {theirs:.6g}; {loss(self)} over the response tokens of the "
                     f"same batch is {ours:.6g}"
