@@ -14,7 +14,7 @@ from specs.stages import STAGE_KINDS, Kind
 
 _ALL: tuple[Kind, ...] = tuple(STAGE_KINDS)
 _MODELLED: tuple[Kind, ...] = tuple(kind for kind in STAGE_KINDS if kind != "recipe")
-_NOT_READ_BACK = {"max_examples_per_kind", "max_prompts", "warmup_ratio"}
+_NOT_READ_BACK = {"max_examples_per_kind", "max_prompts", "validation_share", "warmup_ratio"}
 """Parameters that choose the data or are turned into another setting (``warmup_steps``)."""
 
 
