@@ -78,7 +78,9 @@ def build_packet(
         checks=checks,
         checks_digest=checks_digest,
         sample_rows=tuple(
-            _spread(rows, SAMPLE_ROWS) if stage.kind == "sft" else _drawn(rows, SAMPLE_ROWS, resolved.registration())
+            _spread(rows, SAMPLE_ROWS)
+            if stage.kind in ("sft", "dpo")
+            else _drawn(rows, SAMPLE_ROWS, resolved.registration())
         ),
         flagged_rows=tuple(flagged[:FLAGGED_ROWS]),
         log_tail=log[-LOG_CHARACTERS:],

@@ -348,7 +348,7 @@ def _examples(arms: tuple[tuple[Judged, ...], tuple[Judged, ...]] | None) -> lis
 
 def _losses(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, list[float]]:
     """Return the step losses of each training attempt, from its raw rows."""
-    training = {stage.name for stage in resolved.spec.stages if stage.kind == "sft"}
+    training = {stage.name for stage in resolved.spec.stages if stage.kind in ("sft", "dpo")}
     found: dict[str, list[float]] = {}
     for one in entries:
         if one.entry.kind == "exit" and one.body["stage"] in training and "rows" in one.body["outputs"]:
