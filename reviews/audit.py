@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from reviews.events import launch_damage, order_damage, people_damage
 from reviews.log.anchors import Anchor, check_anchors, check_policy
+from reviews.log.pointer import pointer_path
 from reviews.log.rows import read_trail
 from reviews.log.walk import Walk, walk_trail
 from reviews.rederive import rederive
@@ -27,7 +28,7 @@ from reviews.requests.audit import requests_damage
 from reviews.store import Store
 from reviews.trail import Recorded, seal_path
 from specs.digests import canonical_bytes, digest_file, digest_path
-from specs.errors import PeergateError
+from specs.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
 from specs.policy import Policy
 from specs.trail import EMPTY_ROOT, GENESIS
 
@@ -124,7 +125,8 @@ def verify_run(
     """Verify the session in a run folder, against a policy and heads that were kept elsewhere if there are any."""
     audit = Audit(run)
     path = run / trail_name
-    if not path.is_file() or path.stat().st_size == 0:
+    in_database = pointer_path(path).is_file()
+    if not in_database and (not path.is_file() or path.stat().st_size == 0):
         audit.readable = False
         audit.notes.append(f"{path} is not there: this is no run folder of a session")
         return audit
@@ -142,6 +144,13 @@ def verify_run(
             audit.notes.append(f"{path} is not a trail: {error}")
         else:
             audit.damage.append(f"trail: the database is damaged: {error}")
+        return audit
+    except AuditDamage as error:
+        audit.damage.append(f"trail: {error.message}")
+        return audit
+    except (DatabaseUnreachable, UserError) as error:
+        audit.readable = False
+        audit.notes.append(str(error))
         return audit
     walk = walk_trail(trail)
     read_walk(audit, walk, policy, anchors)
@@ -213,7 +222,7 @@ def _check_seal(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
     try:
         written = seal_path(path).read_bytes()
         seal = json.loads(written)
-        size, digest, file = int(seal["size"]), str(seal["digest"]), str(seal["file"])
+        size, digest, file = int(seal["size"]), str(seal["digest"]), seal["file"]
         if canonical_bytes(seal) != written:
             raise ValueError("not in the one spelling it is written in")
     except FileNotFoundError:
@@ -230,6 +239,8 @@ def _check_seal(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
         yield f"seal: entry {size - 1} is not the one that was sealed"
     elif size < walk.tree.size:
         notes.append(f"{walk.tree.size - size} entries are newer than the seal: the orchestrator runs, or was killed")
+    elif pointer_path(path).is_file():
+        return  # in a database there is no file around the entries
     elif path.with_name(path.name + "-wal").exists():
         notes.append("the trail is open in another process: its file was not compared with the seal")
     elif digest_file(path) != file:

@@ -1,9 +1,10 @@
-"""The trail: signed entries in a hash tree, kept in SQLite, one entry per hand-over.
+"""The trail: signed entries in a hash tree, kept in SQLite or Postgres, one entry per hand-over.
 
 The interface is narrow on purpose (append, iterate, find, head); what is below it lies in ``reviews/log``.
 
-Guarantees: an acknowledged entry survives a kill (WAL, synchronous=FULL); the same key appended twice leaves one
-entry; an edit, deletion, reordering or replay of entries, and an entry signed by the wrong role, is found. Does not
+Guarantees: an acknowledged entry survives a kill (a commit waits for the disk); the same key appended twice leaves one
+entry; who lost the session to another orchestrator appends nothing more (:attr:`Trail.fence`); an edit, deletion,
+reordering or replay of entries, and an entry signed by the wrong role, is found. Does not
 guarantee: that the newest entries were not cut off, or that all of it was not written anew, by someone who has the
 keys of the workspace. That takes an anchor kept elsewhere (`peergate audit anchor`).
 """
@@ -11,7 +12,6 @@ keys of the workspace. That takes an anchor kept elsewhere (`peergate audit anch
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -34,12 +34,15 @@ from reviews.log.envelope import (
 )
 from reviews.log.keys import APART, KeyFolder, Signer, key_id
 from reviews.log.note import LOG_KEY, Checkpoint, NoteKey, sign_text
-from reviews.log.rows import FORMAT, SCHEMA, Stored, format_of, read_entries
+from reviews.log.rows import Stored, read_entries
+from reviews.log.table import HeadRow, Row, Table
+from reviews.log.tables import open_table
 from reviews.log.walk import Walk
 from reviews.store import write_durably
+from reviews.text import plain
 from specs.bodies import FORMS, misfit
-from specs.digests import canonical_bytes, digest_bytes, digest_file
-from specs.errors import AuditDamage, DiskUnwritable, PeergateError, UserError
+from specs.digests import canonical_bytes, digest_bytes
+from specs.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError, UserError
 from specs.policy import ROLES, SIGNERS, Policy, PolicyKey, Role
 from specs.trail import GENESIS, Entry, EntryKind, Head
 
@@ -50,7 +53,7 @@ class _Edge(NamedTuple):
     """Where the next entry goes."""
 
     version: int
-    """SQLite's number for what other connections have committed: as long as it stays, so does the rest."""
+    """The table's number for what others have appended: as long as it stays, so does the rest."""
     tree: merkle.Frontier
     root: bytes
     newest: Recorded | None
@@ -80,30 +83,19 @@ class Trail:
         self.keys = KeyFolder.of_trail(path)
         self.reviewer: SignerApart | None = None
         """The reviewer's process; without one no entry of the reviewer can be appended."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.fence: int | None = None
+        """The epoch of the lease this is appended under; None for who appends beside an orchestrator, as people do.
+
+        Nothing is appended once the trail says that the session was taken up under another epoch.
+        """
         self._walk = Walk(session=session)
         self._in_force: tuple[str, Policy] | None = None
         self._left: _Edge | None = None
+        self._epoch: tuple[int, int] | None = None
         self._read: dict[int, tuple[str, str, Recorded]] = {}
         # One connection has one transaction, so threads take turns as processes do.
         self._lock = threading.RLock()
-        self._connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        try:
-            with self._writing():
-                form = format_of(self._connection)
-                if form == 1:
-                    raise UserError(
-                        "this trail was begun by an older Peergate, in a format without signatures",
-                        where=str(path),
-                        hint="it can be read and verified; to go on with it, use the version that began it",
-                    )
-                self._connection.execute("PRAGMA journal_mode=WAL")
-                self._connection.execute("PRAGMA synchronous=FULL")
-                if not form:
-                    self._connection.executescript(f"{SCHEMA}PRAGMA user_version={FORMAT};")
-        except BaseException:
-            self._connection.close()
-            raise
+        self._table: Table = open_table(path)
 
     def append(self, kind: EntryKind, key: str, body: dict[str, Any]) -> Recorded:
         """Add one entry and return it; if ``key`` is already there, return the entry that is.
@@ -113,6 +105,8 @@ class Trail:
         Raises:
             PeergateError: the key exists with another kind, or the entry is too large; nothing was recorded.
             DiskUnwritable: the disk is full or not writable; nothing was recorded.
+            DatabaseUnreachable: the database is gone for longer than is waited for it; nothing was recorded.
+            LeaseLost: another orchestrator has taken the session up since; nothing was recorded.
             UserError: the workspace does not have the keys of this trail; nothing was recorded.
             ReviewerUnavailable: the reviewer's process does not sign the entry; nothing was recorded.
             ValueError: the body is not canonical JSON, could not be read back as written, or does not have the form of
@@ -126,10 +120,14 @@ class Trail:
         return self._append("keys", key, body, policy)
 
     def _append(self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None) -> Recorded:
-        with self.alone():
-            found = self.find(key)
-            if found is None:
-                found = self._add(kind, key, body, policy)
+        def once() -> Recorded:
+            with self.alone():
+                self._keep_out_the_fenced()
+                found = self.find(key)
+                return self._add(kind, key, body, policy) if found is None else found
+
+        with self._lock:
+            found = once() if self._table.in_transaction else self._table.again(once)
         if found.entry.kind != kind:
             raise PeergateError(f"trail key '{key}' is already a '{found.entry.kind}' entry, not '{kind}'")
         return found
@@ -141,13 +139,50 @@ class Trail:
         Everything appended inside is recorded at its end, or nothing of it. Inside another one it adds nothing.
         """
         with self._lock:
-            if self._connection.in_transaction:
+            if self._table.in_transaction:
                 yield
                 return
             with self._writing():
-                self._connection.execute("BEGIN IMMEDIATE")
+                self._table.begin()
                 yield
-                self._connection.execute("COMMIT")
+                self._table.commit()
+
+    def epoch(self) -> int:
+        """Return the epoch under which the session was taken up last; 0 when no entry says."""
+        with self._reading():
+            row = self._table.newest_of("resume") or self._table.numbered(0)
+        lease = self._decoded(row).body.get("lease") if row else None
+        return int(lease["epoch"]) if lease else 0
+
+    def guard(self) -> None:
+        """Return if what this process does to the session still counts, before it does something outside the trail.
+
+        Raises:
+            LeaseLost: another orchestrator has taken the session up since.
+        """
+        if self.fence is not None and self.epoch() != self.fence:
+            raise self._fenced()
+
+    def _keep_out_the_fenced(self) -> None:
+        if self.fence is None:
+            return
+        version = self._table.version()
+        if self._epoch is None or self._epoch[0] != version:
+            self._epoch = version, self.epoch()
+        if self._epoch[1] != self.fence:
+            raise self._fenced()
+
+    def _fenced(self) -> LeaseLost:
+        row = self._table.newest_of("resume")
+        body = self._decoded(row).body if row else {}
+        lease = body.get("lease") or {"host": "?", "pid": "?", "epoch": "?"}
+        return LeaseLost(
+            f"the session was taken over by {plain(str(body.get('by')), 60)} (process {lease['pid']} on "
+            f"{plain(str(lease['host']), 60)}, epoch {lease['epoch']}; this is epoch {self.fence}); "
+            "nothing was recorded",
+            where=self.session,
+            hint="this process stops; `peergate status` says how the session stands",
+        )
 
     @contextmanager
     def _writing(self) -> Generator[None]:
@@ -155,30 +190,26 @@ class Trail:
         try:
             yield
         except BaseException as error:
-            # Also when SQLite has rolled back by itself: what was left is not there.
-            self._left = None
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError):
-                raise DiskUnwritable(
-                    f"the trail cannot be written: {error}; nothing was recorded",
-                    where=str(self.path),
-                    hint="make room or make it writable, then `peergate resume` goes on",
-                ) from error
-            # Names in a damaged schema need not be text.
-            if isinstance(error, (sqlite3.DatabaseError, UnicodeDecodeError)):
-                raise self._damaged(error) from error
+            # Also when the database has rolled back by itself: what was left is not there.
+            self._left = self._epoch = None
+            self._table.rollback()
+            told = self._table.told(error, writing=True)
+            if told is not None:
+                raise told from error
             raise
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        """Tell a damaged file as damage: SQLite finds out at any moment, and what it returns may be anything."""
+        """Tell a damaged trail as damage: what a database returns may be anything."""
         try:
             yield
-        except sqlite3.OperationalError as error:
-            raise PeergateError(f"the trail cannot be read: {error}", where=str(self.path)) from error
-        except (sqlite3.DatabaseError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise self._damaged(error) from error
+        except Exception as error:
+            told = self._table.told(error, writing=False)
+            if told is not None:
+                raise told from error
+            if isinstance(error, (ValueError, TypeError, KeyError, AttributeError)):
+                raise self._damaged(error) from error
+            raise
 
     def _damaged(self, error: Exception) -> AuditDamage:
         hint = "nothing can follow what cannot be read; `peergate audit verify` tells what is there"
@@ -186,7 +217,7 @@ class Trail:
 
     def _add(self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None) -> Recorded:
         """Write the entry and the head that follow what is there."""
-        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        version = self._table.version()
         edge = self._left if self._left is not None and self._left.version == version else self._edge(version)
         self._left = None
         tree, in_force = edge.tree, edge.policy
@@ -199,11 +230,10 @@ class Trail:
         tree.append(merkle.leaf_hash(row.envelope))
         root = tree.root()
         note = self._note(in_force, tree.size, root)
-        values = (row.seq, row.payload.decode(), row.signatures.decode())
-        self._connection.execute("INSERT INTO entry VALUES (?, ?, ?)", values)
-        self._connection.execute(
-            "INSERT OR REPLACE INTO head VALUES (0, ?, ?, ?)", (tree.size, b"".join(tree.hashes), note)
-        )
+        self._table.add(row, kind, key)
+        self._table.put_head(tree.size, b"".join(tree.hashes), note)
+        if kind == "resume":
+            self._epoch = None
         if kind != "keys":
             # The same keys sign until a `keys` entry says otherwise.
             self._left = _Edge(version, tree, root, found, in_force, edge.signers | {what: signer})
@@ -212,13 +242,10 @@ class Trail:
     def _edge(self, version: int) -> _Edge:
         """Read where the next entry goes."""
         with self._reading():
-            head = self._connection.execute("SELECT size, frontier FROM head").fetchone()
-            last = self._connection.execute(
-                "SELECT seq, payload, signatures FROM entry ORDER BY seq DESC LIMIT 1"
-            ).fetchone()
+            head, last = self._table.head(), self._table.newest()
             newest = self._decoded(last) if last else None
             size = last[0] + 1 if last else 0
-            told, frontier = head or (0, b"")
+            told, frontier = head[:2] if head else (0, b"")
             if told != size or len(frontier) != 32 * size.bit_count():
                 raise AuditDamage(f"the trail has {size} entries, its head is of {told}", where=str(self.path))
             tree = merkle.Frontier(size, _hashes(frontier))
@@ -308,20 +335,17 @@ class Trail:
             AuditDamage: there are entries and no policy.
         """
         with self._reading():
-            changed = self._connection.execute(
-                "SELECT max(seq) FROM entry WHERE json_extract(payload, '$.predicate.kind') = 'keys'"
-            ).fetchone()[0]
-            row = self._connection.execute("SELECT payload FROM entry WHERE seq = ?", (changed or 0,)).fetchone()
+            row = self._table.newest_of("keys") or self._table.numbered(0)
         if row is None:
             return None
-        if self._in_force is None or self._in_force[0] != row[0]:
+        if self._in_force is None or self._in_force[0] != row[1]:
             try:
-                self._in_force = row[0], Policy.model_validate(json.loads(row[0])["predicate"].get("policy"))
+                self._in_force = row[1], Policy.model_validate(json.loads(row[1])["predicate"].get("policy"))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 raise AuditDamage("the trail holds no policy of keys any more", where=str(self.path)) from error
         return self._in_force[1]
 
-    def _decoded(self, row: tuple[int, str, str]) -> Recorded:
+    def _decoded(self, row: Row) -> Recorded:
         """Decode a row, once for as long as its text stays the same: a gate reads the whole trail many times."""
         seq, payload, signatures = row
         before = self._read.get(seq)
@@ -338,9 +362,7 @@ class Trail:
     def find(self, key: str) -> Recorded | None:
         """Return the entry with this key, if there is one."""
         with self._reading():
-            row = self._connection.execute(
-                "SELECT seq, payload, signatures FROM entry WHERE json_extract(payload, '$.predicate.key') = ?", (key,)
-            ).fetchone()
+            row = self._table.with_key(key)
         return self._decoded(row) if row else None
 
     def envelope(self, key: str) -> tuple[str, str]:
@@ -350,38 +372,34 @@ class Trail:
             KeyError: there is none.
         """
         with self._reading():
-            row = self._connection.execute(
-                "SELECT payload, signatures FROM entry WHERE json_extract(payload, '$.predicate.key') = ?", (key,)
-            ).fetchone()
+            row = self._table.with_key(key)
         if row is None:
             raise KeyError(key)
-        return row[0], row[1]
+        return row[1], row[2]
 
     def iterate(self, *kinds: EntryKind) -> Iterator[Recorded]:
         """Yield the entries in order, all or those of some kinds."""
-        chosen = f"WHERE json_extract(payload, '$.predicate.kind') IN ({', '.join('?' * len(kinds))})" if kinds else ""
-        query = f"SELECT seq, payload, signatures FROM entry {chosen} ORDER BY seq"
         with self._reading():
-            rows = self._connection.execute(query, kinds).fetchall()
+            rows = self._table.rows(*kinds)
         for row in rows:
             yield self._decoded(row)
 
     def head(self) -> Head:
         """Return the size, the digest of the last entry and the root of the tree."""
         with self._reading():
-            found = self._connection.execute("SELECT size, frontier FROM head").fetchone()
-            size, frontier = found or (0, b"")
-            if not size:
+            head: HeadRow | None = self._table.head()
+            if head is None or not head[0]:
                 return Head(size=0, digest=GENESIS)
-            row = self._connection.execute("SELECT payload, signatures FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
-            root = merkle.Frontier(size, _hashes(frontier)).root().hex()
-            return Head(size=size, digest=digest_bytes(seal(row[0].encode(), row[1].encode())), root=f"sha256:{root}")
+            _, payload, signatures = self._table.newest() or (0, "", "")
+            root = merkle.Frontier(head[0], _hashes(head[1])).root().hex()
+            digest = digest_bytes(seal(payload.encode(), signatures.encode()))
+            return Head(size=head[0], digest=digest, root=f"sha256:{root}")
 
     def checkpoint(self) -> bytes:
         """Return the signed note of the newest head; empty when there are no entries."""
         with self._reading():
-            row = self._connection.execute("SELECT note FROM head").fetchone()
-            return row[0].encode() if row else b""
+            head = self._table.head()
+            return head[2].encode() if head else b""
 
     def verify_chain(self) -> None:
         """Check every entry and the head before anything is decided from them.
@@ -396,9 +414,8 @@ class Trail:
 
     def _verify(self) -> None:
         with self.alone(), self._reading():
-            read = self._connection.execute("SELECT seq, payload, signatures FROM entry ORDER BY seq")
+            read, head = self._table.whole()
             rows = [Stored(seq, payload.encode(), signatures.encode()) for seq, payload, signatures in read]
-            note = self._connection.execute("SELECT note FROM head").fetchone()
         known = self._walk.tree.size
         if (
             known > len(rows)
@@ -406,8 +423,8 @@ class Trail:
         ):
             self._walk, known = Walk(session=self.session), 0
         walk = self._walk.go(rows[known:])
-        if note is not None or rows:
-            walk.check_head(str(note[0]).encode() if note else b"", "head")
+        if head is not None or rows:
+            walk.check_head(str(head[2]).encode() if head else b"", "head")
         if walk.damage:
             self._walk = Walk(session=self.session)
             raise AuditDamage(
@@ -415,7 +432,7 @@ class Trail:
             )
 
     def close(self) -> None:
-        """Close the database and seal the file: record the digest of its bytes beside it.
+        """Close the database and seal the trail: record its newest entry, and the digest of a file's bytes, beside it.
 
         The tree covers entries only; the seal lets the audit notice a changed byte in SQLite's own slack too.
 
@@ -425,22 +442,27 @@ class Trail:
         if self.reviewer is not None:
             self.reviewer.close()
         try:
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            # Who was taken over leaves the seal to who goes on.
+            self.guard()
+            self._table.settle()
             head = self.head()
-            self._connection.close()
-            mark = {"size": head.size, "digest": head.digest, "file": digest_file(self.path)}
+            self._table.close()
+            mark = {"size": head.size, "digest": head.digest, "file": self._table.file_digest()}
             write_durably(seal_path(self.path), canonical_bytes(mark))
-        except (sqlite3.OperationalError, OSError) as error:
+        except Exception as error:
+            told = self._table.told(error, writing=True)
+            if not isinstance(error, OSError) and not isinstance(told, DiskUnwritable):
+                if told is None and not isinstance(error, PeergateError):
+                    raise
+                return  # damaged: `audit verify` tells how, and a seal would only agree with it; or out of reach
             # What was acknowledged is in the log beside the file, and stays.
             raise DiskUnwritable(
                 f"the trail cannot be sealed: {error}; its entries are all there",
                 where=str(self.path),
                 hint="make room or make it writable, then `peergate resume` seals it",
             ) from error
-        except (sqlite3.DatabaseError, PeergateError):
-            return  # damaged: `audit verify` tells how, and a seal would only agree with it
         finally:
-            self._connection.close()
+            self._table.close()
 
 
 def seal_path(trail: Path) -> Path:

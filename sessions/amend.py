@@ -12,7 +12,8 @@ from reviews.trail import Recorded
 from sessions import ledger
 from sessions.asking import ask, without_review
 from sessions.gate import keep_checks
-from sessions.runtime import lease, require_run
+from sessions.leases import lease, stand_by
+from sessions.runtime import require_run
 from sessions.session import Display
 from sessions.wiring import make_session
 from specs.errors import BudgetExceeded, UserError
@@ -31,9 +32,10 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
         BudgetExceeded: not even the shares for reviews and teardown pay for its review.
         LeaseHeld: the session runs.
     """
-    with lease(require_run(run)):
+    with lease(require_run(run)) as held:
         session = make_session(run, display)
         try:
+            stand_by(session.trail, held)
             if session.trail.find("close") is not None:
                 raise UserError("the session is closed, nothing can be amended any more", where=str(run))
             entries = list(session.trail.iterate())

@@ -5,19 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 
 TRAIL = "trail.sqlite"
+POINTER = "trail.postgres"
+"""Of a session in Postgres instead (``reviews/log/pointer.py``)."""
 REVIEWS = "reviews.sqlite"
 """The trail of a folder that holds nothing but requested reviews (``reviews/requests/record.py``)."""
 STORE = "store"
 
 
+def is_run(run: Path) -> bool:
+    """Say whether a session lies in a folder: its trail, or what points to its trail in a database."""
+    return (run / TRAIL).is_file() or (run / POINTER).is_file()
+
+
 def run_folder(run: Path) -> Path:
     """Return the run folder a person means: the folder itself, or the name of one under ./runs."""
     under = Path("runs") / run
-    if not (run / trail_name(run)).exists() and len(run.parts) == 1 and (under / trail_name(under)).exists():
+    if not _has_trail(run) and len(run.parts) == 1 and _has_trail(under):
         return under
     return run
 
 
 def trail_name(run: Path) -> str:
     """Return the name of the trail in a folder: a session's, or that of requested reviews where only those are."""
-    return TRAIL if (run / TRAIL).exists() or not (run / REVIEWS).exists() else REVIEWS
+    return TRAIL if is_run(run) or not (run / REVIEWS).exists() else REVIEWS
+
+
+def _has_trail(run: Path) -> bool:
+    return is_run(run) or (run / REVIEWS).exists()

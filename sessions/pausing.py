@@ -10,6 +10,7 @@ import getpass
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from reviews.store import write_durably
 from reviews.trail import read_entries
@@ -19,6 +20,7 @@ from specs.text import plain
 
 PAUSE, CANCEL = "pause", "cancel"
 """Names of the request files in a run folder. A request to pause is taken away when it has been followed."""
+HeldT = TypeVar("HeldT")
 TELL_EVERY = 5
 """Tries, of a second each, between two lines of progress."""
 
@@ -44,8 +46,8 @@ def take_back(run: Path) -> None:
 
 @contextmanager
 def when_free(
-    run: Path, what: str, lease: Callable[[Path], AbstractContextManager[None]], say: Callable[[str], None]
-) -> Generator[None]:
+    run: Path, what: str, lease: Callable[[Path], AbstractContextManager[HeldT]], say: Callable[[str], None]
+) -> Generator[HeldT]:
     """Ask for something, wait as long as it takes until no process runs the session, and hold its lease.
 
     Now and then it says where the session is. Whoever breaks the wait off leaves the request standing.
@@ -55,14 +57,14 @@ def when_free(
         while True:
             ask_for(run, what)
             try:
-                held.enter_context(lease(run))
+                owned = held.enter_context(lease(run))
                 break
             except LeaseHeld:
                 if tries % TELL_EVERY == 0:
                     say(f"asked {run.name} to {what}; it does so at the next safe place{_where(run)}")
                 tries += 1
         take_back(run)
-        yield
+        yield owned
 
 
 def _where(run: Path) -> str:

@@ -18,7 +18,8 @@ from reviews.standing import JUDGEMENTS, retracted
 from reviews.store import Store
 from reviews.trail import Recorded, Trail
 from sessions import steps
-from sessions.runtime import lease, require_run
+from sessions.leases import lease, stand_by
+from sessions.runtime import require_run
 from sessions.session import Display
 from sessions.wiring import STORE, TRAIL, make_session
 from specs.errors import UserError
@@ -114,9 +115,10 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Display) -> R
         UserError: the entry is no judgement that stands.
         LeaseHeld: the session runs.
     """
-    with lease(require_run(run)):
+    with lease(require_run(run)) as held:
         session = make_session(run, display)
         try:
+            stand_by(session.trail, held)
             entries = list(session.trail.iterate())
             taken = next((one for one in entries if wanted in (str(one.entry.seq), one.entry.key)), None)
             void = retracted(entries)

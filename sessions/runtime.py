@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import getpass
+import os
+import platform
 import re
 import shutil
 import signal
-import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from filelock import FileLock, Timeout
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command
 
+from reviews.log.pointer import database_of
 from reviews.process.confined import is_confined
 from reviews.reviewer import Unanswered
 from reviews.standing import newest_judgement
@@ -23,12 +23,16 @@ from reviews.store import Store
 from reviews.trail import Trail
 from sessions import pausing, steps
 from sessions.budget_end import answer_of
+from sessions.folders import is_run
 from sessions.graph import build_graph
 from sessions.jobs.presence import present
+from sessions.leases import Held, lease, stand_by, take_up
+from sessions.leases import is_running as is_running
 from sessions.room import telling_no_room
+from sessions.savers import checkpoints
 from sessions.session import Cancelled, Display, Paused, Session
 from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_session
-from specs.errors import LeaseHeld, UserError
+from specs.errors import LeaseLost, UserError
 from specs.loading import load_spec
 from specs.session import ResolvedSpec
 
@@ -69,8 +73,10 @@ def start(
             hint=f"`peergate resume {name}` goes on with it; or choose another --name",
         )
     register(run, name, spec_path, resolved)
-    with lease(run):
+    with lease(run) as held:
         session = make_session(run, display, resolved)
+        session.trail.fence = 1
+        _tell_loss(session, held)
         wire(session)
         drive(session, None)
     return run
@@ -91,9 +97,10 @@ def resume(
 
     Raises:
         LeaseHeld: another process is running it.
+        LeaseLost: another process has taken it over in the meantime.
         UserError: there is no such session, or an answer was given though nothing was asked.
     """
-    with lease(require_run(run)):
+    with lease(require_run(run)) as held:
         session = make_session(run, display)
         wire(session)
         if session.trail.find("close") is not None:
@@ -103,9 +110,12 @@ def resume(
             return run
         # Now, not at the first gate: what is missing for it is told before a job is paid for.
         make_reviewer(session.resolved.spec)
-        number = sum(1 for _ in session.trail.iterate("resume")) + 1
-        resumed = {"by": getpass.getuser(), "reviewer_confined": is_confined()}
-        session.trail.append("resume", f"resume/{number}", resumed)
+        take_up(session.trail, held)
+        _tell_loss(session, held)
+        if held.over:
+            display.say(
+                f"taken over from process {held.over['pid']} on {held.over['host']}, which shows no sign of life"
+            )
         given = {"answer": answer, "reason": reason, "by": by or getpass.getuser(), "expires": expires}
         drive(session, given if answer else None)
     return run
@@ -113,9 +123,10 @@ def resume(
 
 def cancel(run: Path, display: Display) -> Path:
     """End a session for good: its job is ended, the trail is closed as cancelled. Safe to repeat."""
-    with pausing.when_free(require_run(run), pausing.CANCEL, lease, display.say):
+    with pausing.when_free(require_run(run), pausing.CANCEL, lease, display.say) as held:
         session = make_session(run, display)
         try:
+            stand_by(session.trail, held)
             _end_cancelled(session)
         finally:
             session.trail.close()
@@ -128,8 +139,8 @@ def require_run(run: Path) -> Path:
     Raises:
         UserError: it does not; the message lists what is there.
     """
-    if not (run / TRAIL).is_file():
-        there = sorted(path.parent.name for path in run.parent.glob(f"*/{TRAIL}")) if run.parent.is_dir() else []
+    if not is_run(run):
+        there = sorted(path.name for path in run.parent.glob("*") if is_run(path)) if run.parent.is_dir() else []
         known = f"sessions in {run.parent}: {', '.join(there)}" if there else f"no session lies in {run.parent}"
         raise UserError(f"there is no session '{run.name}'", where=str(run), hint=f"{known}; --runs names the folder")
     return run
@@ -149,6 +160,11 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> N
         source = spec_path.read_bytes()
         (partial / "spec.yaml").write_bytes(source)
         (partial / "spec.resolved.json").write_bytes(resolved.canonical())
+        if (address := database_of(run / TRAIL)) is not None:
+            # Imported here: whoever uses a file needs no psycopg.
+            from reviews.log.postgres_table import begin_log
+
+            begin_log(partial / TRAIL, name, address, run)
         trail = Trail(partial / TRAIL, name)
         trail.append(
             "open",
@@ -164,6 +180,7 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> N
                 "reviewer": ", ".join(one.vendor for one in spec.reviewers()),
                 "by": getpass.getuser(),
                 "reviewer_confined": is_confined(),
+                "lease": {"epoch": 1, "host": platform.node(), "pid": os.getpid(), "over": None},
             },
         )
         trail.close()
@@ -173,15 +190,26 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> N
 
 
 def drive(session: Session, answer: dict[str, Any] | None) -> None:
-    """Run the graph until it ends, asks a person, is paused or cancelled."""
-    connection = sqlite3.connect(session.run / "state.sqlite", check_same_thread=False)
-    connection.execute("PRAGMA synchronous=FULL")
+    """Run the graph until it ends, asks a person, is paused or cancelled.
+
+    Raises:
+        LeaseLost: another process has taken the session over; what it does from then on is not disturbed.
+        DatabaseUnreachable: the database with the trail is gone for longer than is waited for it.
+    """
+    if session.trail.fence is None:
+        session.trail.fence = session.trail.epoch()
     # Of a process that was killed before it could follow it.
     pausing.take_back(session.run)
+    taken_over = False
     try:
-        with telling_no_room(session.run), _signals(session), present(session.run):
-            graph = build_graph(session, SqliteSaver(connection))
-            config: Any = {"configurable": {"thread_id": session.name}, "recursion_limit": 10_000}
+        with (
+            telling_no_room(session.run),
+            _signals(session),
+            present(session.run),
+            checkpoints(session.run, session.name, session.trail) as kept,
+        ):
+            graph = build_graph(session, kept.saver)
+            config: Any = {"configurable": {"thread_id": kept.thread}, "recursion_limit": 10_000}
             snapshot = _snapshot(session, graph, config)
             waiting = bool(snapshot.interrupts)
             asked = session.trail.find(snapshot.interrupts[0].value["asked"]) if waiting else None
@@ -206,10 +234,18 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
         session.display.say(str(waiting))
     except Cancelled:
         _end_cancelled(session)
+    except LeaseLost:
+        taken_over = True
+        raise
     finally:
-        connection.close()
         session.trail.close()
-        pausing.take_back(session.run)
+        if not taken_over:
+            pausing.take_back(session.run)
+
+
+def _tell_loss(session: Session, held: Held) -> None:
+    """Have the session stop at the next safe place once another process has taken it over."""
+    held.on_loss = session.stop.set
 
 
 def _snapshot(session: Session, graph: Any, config: Any) -> Any:
@@ -236,28 +272,6 @@ def _end_cancelled(session: Session) -> None:
 
 
 @contextmanager
-def lease(run: Path, wait_s: float = 1.0) -> Generator[None]:
-    """Own the session: two orchestrators on one session would fork its history.
-
-    A short wait, because a command that only asks who owns it holds the lease for a moment too.
-
-    Raises:
-        LeaseHeld: another process has it.
-    """
-    lock = FileLock(run / "lease.lock")
-    try:
-        lock.acquire(timeout=wait_s)
-    except Timeout as error:
-        raise LeaseHeld(
-            "another process is running this session", where=str(run), hint="wait for it, or stop it with Ctrl-C"
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
 def _signals(session: Session) -> Generator[None]:
     """Turn the first Ctrl-C or SIGTERM into a pause at the next safe place; a second one interrupts at once."""
     asked = False
@@ -277,12 +291,3 @@ def _signals(session: Session) -> Generator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def is_running(run: Path) -> bool:
-    """Say whether some process holds the session's lease."""
-    try:
-        with lease(run, wait_s=0):
-            return False
-    except LeaseHeld:
-        return True

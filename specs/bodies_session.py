@@ -13,6 +13,26 @@ Ending = Outcome | Literal["budget", "cancelled", "stop"]
 """How a session ends: with the outcome of a gate, without money, or because somebody ended it."""
 
 
+class Over(Contract):
+    """Who had the session before it was taken over: it showed no sign of life for some seconds."""
+
+    epoch: int
+    by: str
+    host: str
+    pid: int
+    silent_s: float
+
+
+class Lease(Contract):
+    """Which process took the session up, and under which number: entries under an older one are refused."""
+
+    epoch: int
+    host: str
+    pid: int
+    over: Over | None = None
+    """None when nobody held it."""
+
+
 class Open(Contract):
     """``open``: what was registered, before anything else happened."""
 
@@ -28,6 +48,8 @@ class Open(Contract):
     by: str
     reviewer_confined: bool | None = None
     """Whether the reviewer's process is kept by the system from writing anywhere; not told before version 2."""
+    lease: Lease | None = None
+    """Not told before version 3."""
 
 
 class Workspace(Contract):
@@ -125,6 +147,8 @@ class Resume(By):
     """``resume``: who did it, and on what kind of machine, which may be another one."""
 
     reviewer_confined: bool | None = None
+    """As in ``open``."""
+    lease: Lease | None = None
     """As in ``open``."""
 
 

@@ -9,6 +9,8 @@ PeergateError                1  fault: Peergate or its surroundings broke
 |   |-- GrantRefused         4  no matching, unused, unexpired grant
 |   |-- DiskUnwritable       4  the disk is full or cannot be written
 |   |-- LeaseHeld            4  another orchestrator owns this session
+|   |-- LeaseLost            4  another orchestrator has taken this session over
+|   |-- DatabaseUnreachable  4  the database with the trail cannot be reached
 |   `-- ReviewerUnavailable  4  the reviewer gave no whole, valid, non-empty answer
 |-- AuditDamage              5  saved evidence or trail was changed
 `-- BudgetExceeded           6  the next step costs more than what is left
@@ -116,6 +118,14 @@ class DiskUnwritable(Blocked):
 
 class LeaseHeld(Blocked):
     """Another process is the orchestrator of this session."""
+
+
+class LeaseLost(Blocked):
+    """Another process has taken the session over; this one may record nothing more in it."""
+
+
+class DatabaseUnreachable(Blocked):
+    """The database with the trail cannot be reached. The session pauses; nothing is half-written or lost."""
 
 
 class ReviewerUnavailable(Blocked):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from reviews.log import keys
+from tests.fixtures import postgres_server
 from tests.fixtures.reviewer_here import key_here
 
 
@@ -34,3 +37,22 @@ def keys_are_made_here(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     """Start no process for every reviewer's key, except where the test is about that."""
     if request.node.get_closest_marker("apart") is None:
         monkeypatch.setattr(keys, "key_apart", key_here)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[postgres_server.Server]:
+    """A running Postgres, started by the first test of a worker that needs one."""
+    if postgres_server.programs() is None:
+        pytest.skip(postgres_server.MISSING)
+    if importlib.util.find_spec("psycopg") is None:
+        pytest.skip("psycopg is not installed: pip install 'peergate[postgres]'")
+    with postgres_server.running() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: postgres_server.Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of an empty database, in which new trails are begun."""
+    address = postgres.new_database()
+    monkeypatch.setenv("PEERGATE_DATABASE", address)
+    return address

@@ -11,7 +11,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Generator, Iterable
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,8 @@ from reviews.log import envelope
 from reviews.log.chain import first_format
 from reviews.log.envelope import Recorded
 from reviews.log.note import parse_note
-from reviews.log.rows import SCHEMA, format_of, reading
+from reviews.log.pointer import pointer_of
+from reviews.log.rows import SCHEMA, format_of, read_trail, reading
 from reviews.log.tiles import CHECKPOINT, is_export, read_bundles
 from specs.digests import canonical_bytes
 from specs.errors import AuditDamage, PeergateError
@@ -53,7 +54,7 @@ def select(place: Path, wanted: Wanted, limit: int | None = None) -> Found:
         AuditDamage: the file or an entry that fits cannot be read.
     """
     try:
-        with _exported(place) if is_export(place) else reading(place) as connection:
+        with _opened(place) as connection:
             form = format_of(connection)
             if not form:
                 raise sqlite3.DatabaseError("no such table: entry")
@@ -66,6 +67,13 @@ def select(place: Path, wanted: Wanted, limit: int | None = None) -> Found:
         raise AuditDamage(f"cannot be read as a trail: {str(error).splitlines()[0]}", where=str(place)) from error
 
 
+def _opened(place: Path) -> AbstractContextManager[sqlite3.Connection]:
+    if is_export(place):
+        return _exported(place)
+    # What is in another database is searched like an export: in a table in memory.
+    return reading(place) if pointer_of(place) is None else _in_memory(row.envelope for row in read_trail(place).rows)
+
+
 @contextmanager
 def _exported(folder: Path) -> Generator[sqlite3.Connection]:
     """Put the entries of an export into a table, as they stand in a trail file."""
@@ -73,6 +81,12 @@ def _exported(folder: Path) -> Generator[sqlite3.Connection]:
         envelopes = read_bundles(folder, parse_note((folder / CHECKPOINT).read_bytes(), CHECKPOINT).size)
     except (PeergateError, OSError) as error:
         raise AuditDamage(f"cannot be read as an export: {str(error).splitlines()[0]}", where=str(folder)) from error
+    with _in_memory(envelopes) as connection:
+        yield connection
+
+
+@contextmanager
+def _in_memory(envelopes: Iterable[bytes]) -> Generator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.text_factory = bytes
         connection.executescript(SCHEMA.partition("CREATE UNIQUE INDEX")[0])

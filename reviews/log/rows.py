@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from reviews.log import envelope
 from reviews.log.chain import Row, first_format
 from reviews.log.envelope import Recorded
+from reviews.log.pointer import pointer_of
 from specs.errors import AuditDamage
 
 FORMAT = 2
@@ -18,6 +19,7 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS entry (seq INTEGER PRIMARY KEY, payload TEXT NOT NULL, signatures TEXT NOT NULL) STRICT;
 CREATE UNIQUE INDEX IF NOT EXISTS entry_key ON entry (json_extract(payload, '$.predicate.key'));
 CREATE INDEX IF NOT EXISTS entry_keys ON entry (seq) WHERE json_extract(payload, '$.predicate.kind') = 'keys';
+CREATE INDEX IF NOT EXISTS entry_resumes ON entry (seq) WHERE json_extract(payload, '$.predicate.kind') = 'resume';
 CREATE TABLE IF NOT EXISTS head (id INTEGER PRIMARY KEY CHECK (id = 0), size INTEGER NOT NULL, frontier BLOB NOT NULL,
   note TEXT NOT NULL) STRICT;
 CREATE TRIGGER IF NOT EXISTS entry_is_final BEFORE UPDATE ON entry BEGIN SELECT RAISE(ABORT, 'entries are final'); END;
@@ -82,11 +84,17 @@ def format_of(connection: sqlite3.Connection) -> int:
 
 
 def read_trail(path: Path) -> TrailFile:
-    """Read a whole trail file, after SQLite has checked its own pages and indexes.
+    """Read a whole trail: a file, after SQLite has checked its own pages and indexes, or what a pointer names.
 
     Raises:
         sqlite3.DatabaseError: the file is not a readable trail.
+        PeergateError: it is in a database that cannot be reached, or is damaged there.
     """
+    if (pointer := pointer_of(path)) is not None:
+        # Imported here: whoever uses a file needs no psycopg.
+        from reviews.log.postgres_table import read_postgres
+
+        return read_postgres(path, pointer)
     with reading(path) as connection:
         # One transaction: a head that is written meanwhile belongs to entries that are not read.
         connection.execute("BEGIN")

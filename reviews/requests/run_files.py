@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.collect import registered_spec
+from reviews.log.pointer import is_trail
 from reviews.requests.reading import Reader
 from reviews.store import Store
 from reviews.trail import Recorded, read_entries
@@ -37,7 +38,7 @@ class RunEvidence(NamedTuple):
 
 def is_run(path: Path) -> bool:
     """Say whether a folder is the run folder of a session."""
-    return (path / TRAIL).is_file()
+    return is_trail(path / TRAIL)
 
 
 def add_run(reader: Reader, run: Path, *, claims: bool, machine_report: bool = False) -> RunEvidence:

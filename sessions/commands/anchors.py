@@ -11,6 +11,7 @@ from reviews.log.anchors import Anchor, check_anchors, read_anchor
 from reviews.log.keys import FOLDER, KeyFolder, create_key, load_key
 from reviews.log.note import COSIGNER_KEY, Checkpoint, NoteKey, cosign_text, parse_note
 from reviews.log.places import keep_by_command, keep_in_folder, keep_in_git
+from reviews.log.pointer import is_trail, pointer_of, pointer_path
 from reviews.log.rotate import rotate
 from reviews.log.rows import format_of, read_trail, reading
 from reviews.log.tiles import CHECKPOINT, is_export, read_bundles
@@ -37,7 +38,7 @@ def signed_head(place: Path) -> tuple[Walk, Checkpoint, bytes]:
         walk.check_head(note, CHECKPOINT)
     else:
         path = place / trail_name(place)
-        if not path.is_file():
+        if not is_trail(path):
             raise UserError("there is no trail", where=str(place), hint="name a run folder or an export")
         trail = read_trail(path)
         walk, note = walk_trail(trail), trail.head[2] if trail.head else b""
@@ -109,10 +110,13 @@ def rotate_key(role: Role, runs: Path, by: str | None, reason: str, revoke: bool
         raise UserError("no reason was given", hint="--reason WHY")
     keys = KeyFolder(runs.resolve() / FOLDER)
     trails: list[tuple[Path, str]] = []
-    for path in sorted([*runs.glob(f"*/{TRAIL}"), *runs.glob(f"*/{record.TRAIL}")]):
-        with reading(path) as connection:
-            if format_of(connection) != 2:
-                continue
+    names = {*runs.glob(f"*/{TRAIL}"), *runs.glob(f"*/{record.TRAIL}")}
+    names |= {one.parent / TRAIL for one in runs.glob(f"*/{pointer_path(Path(TRAIL)).name}")}
+    for path in sorted(names):
+        if pointer_of(path) is None:
+            with reading(path) as connection:
+                if format_of(connection) != 2:
+                    continue
         entries = read_entries(path)
         if entries and not any(one.entry.kind == "close" for one in entries):
             trails.append((path, entries[0].entry.session))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.log.envelope import Recorded
+from reviews.log.pointer import is_trail
 from reviews.log.query import Found, Wanted, select
 from reviews.log.rows import read_entries
 from reviews.log.tiles import is_export
@@ -19,7 +20,7 @@ class Place(NamedTuple):
 
     folder: Path
     trail: Path
-    """The trail file; of an export the folder itself."""
+    """The path that names the trail; of an export the folder itself."""
 
     @property
     def is_export(self) -> bool:
@@ -54,7 +55,7 @@ def place_of(given: Path) -> Place:
         return Place(given, given)
     run = run_folder(given)
     trail = run / trail_name(run)
-    if not trail.is_file():
+    if not is_trail(trail):
         hint = "name a run folder, its name under ./runs, a folder of requested reviews, or an export"
         raise UserError("there is no trail", where=str(given), hint=hint)
     return Place(run, trail)

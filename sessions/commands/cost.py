@@ -13,7 +13,7 @@ from reviews.text import plain
 from reviews.trail import Recorded, read_entries
 from sessions.accounts import PARTIES, Accounts
 from sessions.commands.output import print_json, print_table
-from sessions.folders import STORE, TRAIL, run_folder
+from sessions.folders import STORE, TRAIL, is_run, run_folder
 from sessions.ledger import active_hours, price_cap
 from specs.errors import UserError
 from specs.machines import held_hours
@@ -29,7 +29,7 @@ def cost(run: Path, as_json: bool) -> None:
         AuditDamage: its trail cannot be read.
     """
     run = run_folder(run)
-    if not (run / TRAIL).is_file():
+    if not is_run(run):
         raise UserError(f"there is no session in '{run}'", hint="name a run folder, or a session under ./runs")
     entries = read_entries(run / TRAIL)
     resolved, _ = registered_spec(entries, Store(run / STORE))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from sessions.leases import lease
 from sessions.overview import is_running, overview
 from sessions.pausing import PAUSE, when_free
-from sessions.runtime import lease, require_run
+from sessions.runtime import require_run
 
 
 def pause(name: str, runs: Path) -> None:

@@ -15,7 +15,7 @@ from sessions import runtime
 from sessions.external.onlooker import Onlooker
 from sessions.external.server import make_server
 from sessions.external.transports import Transport
-from sessions.folders import TRAIL
+from sessions.folders import TRAIL, is_run
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.watching import newest_progress
 from sessions.overview import Overview, overview
@@ -48,14 +48,14 @@ def find_target(named: str, runs: Path, name: str | None, profile: str | None = 
         UserError: there is neither, the session was opened with another spec, or its builder is not external.
     """
     for run in (runs / named, Path(named)):
-        if (run / TRAIL).is_file():
+        if is_run(run):
             return Target(_checked(run.resolve()))
     spec = find_spec(named)
     resolved = load_spec(spec, profile)
     if resolved.spec.builder.vendor != NAME:
         raise _not_external(resolved.spec.builder.vendor, str(spec))
     run = (runs / (name or resolved.spec.name)).resolve()
-    if not (run / TRAIL).is_file():
+    if not is_run(run):
         return Target(run, spec, profile)
     opened = read_entries(run / TRAIL)[0].body.get("registration")
     if opened != resolved.registration():

@@ -74,7 +74,7 @@ def test_no_acknowledged_entry_is_lost_by_a_kill_at_any_moment(tmp_path: Path, k
 def test_every_commit_waits_for_the_disk(tmp_path: Path) -> None:
     """A kill cannot show this, loss of power would: it is asked of SQLite."""
     trail = Trail(tmp_path / "run" / "trail.sqlite", "small")
-    ask = trail._connection.execute  # pyright: ignore[reportPrivateUsage]
+    ask = trail._table.connection.execute  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
     assert (ask("PRAGMA synchronous").fetchone()[0], ask("PRAGMA journal_mode").fetchone()[0]) == (2, "wal")
     trail.close()
 
@@ -158,10 +158,10 @@ def test_a_read_only_disk_is_told(tmp_path: Path) -> None:
     path = tmp_path / "run" / "trail.sqlite"
     trail = Trail(path, "small")
     trail.append("open", "open", body_of("open"))
-    trail._connection.execute("PRAGMA query_only=ON")  # pyright: ignore[reportPrivateUsage]
+    trail._table.connection.execute("PRAGMA query_only=ON")  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
     with pytest.raises(PeergateError, match=r"cannot be written: .*readonly.*nothing was recorded"):
         trail.append("spend", "spend/1", body_of("spend"))
-    trail._connection.execute("PRAGMA query_only=OFF")  # pyright: ignore[reportPrivateUsage]
+    trail._table.connection.execute("PRAGMA query_only=OFF")  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
     assert trail.append("spend", "spend/1", body_of("spend")).entry.seq == 1
     trail.close()
 

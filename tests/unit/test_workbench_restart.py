@@ -150,7 +150,7 @@ def both_phases(run: Path, kills: list[tuple[int, bool]]) -> Outcome:
                 session.builder = Model(SUBMIT)  # pyright: ignore[reportAttributeAccessIssue]
                 building.submit(session, {"stage": "sample", "attempt": 1})
         except Killed:
-            session.trail._connection.close()  # pyright: ignore[reportPrivateUsage]
+            session.trail._table.close()  # pyright: ignore[reportPrivateUsage]
             continue
         outcome = outcome_of(session, launch)
         budget = session.resolved.spec.budget

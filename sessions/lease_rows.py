@@ -1,0 +1,77 @@
+"""The record of a session's lease in its database: two columns of the row that every append locks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, LiteralString
+
+from reviews.log.pointer import Pointer
+from reviews.log.postgres import application_name
+from reviews.log.postgres_table import database_for
+from sessions.leases import LeaseRecord
+
+
+class PostgresRecords:
+    """A :class:`sessions.leases.Records` in Postgres. Times are the server's: machines need not agree on one."""
+
+    def __init__(self, trail: Path, pointer: Pointer) -> None:
+        self._log = pointer.log
+        self._database = database_for(trail, pointer)
+
+    def read(self) -> LeaseRecord | None:
+        """Return the newest record."""
+        found = self._one("SELECT lease FROM peergate.log WHERE id = %s", self._log)
+        return LeaseRecord.model_validate(found[0]) if found and found[0] else None
+
+    def replace(self, old: LeaseRecord | None, new: LeaseRecord) -> bool:
+        """Put a record in the place of another, if that is still the newest."""
+        number = old.number if old else None
+        released = old.released if old else None
+        done = self._one(
+            "UPDATE peergate.log SET lease = %s::jsonb, beat = clock_timestamp() WHERE id = %s"
+            " AND (lease->>'number')::bigint IS NOT DISTINCT FROM %s"
+            " AND (lease->>'released')::boolean IS NOT DISTINCT FROM %s RETURNING 1",
+            json.dumps(new.model_dump(mode="json")), self._log, number, released,
+        )  # fmt: skip
+        # The answer to the first try may have been lost, and the second finds what the first wrote.
+        return done is not None or self.read() == new
+
+    def beat(self, own: LeaseRecord) -> bool:
+        """Write the server's time, if the newest record is this process's own."""
+        query: LiteralString = (
+            "UPDATE peergate.log SET beat = clock_timestamp() WHERE id = %s"
+            " AND (lease->>'number')::bigint = %s RETURNING 1"
+        )
+        return self._one(query, self._log, own.number) is not None
+
+    def silent_s(self) -> float:
+        """Return how long ago the newest sign of life was, by the server's clock."""
+        query: LiteralString = (
+            "SELECT extract(epoch FROM clock_timestamp() - beat)::float8 FROM peergate.log WHERE id = %s"
+        )
+        found = self._one(query, self._log)
+        return float(found[0]) if found and found[0] is not None else 0.0
+
+    def mark(self) -> object:
+        """Return the time of the newest sign of life."""
+        return self._one("SELECT beat FROM peergate.log WHERE id = %s", self._log)
+
+    def end_connections(self, of: LeaseRecord) -> None:
+        """End the transactions that a process which was taken over holds open: they would keep this one waiting."""
+        query: LiteralString = (
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE application_name = %s AND state LIKE 'idle in transaction%%' AND datname = current_database()"
+        )
+        self._one(query, application_name(of.host, of.pid))
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    def _one(self, query: LiteralString, *values: Any) -> tuple[Any, ...] | None:
+        def ask() -> tuple[Any, ...] | None:
+            with self._database.connection() as connection:
+                return connection.execute(query, values).fetchone()
+
+        return self._database.patiently(ask)
