@@ -13,12 +13,10 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from sessions.folders import TRAIL
-from sessions.jobs.local import LocalLauncher
 from sessions.pods import standing
 from sessions.pods.layout import Layout
 from sessions.pods.orders import Order, Rules
@@ -208,17 +206,17 @@ def _pause(child: subprocess.Popen[bytes]) -> None:
 
 def end_jobs(layout: Layout, reason: str) -> None:
     """Ask the wrappers of jobs to end them, which leaves an exit record, and wait for that."""
+    # Only now: it takes long to import, and the orchestrator waits for this process.
+    from sessions.jobs.local import LocalLauncher
+
+    local = LocalLauncher()
     running = [claim.parent for claim in layout.run.glob("jobs/*/claim") if not (claim.parent / "exit.json").exists()]
     for folder in running:
         with suppress(OSError):
-            LocalLauncher().cancel(folder, reason)
+            local.cancel(folder, reason)
     deadline = time.monotonic() + JOBS_S
-    while any(_works(folder) for folder in running) and time.monotonic() < deadline:
+    while any(local.poll(folder).state == "running" for folder in running) and time.monotonic() < deadline:
         time.sleep(TICK_S)
-
-
-def _works(folder: Path) -> bool:
-    return LocalLauncher().poll(folder).state == "running"
 
 
 def _shell_code(code: int | None) -> int:

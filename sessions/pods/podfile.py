@@ -20,7 +20,8 @@ _HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"
 _ADDRESS = re.compile(
     rf"(?:(?P<user>[A-Za-z_][A-Za-z0-9_.-]{{0,63}})@)?(?P<host>{_HOST}|\[[0-9a-fA-F:]+\])(?::(?P<port>\d+))?"
 )
-_FOLDER = r"^(~|/[A-Za-z0-9._-]+)(/[A-Za-z0-9._-]+)*$"
+_PART = "/[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*"
+_FOLDER = rf"^(~|{_PART})({_PART})*$"
 Folder = Annotated[str, StringConstraints(pattern=_FOLDER, max_length=200)]
 Minutes = Annotated[float, Field(gt=0, le=365 * MINUTES_A_DAY)]
 
@@ -102,7 +103,11 @@ def read_pod_file(path: Path) -> PodFile:
     except ValidationError as error:
         pod = None
         said = [explain(one, PodFile) for one in error.errors(include_url=False)]
-        found = [(document.place(one.loc), one) for one in said]
+        unknown = "unknown key"
+        found = [
+            (document.key_place(one.loc) if one.message.startswith(unknown) else document.place(one.loc), one)
+            for one in said
+        ]
     if pod is None:
         texts = [(place, dotted(one.loc), one.message, one.hint) for place, one in found]
         raise SpecError([Problem(str(path), *place, *map(printable, rest)) for place, *rest in texts])

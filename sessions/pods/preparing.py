@@ -75,7 +75,7 @@ def version_of(connection: Connection, python: str) -> dict[str, object] | str:
     except ValueError:
         found = None
     if done.code or not isinstance(found, dict):
-        return done.told.rpartition("\n")[2] or f"exit code {done.code}"
+        return done.told.strip().rpartition("\n")[2] or f"exit code {done.code}"
     return found
 
 
@@ -114,5 +114,5 @@ def _fetch(connection: Connection, python: str, layout: Layout, name: str) -> No
     script = f"mkdir -p {shell(str(layout.root / 'tmp'))} && exec {shell(*words)}"
     done = connection.run(shell("/bin/sh", "-c", script), seconds=FETCH_S)
     if done.code:
-        last = done.told.rpartition("\n")[2]
+        last = done.told.strip().rpartition("\n")[2]
         raise Unfit(f"the model {name} cannot be fetched there: {last}", where=connection.address.destination)

@@ -1,0 +1,205 @@
+"""What is decided before anything is connected to: pod files, addresses, plans, rules, the wheel that is brought."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions.pods import checks, planning, wheel
+from sessions.pods.keeper import why
+from sessions.pods.orders import PROTOCOL, Order, Rules
+from sessions.pods.podfile import PodFile, read_address, read_pod_file
+from sessions.pods.shipping import bundle_of
+from specs.errors import SpecError, UserError
+from specs.loading import load_spec
+from tests.fixtures.sshd_quick import peergate, write_quick_spec
+
+
+@pytest.mark.parametrize(
+    ("text", "destination", "port"),
+    [("ada@gpu7.example:2222", "ada@gpu7.example", 2222), ("pod", "pod", None), ("root@[::1]:22", "root@::1", 22)],
+)
+def test_addresses(text: str, destination: str, port: int | None) -> None:
+    found = read_address(text)
+    assert (found.destination, found.port) == (destination, port)
+
+
+@pytest.mark.parametrize(
+    "text", ["-oProxyCommand=id", "a b", "ada@-x", "ada@", "host:0", "host:70000", "ho\nst", "a@b@c", "$(id)@h", ""]
+)
+def test_what_ssh_would_read_as_something_else_is_no_address(text: str) -> None:
+    with pytest.raises(UserError, match="no address"):
+        read_address(text)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("host: pod\nrot: /x\n", "2:1: rot: unknown key 'rot' (did you mean 'root'?)"),
+        ("root: /x\n", "'host' is missing"),
+        ("host: pod\nroot: relative\n", "2:7: root: "),
+        ("host: pod\nroot: /x/../etc\n", "2:7: root: "),
+        ("host: pod\nroot: '/x; rm -rf /'\n", "2:7: root: "),
+        ("host: pod\nhost_key: SHA256:short\n", "2:11: host_key: "),
+        ("host: pod\nmax_cost_usd: 3\n", "2:15: max_cost_usd: it needs usd_per_hour"),
+        ("host: pod\nidle_minutes: -1\n", "2:15: idle_minutes: idle_minutes must be above 0, got -1"),
+    ],
+)
+def test_mistakes_in_a_pod_file_are_told_with_their_place(tmp_path: Path, lines: str, told: str) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(lines, encoding="utf-8")
+    with pytest.raises(SpecError) as caught:
+        read_pod_file(path)
+    assert told in str(caught.value)
+
+
+def test_a_plan_says_what_happens_what_ends_the_pod_and_what_it_costs_at_most(tmp_path: Path) -> None:
+    spec = write_quick_spec(tmp_path)
+    pod = tmp_path / "pod.yaml"
+    pod.write_text(
+        "host: ada@gpu7\nusd_per_hour: 3\nmax_cost_usd: 12\nidle_minutes: 20\nshutdown: poweroff\ngpus: 2\n",
+        encoding="utf-8",
+    )
+    done = peergate("pod", "plan", spec, "--pod", pod, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["cost"]["machine_usd"] == 12 and told["cost"]["session_usd"] == 10
+    assert any("after 4.00 h" in one for one in told["ends"]) and any("`poweroff`" in one for one in told["ends"])
+    assert any("2 GPUs" in one for one in told["steps"]) and told["keys"] == []
+    both = peergate("pod", "plan", spec, "--pod", pod, "--host", "x")
+    assert both.returncode == 2 and "say which machine" in both.stderr
+
+
+def test_only_keys_the_session_needs_are_named(tmp_path: Path) -> None:
+    asked = ("reviewer: {vendor: checklist}", "reviewer: {vendor: anthropic, model: claude-sonnet-4-5}")
+    resolved = load_spec(write_quick_spec(tmp_path, asked))
+    assert planning.keys_of(resolved.spec) == (["ANTHROPIC_API_KEY"], [])
+
+
+def test_files_that_are_named_from_elsewhere_keep_their_places(tmp_path: Path) -> None:
+    spec = write_quick_spec(tmp_path / "a" / "b")
+    (tmp_path / "a" / "b" / "constitution.yaml").rename(tmp_path / "a" / "constitution.yaml")
+    text = spec.read_text(encoding="utf-8")
+    spec.write_text(text.replace("constitution: constitution.yaml", "constitution: ../constitution.yaml"), "utf-8")
+    bundle = bundle_of(spec, load_spec(spec))
+    assert (
+        bundle.spec == "b/spec.yaml" and "constitution.yaml" in bundle.files and "b/model/config.json" in bundle.files
+    )
+
+
+RULES = Rules(usd_per_hour=6.0, max_cost_usd=3.0, idle_minutes=10.0, dead_man_minutes=30.0, grace_minutes=6.0)
+
+
+@pytest.mark.parametrize(
+    ("hours", "idle", "away", "told"),
+    [
+        (0.39, 0.0, 0.0, None),  # 0.39 h and 0.1 h of grace cost 2.94
+        (0.4, 0.0, 0.0, "price: 0.40 h and the grace cost 3.0000 USD, the cap is 3"),
+        (0.0, 9.99, 0.0, None),
+        (0.0, 10.0, 0.0, "idle: the session has not run for 10.00 minutes, the limit is 10"),
+        (0.0, 0.0, 29.9, None),
+        (0.0, 0.0, 30.0, "dead man: nobody was attached for 30.00 minutes, the limit is 30"),
+        (9.0, 99.0, 99.0, "price: 9.00 h and the grace cost 54.6000 USD, the cap is 3"),
+    ],
+)
+def test_which_rule_ends_a_pod(hours: float, idle: float, away: float, told: str | None) -> None:
+    assert why(RULES, hours=hours, idle_minutes=idle, away_minutes=away) == told
+    assert why(Rules(), hours=1e6, idle_minutes=1e6, away_minutes=1e6) is None
+
+
+def test_an_order_that_is_wrong_does_not_repeat_what_is_in_it() -> None:
+    order = Order(python="p", spec="s", secrets={"KEY": "sk-CANARY"}).model_dump(mode="json")
+    with pytest.raises(ValueError, match="rules") as caught:
+        Order.model_validate_json(json.dumps(order | {"rules": "sk-CANARY"}), strict=True)
+    assert "CANARY" not in str(caught.value)
+
+
+def test_the_wheel_holds_this_code_and_runs(tmp_path: Path) -> None:
+    name, data = wheel.wheel_of_this()
+    assert wheel.wheel_of_this()[1] == data, "the same code, the same bytes"
+    path = tmp_path / name
+    path.write_bytes(data)
+    listed = zipfile.ZipFile(path).namelist()
+    assert "specs/library/demo.yaml" in listed and "sessions/templates/report.md.j2" in listed
+    assert not [one for one in listed if "__pycache__" in one]
+    target = tmp_path / "there"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    done = subprocess.run([*pip, "--target", str(target), str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    run = [sys.executable, "-P", "-c", "import sessions.pods.far as f; print(f.__file__); f.version()"]
+    told = subprocess.run(run, capture_output=True, text=True, env={"PYTHONPATH": str(target)}, cwd="/", check=False)
+    assert str(target) in told.stdout and f'"protocol": {PROTOCOL}' in told.stdout, told.stderr
+
+
+def test_constraints_name_versions_an_index_has() -> None:
+    lines = wheel.constraints_of_this().decode().splitlines()
+    assert any(one.startswith("torch==") for one in lines) and not [one for one in lines if "+" in one]
+    assert not [one for one in lines if one.startswith("peergate==")]
+
+
+HEALTHY: dict[str, Any] = {
+    "root": "/durable/p",
+    "time": 0.0,
+    "python": [3, 11, 2],
+    "cores": 2,
+    "files": 1024,
+    "venv": True,
+    "disk": {"filesystem": "ext4", "seconds": 0.1, "whole": True, "free": 50e9},
+    "gpus": {"list": ["NVIDIA H200, 143771 MiB"], "why": ""},
+    "hub": {"snapshot": None, "reachable": True},
+    "torch": {"hung": False, "seconds": 3.0, "version": "2.13.0", "devices": 1},
+}
+POD = PodFile(host="pod", gpus=1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "id", "told"),
+    [
+        ({"python": [3, 9, 1]}, "python", "Python 3.9.1, 3.11 is needed"),
+        ({"venv": False}, "python", "has no venv and ensurepip"),
+        ({"files": 256}, "open_files", "a process may open 256 files, 1024 are needed"),
+        ({"disk": {"error": "OSError: quota"}}, "write", "/durable/p cannot be written: OSError: quota"),
+        ({"disk": HEALTHY["disk"] | {"whole": False}}, "write", "does not read back"),
+        ({"disk": HEALTHY["disk"] | {"filesystem": "tmpfs"}}, "root", "lies in memory (tmpfs)"),
+        ({"disk": HEALTHY["disk"] | {"free": 9.9e9}}, "free", "9.9 GB are free, the pod file wants 10"),
+        ({"gpus": {"list": [], "why": "no driver"}}, "gpu", "0 GPUs (no driver), the pod file wants 1"),
+        ({"hub": {"snapshot": None, "reachable": False, "why": "refused"}}, "model", "the hub is not reached: refused"),
+        # A pod that answers something else is not fit; it does not end in a traceback.
+        ({"python": "3.11"}, "python", "gave no answer"),
+        ({"gpus": {"error": "Timeout"}}, "gpu", "gave no answer"),
+        ({"disk": None}, "write", "the pod gave no answer"),
+        ({"disk": {"filesystem": "ext4"}}, "free", "gave no answer"),
+        ({"hub": {}}, "model", "gave no answer"),
+    ],
+)
+def test_each_fact_of_a_machine_can_fail(changed: dict[str, Any], id: str, told: str) -> None:
+    failed = [one for one in checks.machine(HEALTHY | changed, POD, "lab/model") if one.status == "FAIL"]
+    assert id in [one.id for one in failed]
+    assert told in next(one.detail for one in failed if one.id == id)
+    assert not [one for one in checks.machine(HEALTHY, POD, "lab/model") if one.status == "FAIL"]
+
+
+@pytest.mark.parametrize(
+    ("torch", "version", "id", "told"),
+    [
+        ({"hung": True}, None, "torch", "did not end within 120 s"),
+        ({"hung": False, "failed": "ImportError: libcudart"}, None, "torch", "libcudart"),
+        (HEALTHY["torch"] | {"devices": 0}, None, "torch", "it sees 0 GPUs, the pod file wants 1"),
+        ({"error": "x"}, None, "torch", "gave no answer"),
+        (None, "No module named 'sessions'", "peergate", "does not run there: No module named 'sessions'"),
+        (None, {"protocol": 99, "version": "9"}, "peergate", "speaks protocol 99"),
+    ],
+)
+def test_each_fact_of_an_environment_can_fail(torch: Any, version: Any, id: str, told: str) -> None:
+    here = "sha256:here"
+    good = {"protocol": PROTOCOL, "version": "0.1.0", "measuring": here}
+    found = checks.environment({"torch": torch or HEALTHY["torch"]}, version or good, here, POD)
+    assert [(one.id, told in one.detail) for one in found if one.status == "FAIL"] == [(id, True)]
+    other = checks.environment(HEALTHY, good | {"measuring": "sha256:other"}, here, POD)
+    assert [(one.id, one.status) for one in other if one.status != "PASS"] == [("peergate", "WARN")]
