@@ -42,6 +42,13 @@ class Thresholds(Contract):
     identical_answers: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Fraction of the held-out items: items that got the most frequent answer."""
 
+    scorer_agreement: Annotated[float, Field(ge=0.4, le=1)] = 0.7
+    """Cohen's kappa of a scorer or judge with people: the least at which its verdicts count, on all labelled answers
+    and, for a scorer, on those of equal length."""
+    scorer_length: Annotated[float, Field(gt=0, le=0.5)] = 0.3
+    """Correlation, or fraction for a judge: how far verdicts go with the length of the answer among answers of one
+    label; how much more often than people a judge prefers the longer answer."""
+
     truncated_samples: Share = 0.25
     """Fraction of all sampled completions: samples that hit the token limit."""
     delimiters: Annotated[float, Field(ge=0, le=0.2)] = 0.01

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reviews.checks import leakage, power, strata
+from reviews.checks import leakage, power, scorer, strata
 from reviews.checks.check import Found, guarded, result
 from reviews.checks.limit import Limit, told
 from specs.evidence import Item
+from specs.lint_stages import HELDOUT_READERS
 from specs.machines import attempt_usd
 from specs.makers import makers
 from specs.session import ResolvedSpec
+from specs.stages import Kind
 from specs.verdicts import CheckResult
 
 
@@ -59,7 +61,7 @@ def _power(design: Design) -> Found:
 
 def _overlap(design: Design) -> Found:
     """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
-    trained = [(f"{name}:{item.id}", item.prompt) for name, items in sorted(design.data.items()) for item in items]
+    trained = [(f"{name}:{item.id}", item.prompt) for name, items in _trained(design).items() for item in items]
     return leakage.overlap_of(trained, design.heldout, design.resolved.spec.thresholds)
 
 
@@ -91,7 +93,32 @@ def _strata(design: Design) -> Found:
 
 
 def _every(design: Design) -> list[Item]:
-    return [item for items in design.data.values() for item in items]
+    return [item for items in _trained(design).values() for item in items]
+
+
+def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
+    """Return the data files that training may see: all but those that only measuring stages read, and labels."""
+    spec = design.resolved.spec
+    readers: dict[str, set[Kind]] = {}
+    for stage in spec.stages:
+        for reference in stage.inputs.values():
+            readers.setdefault(reference, set()).add(stage.kind)
+    labels = spec.evaluation.labelled if spec.evaluation else None
+    measured = {
+        name
+        for name in design.data
+        if readers.get(f"data.{name}", set()) <= set(HELDOUT_READERS) and (f"data.{name}" in readers or name == labels)
+    }
+    return {name: items for name, items in sorted(design.data.items()) if name not in measured}
+
+
+def _scorer(design: Design) -> Found:
+    """Hold each verifier that will judge answers against known answers, and that of the task against labels of people."""
+    spec = design.resolved.spec
+    own = [stage.parameters.scorer for stage in spec.stages if stage.kind == "evaluate" and stage.parameters.scorer]
+    least, most = spec.thresholds.scorer_agreement, spec.thresholds.scorer_length
+    found = [scorer.admitted(spec, task, design.data, least, most) for task in dict.fromkeys((spec.task, *own))]
+    return next((one for one in found if one.status != "PASS"), found[0])
 
 
 def _independence(design: Design) -> Found:
@@ -154,6 +181,13 @@ DESIGN_CHECKS = (
         _strata,
         strata.SOURCE,
         limits=strata.ITEMS_PER_KIND,
+    ),
+    DesignCheck(
+        "design.scorer",
+        "The scorers' verdicts may count",
+        _scorer,
+        scorer.SOURCE,
+        limits=scorer.LIMITS,
     ),
     DesignCheck("design.groups", "Training and held-out share no group", _groups, "leakage through topics"),
     DesignCheck(

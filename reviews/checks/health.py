@@ -10,6 +10,7 @@ from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from reviews.leakage import words_of
 from reviews.measure import accepted_rows, judged_rows
+from reviews.measure_evaluation import task_of
 from reviews.rows import read_rows
 from specs.digests import digest_bytes
 from specs.evidence import Example
@@ -36,6 +37,8 @@ def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
 
 def _labels(evidence: Evidence, _: MetricSet | None) -> Found:
     """Count answers of one or two words: a label where an answer was asked for."""
+    if task_of(evidence) == "exact_answer":
+        return Found("NOT_APPLICABLE", "the answers are short by the task")
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
     short = [one for one in judged if one.row.output.strip() and len(words_of(one.row.output)) <= _LABEL_WORDS]
     share = len(short) / len(judged)

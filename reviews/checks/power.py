@@ -37,6 +37,8 @@ def design_power(analysis: Analysis) -> Found:
 
 
 def _n(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    if not evidence.stage.reads_heldout:
+        return Found("NOT_APPLICABLE", "the stage does not read the held-out split")
     items, registered = need(metrics, "items"), evidence.resolved.spec.analysis.n
     if items != registered:
         return Found("FAIL", f"{items:.0f} items were evaluated, {registered} are registered", items, repairable=False)

@@ -23,12 +23,26 @@ def _unchanged(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def _split(evidence: Evidence, _: MetricSet | None) -> Found:
+    reference = evidence.stage.inputs.get("items", "heldout")
+    if reference != "heldout":
+        return _data(evidence, reference)
     registered = evidence.resolved.spec.heldout.digest
     pinned = evidence.resolved.data_digests.get("heldout")
     for what, digest in (("pinned at the start", pinned), ("read by the job", evidence.heldout_digest)):
         if digest != registered:
             return Found("FAIL", f"the registered split is {registered}, {what} was {digest}", repairable=False)
     return Found("PASS", f"the registered split {registered} was read", figure=float(len(evidence.heldout)))
+
+
+def _data(evidence: Evidence, reference: str) -> Found:
+    """Compare the items of a stage that does not read the split with the registered data file."""
+    head, _, name = reference.partition(".")
+    if head != "data":
+        return Found("NOT_APPLICABLE", f"the stage reads '{reference}', which no data file registers")
+    registered, read = evidence.resolved.data_digests.get(name), manifest_of(evidence).inputs.get("items")
+    if registered is None or read != registered:
+        return Found("FAIL", f"the registered file '{name}' is {registered}, the job read {read}", repairable=False)
+    return Found("PASS", f"the registered file '{name}' {registered} was read")
 
 
 def _model(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -68,7 +82,7 @@ CHECKS = (
     Check(
         "registration.split",
         "The held-out split is the registered one",
-        ("evaluate",),
+        ("evaluate", "perplexity", "choose", "compare", "converse"),
         _split,
         "a swapped evaluation set",
     ),

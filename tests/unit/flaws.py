@@ -25,6 +25,7 @@ from tests.unit.evidence_on_disk import (
     with_manifest,
     write_rows,
 )
+from tests.unit.flaws_evaluation import EVALUATION_CASES, EVALUATION_FLAWS
 
 
 def flawed(folder: Path, stage: str, flaw: str) -> Evidence:
@@ -208,6 +209,7 @@ def _claims(evidence: Evidence, value: float, metric: str = "truncation_rate", t
 
 NONE, ALL = "000000", "111111"
 OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
+    **EVALUATION_FLAWS,
     "another registration": lambda one: replace(one, registered=OTHER),
     "a grant for another spec": lambda one: _grant(one, registration=OTHER),
     "another split": lambda one: replace(one, heldout_digest=OTHER),
@@ -301,6 +303,8 @@ IRREPARABLE = {
     "package.weights",
     "recipe.sandbox",
     "recipe.heldout",
+    "scorer.admitted",
+    "gap.before_training",
 }
 """What no parameter can mend: the data, the design or the record itself is wrong."""
 
@@ -335,6 +339,7 @@ CASES = [
     ("tuned", "other code in the baseline", "parity.settings", "FAIL"),
     ("tuned", "other threads in the baseline", "parity.settings", "FAIL"),
     ("tuned", "another chat template in the baseline", "parity.settings", "FAIL"),
+    *EVALUATION_CASES,
     ("tuned", "the same weights in both arms", "parity.models", "FAIL"),
     ("tuned", "a gain from the length limit", "parity.truncation", "FAIL"),
     ("tuned", "a gain from one kind", "strata.sensitivity", "FAIL"),

@@ -1,0 +1,80 @@
+"""Rules on what a spec registers about its evaluations as a whole: gap, drift and the labelled sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specs.places import LintProblem, Loc, suggest
+from specs.session import SessionSpec
+from specs.stages import Kind
+
+TRAINING: tuple[Kind, ...] = ("sft", "dpo")
+GAP_KINDS: tuple[Kind, ...] = ("evaluate", "converse")
+DRIFT_KINDS: tuple[Kind, ...] = ("evaluate", "perplexity", "choose", "converse")
+
+
+def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Stages that are named exist, are of a kind that can show it, and stand where they can still change something."""
+    if spec.evaluation is None:
+        return
+    yield from _gap(spec)
+    yield from _drift(spec)
+    labelled = spec.evaluation.labelled
+    if labelled is not None and labelled not in spec.data:
+        hint = suggest(labelled, spec.data, "data files")
+        yield LintProblem(("evaluation", "labelled"), f"there is no data file '{labelled}'", hint)
+
+
+def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
+    gap = spec.evaluation.gap if spec.evaluation else None
+    if gap is None:
+        return
+    order = [stage.name for stage in spec.stages]
+    training = next((place for place, stage in enumerate(spec.stages) if stage.kind in TRAINING), len(order))
+    named: list[tuple[Loc, str]] = [(("evaluation", "gap", "base", n), name) for n, name in enumerate(gap.base)]
+    if gap.ceiling is not None:
+        named.append((("evaluation", "gap", "ceiling"), gap.ceiling))
+    for loc, name in named:
+        yield from _named(spec, loc, name, GAP_KINDS)
+        if name in order and order.index(name) > training:
+            message = f"'{name}' comes after '{order[training]}', which already trains"
+            yield LintProblem(loc, message, "the gap is shown before anything is trained")
+        if name in order and loc[2] == "base" and spec.stage(name).inputs.get("model") != "model":
+            read = spec.stage(name).inputs.get("model")
+            yield LintProblem(loc, f"'{name}' evaluates '{read}', not the untrained model", "read model")
+    known = {spec.stage(name).inputs.get("items") for _, name in named if name in order}
+    if len(known) > 1:
+        message = f"the stages of the gap read different items: {', '.join(sorted(map(str, known)))}"
+        yield LintProblem(("evaluation", "gap"), message, "they answer the same ones")
+
+
+def _drift(spec: SessionSpec) -> Iterator[LintProblem]:
+    order = [stage.name for stage in spec.stages]
+    for number, drift in enumerate(spec.evaluation.drift if spec.evaluation else ()):
+        loc: Loc = ("evaluation", "drift", number)
+        before = list(_named(spec, (*loc, "before"), drift.before, DRIFT_KINDS))
+        after = list(_named(spec, (*loc, "after"), drift.after, DRIFT_KINDS))
+        yield from (*before, *after)
+        if before or after:
+            continue
+        if order.index(drift.before) >= order.index(drift.after):
+            yield LintProblem(loc, f"'{drift.after}' does not come after '{drift.before}'", "swap them")
+            continue
+        one, other = spec.stage(drift.before), spec.stage(drift.after)
+        for what, first, second in (
+            ("kinds", one.kind, other.kind),
+            ("items", one.inputs.get("items"), other.inputs.get("items")),
+            ("parameters", one.parameters, other.parameters),
+        ):
+            if first != second:
+                message = f"'{drift.before}' and '{drift.after}' have different {what}"
+                yield LintProblem(loc, message, "only the model may differ between them")
+
+
+def _named(spec: SessionSpec, loc: Loc, name: str, kinds: tuple[Kind, ...]) -> Iterator[LintProblem]:
+    found = next((stage for stage in spec.stages if stage.name == name), None)
+    if found is None:
+        fitting = [stage.name for stage in spec.stages if stage.kind in kinds]
+        yield LintProblem(loc, f"there is no stage '{name}'", suggest(name, fitting, "stages"))
+    elif found.kind not in kinds:
+        yield LintProblem(loc, f"'{name}' is of kind {found.kind}", f"fitting are {', '.join(kinds)}")
