@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence import Evidence
+from reviews.evidence import Arm, Evidence
 from reviews.standing import retracted, standing
 from reviews.store import Store
 from reviews.text import plain
@@ -90,6 +90,8 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
     extra: dict[str, Any] = {}
     if stage_name == analysis.treatment:
         extra = _baseline(run, seen, store, analysis.baseline)
+    plan = resolved.spec.evaluation
+    compared = [one.before for one in (plan.drift if plan else ()) if one.after == stage_name]
     heldout_input = order.inputs.get("items") if order else None
     heldout_digest = resolved.data_digests["heldout"]
     return Evidence(
@@ -112,6 +114,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         attempts=_attempts(seen, stage_name),
         evaluations_of_heldout=_evaluations(seen, resolved),
         earlier=_earlier(seen, store, resolved),
+        arms={name: arm for name in compared if (arm := _arm(run, seen, store, name)) is not None},
         **_submitted(entries, stage_name, attempt),
         **extra,
     )
@@ -167,18 +170,26 @@ def _left_behind(
 
 
 def _baseline(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> dict[str, Any]:
+    arm = _arm(run, entries, store, stage)
+    if arm is None:
+        return {}
+    return {
+        "baseline_rows": arm.rows,
+        "baseline_manifest": arm.manifest,
+        "baseline_parameters": arm.parameters,
+    }
+
+
+def _arm(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> Arm | None:
+    """Return the accepted attempt of a stage; None when there is none."""
     attempt = accepted_attempt(entries, stage)
     if attempt is None:
-        return {}
+        return None
     key = f"{entries[0].entry.session}.{stage}.{attempt}"
     ended = find(entries, f"exit/{key}")
     manifest, _, paths, _, _ = _left_behind(run, ended, store)
     order = _order(find(entries, f"launch/{key}"), store)
-    return {
-        "baseline_rows": paths.get("rows"),
-        "baseline_manifest": manifest,
-        "baseline_parameters": dict(order.parameters) if order else {},
-    }
+    return Arm(paths.get("rows"), manifest, dict(order.parameters) if order else {})
 
 
 def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], ...]:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from specs.evidence import ExitRecord, Item, Manifest
 from specs.grants import Claim, Grant
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
 from specs.stages import Stage
+
+
+class Arm(NamedTuple):
+    """The accepted attempt of another stage that this one is compared with."""
+
+    rows: Path | None
+    manifest: Manifest | None
+    parameters: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,8 @@ class Evidence:
     """Raw rows of the analysis' baseline arm (treatment stage only)."""
     baseline_manifest: Manifest | None = None
     baseline_parameters: dict[str, Any] = field(default_factory=dict[str, Any])
+    arms: dict[str, Arm] = field(default_factory=dict[str, Arm])
+    """By stage name: what the registered drift of this stage is measured against."""
     log_tail: str = ""
     code: str = ""
     """The script that was granted, if the stage runs one."""

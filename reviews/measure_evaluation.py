@@ -128,6 +128,41 @@ def held(evidence: Evidence, path: Path | None) -> tuple[Held, ...]:
     return tuple(found)
 
 
+def questions(evidence: Evidence, path: Path | None) -> tuple[tuple[int, ChoiceRow], ...]:
+    """Return every question as (place of the right choice, row).
+
+    Raises:
+        EvidenceMissing: as :func:`in_order`, an item is no question, or a row has other choices than its item.
+    """
+    found: list[tuple[int, ChoiceRow]] = []
+    for item, row in in_order(items_of(evidence), read_rows(path, ChoiceRow, "choice rows"), "choice rows"):
+        try:
+            choices, answer = choices_of(item), answer_of(item)
+        except ValueError as error:
+            raise EvidenceMissing(str(error), where="items") from error
+        if [len(choice.encode()) for choice in choices] != [score.bytes for score in row.choices]:
+            raise EvidenceMissing(f"'{item.id}' was asked with other choices than its own", where="choice rows")
+        found.append((answer, row))
+    return tuple(found)
+
+
+def chosen_right(evidence: Evidence, path: Path | None) -> list[bool]:
+    """Return for each question whether its right choice has the largest log-likelihood per byte.
+
+    Raises:
+        EvidenceMissing: as :func:`questions`.
+    """
+    return [
+        _is_best([score.nats / score.bytes for score in row.choices], answer)
+        for answer, row in questions(evidence, path)
+    ]
+
+
+def _is_best(nats: list[float], answer: int) -> bool:
+    """Say whether the answer alone has the least; the first of equal ones would be luck of the order."""
+    return nats[answer] == min(nats) and nats.count(min(nats)) == 1
+
+
 def duels(evidence: Evidence) -> tuple[tuple[Item, DuelRow], ...]:
     """Return every item with the two answers that were compared.
 
@@ -230,28 +265,19 @@ def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[floa
 
 
 def _choose(evidence: Evidence) -> dict[str, Measured]:
-    rows = read_rows(evidence.outputs.get("rows"), ChoiceRow, "choice rows")
     right: dict[str, int] = dict.fromkeys(("", "_per_token", "_per_byte"), 0)
     chance = 0.0
-    pairs = in_order(items_of(evidence), rows, "choice rows")
-    for item, row in pairs:
-        try:
-            choices, answer = choices_of(item), answer_of(item)
-        except ValueError as error:
-            raise EvidenceMissing(str(error), where="items") from error
-        if [len(choice.encode()) for choice in choices] != [score.bytes for score in row.choices]:
-            raise EvidenceMissing(f"'{item.id}' was asked with other choices than its own", where="choice rows")
-        chance += 1 / len(choices)
+    asked = questions(evidence, evidence.outputs.get("rows"))
+    for answer, row in asked:
+        chance += 1 / len(row.choices)
         per = {
             "": [score.nats for score in row.choices],
             "_per_token": [score.nats / score.tokens for score in row.choices],
             "_per_byte": [score.nats / score.bytes for score in row.choices],
         }
         for name, nats in per.items():
-            # The first of equal ones would be luck of the order: a tie is wrong.
-            best = min(nats)
-            right[name] += nats[answer] == best and nats.count(best) == 1
-    n = len(pairs)
+            right[name] += _is_best(nats, answer)
+    n = len(asked)
     rates = {f"choice_accuracy{name}": share(count, n) for name, count in right.items()}
     return {"questions": Measured(n, n), **rates, "chance_rate": Measured(chance / n, n)}
 

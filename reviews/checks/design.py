@@ -113,7 +113,7 @@ def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
 
 
 def _scorer(design: Design) -> Found:
-    """Hold each verifier that will judge answers against known answers, and that of the task against labels of people."""
+    """Hold each verifier that will judge answers against known answers, the task's own against labels of people too."""
     spec = design.resolved.spec
     own = [stage.parameters.scorer for stage in spec.stages if stage.kind == "evaluate" and stage.parameters.scorer]
     least, most = spec.thresholds.scorer_agreement, spec.thresholds.scorer_length

@@ -19,7 +19,7 @@ def stages_of(gap: Gap) -> tuple[str, ...]:
 
 
 def _gap(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    """Judge the gap where its last stage has run, which is before any stage that trains (``specs/lint_evaluation.py``)."""
+    """Judge the gap where its last stage has run; ``specs/lint_evaluation.py`` has that before any training."""
     plan = evidence.resolved.spec.evaluation
     gap = plan.gap if plan is not None else None
     if gap is None:
