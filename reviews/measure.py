@@ -14,6 +14,7 @@ from typing import NamedTuple
 from reviews import statistics
 from reviews.evidence import Evidence
 from reviews.installed import installed_identities
+from reviews.measure_critics import measure_critiques, measure_prefer, measure_revise
 from reviews.measure_evaluation import in_order, items_of, measure_evaluation, task_of
 from reviews.measure_text import measure_guard, measure_instruct, measure_respond
 from reviews.measure_training import measure_dpo, measure_sft
@@ -73,6 +74,7 @@ def _own_code() -> dict[str, str]:
     files = [*home.glob("*.py"), *(home / "checks").glob("*.py"), *(home.parent / "training" / "tasks").glob("*.py")]
     files += (home.parent / "training" / "scoring").glob("labelled.py")
     files += (home.parent / "training" / "text").glob("*.py")
+    files += (path for path in (home.parent / "training" / "critics").rglob("*") if path.suffix in (".py", ".yaml"))
     files.append(home.parent / "training" / "optimise" / "pairs.py")
     contracts = ("metric*", "stage*", "kinds_*", "rows_*", "text", "thresholds*", "verdicts", "session")
     files += [path for name in contracts for path in (home.parent / "specs").glob(f"{name}.py")]
@@ -217,6 +219,10 @@ _MEASURERS: dict[Kind, Callable[[Evidence], dict[str, Measured]]] = {
     "guard": measure_guard,
     "instruct": measure_instruct,
     "respond": measure_respond,
+    "critique_instructions": lambda evidence: measure_critiques(evidence, "instructions"),
+    "critique_responses": lambda evidence: measure_critiques(evidence, "responses"),
+    "revise": measure_revise,
+    "prefer": measure_prefer,
     "generate": _generation,
     "sft": measure_sft,
     "dpo": measure_dpo,

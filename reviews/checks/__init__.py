@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from reviews.checks import (
     claimed,
+    critics,
     drift,
     gap,
     health,
@@ -19,6 +20,7 @@ from reviews.checks import (
     leakage,
     optimisation,
     package,
+    pairs,
     parity,
     power,
     preference,
@@ -72,6 +74,8 @@ CHECKS: tuple[Check, ...] = (
     *optimisation.CHECKS,
     *preference.CHECKS,
     *text.CHECKS,
+    *critics.CHECKS,
+    *pairs.CHECKS,
     *package.CHECKS,
     *recipe.CHECKS,
 )

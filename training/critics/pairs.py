@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
+from specs.evidence import Example
 from specs.kinds_critics import PreferParameters
 from specs.rows_critics import CandidateRow, ComparisonRow, NegativeType, Preference, RevisionRow
 from training.critics.negatives import LEAST_CHARACTERS, Best, negatives, words
@@ -115,6 +116,22 @@ def revision_pairs(rows: Iterable[RevisionRow]) -> list[Preference]:
         if not fault_in(pair):
             found.append(pair)
     return found
+
+
+def revised(rows: Sequence[RevisionRow]) -> list[Example]:
+    """Return the final revisions of the chains that can be used, as examples."""
+    return [
+        Example(
+            item=row.item,
+            group=row.group,
+            kind=row.kind,
+            sample=row.sample,
+            prompt=row.instruction,
+            completion=row.final.strip(),
+        )
+        for row in rows
+        if row.usable
+    ]
 
 
 def fault_in(pair: Preference) -> str | None:

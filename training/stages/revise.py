@@ -17,7 +17,7 @@ from specs.rows_critics import RevisionRound, RevisionRow
 from specs.rows_text import Form
 from specs.stages import ReviseParameters
 from training.checkpoint import device_of, load
-from training.critics.pairs import divided, revision_pairs
+from training.critics.pairs import divided, revised, revision_pairs
 from training.critics.revisions import (
     STOPS,
     Rounds,
@@ -75,22 +75,6 @@ def revise(job: Job) -> Done:
         "prompts": digest_value(chain_prompts().model_dump()),
     }
     return Done(device, dtype, tokens, parameters.model_dump(mode="json") | reviser.read_back(), facts)
-
-
-def revised(rows: Sequence[RevisionRow]) -> list[Example]:
-    """Return the final revisions of the chains that can be used, as examples."""
-    return [
-        Example(
-            item=row.item,
-            group=row.group,
-            kind=row.kind,
-            sample=row.sample,
-            prompt=row.instruction,
-            completion=row.final.strip(),
-        )
-        for row in rows
-        if row.usable
-    ]
 
 
 class Reviser:
