@@ -61,9 +61,10 @@ def _without_tasks() -> None:
 
 
 def _count(at: int, path: str | None) -> None:
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
     import sessions.jobs.launcher
     import sessions.jobs.local
-    from langgraph.checkpoint.sqlite import SqliteSaver
     from reviews import store
     from reviews.trail import Trail
 

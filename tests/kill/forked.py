@@ -22,8 +22,9 @@ ASK = "KILL_ZYGOTE"
 GROUND = "KILL_GROUND"
 """The variable that names the place of the session a process belongs to."""
 _STARTS = {"sessions.jobs.wrapper": "wrapper", "reviews.process": "reviewer"}
-_STARTS_WITHIN_S = 0.15
-"""A wrapper claims at most this long after it was started."""
+STARTS_WITHIN = "KILL_STARTS_WITHIN"
+"""A variable: a wrapper claims at most so many seconds after it was started; an interpreter takes a third of one."""
+_STARTS_WITHIN_S = "0.15"
 
 
 def ask(path: str, question: dict[str, Any], files: Sequence[int] = ()) -> Any:
@@ -63,7 +64,7 @@ class ForkedProcess:
         self,
         args: Sequence[str],
         *,
-        stdin: int,
+        stdin: Any,
         stdout: Any,
         stderr: Any,
         cwd: Path | str,
@@ -91,7 +92,7 @@ class ForkedProcess:
             theirs.append(other)
             close.append(other)
         # What an interpreter takes before it claims.
-        delay = random.random() * _STARTS_WITHIN_S if role == "wrapper" else 0.0
+        delay = random.random() * float(os.environ.get(STARTS_WITHIN, _STARTS_WITHIN_S)) if role == "wrapper" else 0.0
         rest = list(args)[list(args).index(module) + 1 :]
         try:
             self.pid = fork(self._path, role, rest, env, str(cwd), theirs, delay)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -284,9 +283,10 @@ def _ends(by_kind: dict[str, list[Recorded]], store: Any) -> list[str]:
         decision = decided.get((body["stage"], body["attempt"]))
         if decision is None:
             found.append(f"nobody decided on {body['key']}")
-        elif record is None or record["code"] != 0:
-            if decision.body["outcome"] != "escalate" or decision.digest not in answered:
-                found.append(f"{body['key']} was cut off, and the decision is {decision.body['outcome']}")
+        elif (record is None or record["code"] != 0) and (
+            decision.body["outcome"] != "escalate" or decision.digest not in answered
+        ):
+            found.append(f"{body['key']} was cut off, and the decision is {decision.body['outcome']}")
     return found
 
 
@@ -314,8 +314,3 @@ def describe(seed: int, kills: list[Kill], ran: Ran | None) -> str:
     plan = ", ".join(f"{one.target} at {one.jobs + one.after:.2f}" for one in kills)
     landed = f"; landed: {ran.landed}, {ran.commands} commands, {ran.answers} answers" if ran else ""
     return f"seed {seed}: {plan}{landed}; again: pytest tests/kill --kill-seed {seed}"
-
-
-def as_json(ran: Ran) -> str:
-    """Return a line about a run."""
-    return json.dumps({"landed": ran.landed, "commands": ran.commands, "answers": ran.answers, "s": ran.seconds})

@@ -1,4 +1,4 @@
-"""The kill matrix: real processes of a session, killed at drawn moments, and the session goes on as if nothing had been.
+"""The kill matrix: processes of a session are killed at drawn moments, and it goes on as if nothing had been.
 
 40 runs are made every time, 500 with ``-m nightly``. ``pytest tests/kill --kill-seed N`` makes one again.
 """
@@ -22,9 +22,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seed", every if only is None else [only])
 
 
-def test_whatever_is_killed_the_session_ends_as_if_nothing_had_been(
-    ground: Ground, seed: int, record_property: object
-) -> None:
+def test_whatever_is_killed_the_session_ends_as_if_nothing_had_been(ground: Ground, seed: int) -> None:
     kills = drawn(seed)
     ran = None
     try:

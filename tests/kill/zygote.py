@@ -12,6 +12,8 @@ whoever waits looks more often.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import random
@@ -76,13 +78,12 @@ def wire(weights: Path) -> None:
 
 def warm(templates: Path) -> None:
     """Run a session in this process, so that everything is imported; what its jobs leave is what stages write."""
-    import reviews.process.__main__
-    import sessions.cli
-    import sessions.commands.run
     from reviews.audit import verify_run
     from tests.fixtures.quick_session import drive, open_quick, quick_session
     from tests.unit.evidence_on_disk import weights
 
+    for name in ("reviews.process.__main__", "sessions.commands.run", "sessions.jobs.wrapper"):
+        importlib.import_module(name)
     (templates / "weights").mkdir(parents=True)
     (templates / "weights" / "model.safetensors").write_bytes(weights("untouched"))
     wire(templates / "weights")
@@ -119,7 +120,7 @@ def reviewer(_: list[str]) -> int:
     from reviews.process import __main__ as process
 
     # Of the interpreter this one was forked from; those the pipes stand behind are new.
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     return process.main()
 
 
@@ -222,6 +223,9 @@ def main() -> int:
     warm(Path(templates))
     assert threading.active_count() == 1, "a fork takes one thread with it"
     assert ForkedProcess.asks_nobody()
+    # What is here is shared by all that are forked: the collector is not to touch, and so copy, all of it in each.
+    gc.collect()
+    gc.freeze()
     zygote = Zygote(path)
     print("ready", flush=True)
     zygote.serve()

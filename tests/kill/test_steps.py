@@ -1,0 +1,90 @@
+"""Kills at counted steps instead of drawn moments, and what the matrix says when a part is taken out.
+
+A step is what can leave something behind: an append to the trail, a checkpoint of the graph, a file of the store, an
+order, a job that is started. The command is killed right before and right after each, once in every run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kill.conftest import Ground
+from tests.kill.faults import COUNT, KILL_AT, WITHOUT
+from tests.kill.forked import STARTS_WITHIN
+from tests.kill.runs import problems, run
+
+SLOW_START = {STARTS_WITHIN: "0.6"}
+"""Wrappers take their time, so that a job that was started is not yet claimed when the session goes on."""
+
+
+@pytest.fixture(scope="module")
+def moments(ground: Ground) -> list[str]:
+    """Return what a command does, moment by moment."""
+    path = ground.site.folder / f"count.{ground.house.name}"
+    run(ground.site, ground.house, f"counted.{ground.house.name}", [], 1.0, **{COUNT: str(path)})
+    return [line.split(" ", 1)[1] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def killed_at(ground: Ground, name: str, moment: int, **environ: str) -> list[str]:
+    """Return what is wrong with a run whose first command is killed at a moment."""
+    try:
+        ran = run(ground.site, ground.house, name, [], 1.0, **{KILL_AT: str(moment)}, **environ)
+        found = problems(ground.house, ran, ground.undisturbed)
+        assert ran.commands > 1 or environ, "nothing was killed"
+    except AssertionError as error:
+        return [str(error)]
+    ground.site.forget(ran.ground)
+    return found
+
+
+def at(moments: list[str], what: str, count: int) -> list[int]:
+    """Return the numbers of the first moments of a kind."""
+    return [number for number, one in enumerate(moments, 1) if one == what][:count]
+
+
+def test_a_command_does_all_kinds_of_steps(moments: list[str]) -> None:
+    kinds = {one.split(" ", 1)[1] for one in moments}
+    assert kinds == {
+        "Trail.append",
+        "SqliteSaver.put",
+        "SqliteSaver.put_writes",
+        "Store.put",
+        "start",
+        "write order.json",
+    }
+    assert len(at(moments, "after start", 100)) == 5
+
+
+def test_without_the_claim_a_job_runs_twice(ground: Ground, moments: list[str]) -> None:
+    (moment,) = at(moments, "after start", 1)
+    assert killed_at(ground, f"claimed.{moment}", moment, **SLOW_START) == []
+    found: list[str] = []
+    for turn in range(10):
+        found += killed_at(ground, f"unclaimed.{moment}.{turn}", moment, **SLOW_START, **{WITHOUT: "claim"})
+        if any("ran 2 times" in one for one in found):
+            return
+    pytest.fail(f"the matrix did not notice that the claim was gone: {found}")
+
+
+def test_with_next_alone_as_the_sign_of_the_end_a_session_is_dropped(ground: Ground, moments: list[str]) -> None:
+    early = [*at(moments, "after SqliteSaver.put_writes", 1), *at(moments, "before SqliteSaver.put", 1)]
+    for moment in early:
+        assert killed_at(ground, f"tasks.{moment}", moment) == []
+    found: list[str] = []
+    for moment in early:
+        found += killed_at(ground, f"no-tasks.{moment}", moment, **{WITHOUT: "tasks"})
+    assert any("finished, it is thought" in one for one in found), found
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+def test_a_kill_at_any_step_changes_nothing(ground: Ground, moments: list[str], tmp_path: Path) -> None:
+    found: dict[int, list[str]] = {}
+    for moment in range(1, len(moments) + 1):
+        wrong = killed_at(ground, f"step.{moment}", moment)
+        if wrong:
+            found[moment] = [moments[moment - 1], *wrong]
+    print(f"{len(moments)} moments, {len(found)} of them with problems")
+    assert not found
