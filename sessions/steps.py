@@ -30,6 +30,7 @@ from sessions.state import State
 from specs.digests import digest_path
 from specs.errors import PeergateError
 from specs.evidence import Artifact, JobOrder, Manifest, Progress
+from specs.machines import held_hours
 from specs.session import ModelSource
 from specs.stages import FOLDERS, STAGE_KINDS, WITHOUT_MODEL_KIND, Stage, resolve_parameters
 
@@ -161,7 +162,7 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
         orphans.end_left_behind(folder)
         session.trail.append("lost", f"lost/{key}", common)
         # What it cost is unknown, so the whole reservation counts as spent.
-        ledger.settle_job(session.trail, budget, key, stage.max_minutes * 60)
+        ledger.settle_job(session.trail, budget, key, held_hours(stage) * 3600)
         ledger.settle_storage(session.trail, budget, key, None)
         session.display.job_ended(stage.name, f"{key} is lost: its process is gone and left no exit record")
         return

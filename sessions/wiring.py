@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -21,9 +22,15 @@ from reviews.reviewer import Reviewer
 from reviews.store import Store
 from reviews.trail import Trail
 from sessions.folders import STORE, TRAIL
+from sessions.jobs import machine
+from sessions.jobs.engines import EngineLauncher
+from sessions.jobs.launcher import Launcher, PerStage
 from sessions.jobs.local import LocalLauncher
+from sessions.jobs.moving import place_of
 from sessions.person import Person
 from sessions.session import Display, Session
+from specs.errors import UserError
+from specs.machines import LauncherName
 from specs.policy import PERSON
 from specs.session import ResolvedSpec, SessionSpec
 
@@ -84,6 +91,34 @@ def reviewer_process(spec: SessionSpec, run: Path) -> ReviewerProcess:
     return ReviewerProcess(run.name, spec.reviewers(), keys.path("reviewer"), run)
 
 
+def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
+    """Return what starts the jobs of a session: one launcher, or one by stage.
+
+    Raises:
+        UserError: a launcher's package is not installed, or the environment names a cluster or place that is none.
+    """
+    names = {stage.name: spec.launcher_of(stage.name) for stage in spec.stages}
+    every: set[LauncherName] = set(names.values())
+    made = {name: _one_launcher(name, run) for name in every}
+    if len(made) == 1:
+        return next(iter(made.values()))
+    return PerStage({stage: made[name] for stage, name in names.items()})
+
+
+def _one_launcher(name: LauncherName, run: Path) -> Launcher:
+    if name == "local":
+        return LocalLauncher()
+    python = os.environ.get("PEERGATE_JOB_PYTHON", sys.executable)
+    if name == "skypilot":
+        raise UserError("launcher 'skypilot' is not there yet", where=run.name)
+    from sessions.jobs.ray_head import SessionCluster
+    from sessions.jobs.ray_jobs import RayEngine
+
+    cluster = SessionCluster(run)
+    engine = RayEngine(cluster, lambda asked: machine.lacking(asked) if cluster.is_own else [])
+    return EngineLauncher(engine, place_of(run), python)
+
+
 def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = None) -> Session:
     """Wire a session on a run folder; without ``resolved`` it is read back from the trail."""
     # Now, while what is on disk is what was loaded.
@@ -105,7 +140,7 @@ def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = No
         resolved=resolved,
         trail=trail,
         store=store,
-        launcher=LocalLauncher(),
+        launcher=make_launcher(resolved.spec, run),
         # Ending or reading a session takes no key.
         builder=make_builder(resolved.spec, late=True),
         wire_reviewer=partial(make_reviewer, resolved.spec, process),

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 
 from specs.constitution import Constitution
 from specs.lint_builder import lint_builder
+from specs.lint_machines import lint_machines
 from specs.lint_reviewer import lint_reviewer, reviewers_of
 from specs.lint_stages import lint_code, lint_criteria, lint_inputs, lint_names, lint_ranges
+from specs.machines import attempt_usd, held_hours
 from specs.places import LintProblem, Loc, suggest
 from specs.session import SessionSpec
 from specs.stages import EvaluateStage
@@ -36,6 +38,7 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
         _lint_parties,
         lint_builder,
         lint_reviewer,
+        lint_machines,
         _lint_budget,
         _lint_hours,
     )
@@ -152,11 +155,12 @@ def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
         return
     yield from _lint_limits(spec)
     spent = 0.0
-    for stage in spec.stages:
+    stages = spec.with_resources().stages
+    for stage in stages:
         held = shares.review + shares.teardown + (0.0 if stage.kind in _OWN_SHARE else shares.evaluation)
-        spent += stage.max_minutes / 60 * budget.machine_usd_per_hour
+        spent += attempt_usd(budget, stage)
         if spent + held * budget.max_cost_usd > budget.max_cost_usd + 1e-9:
-            every = sum(stage.max_minutes for stage in spec.stages) / 60 * budget.machine_usd_per_hour
+            every = sum(attempt_usd(budget, stage) for stage in stages)
             message = (
                 f"{budget.max_cost_usd:g} USD do not cover one attempt of each stage: up to '{stage.name}' they may "
                 f"cost {spent:.2f} USD, and {held * budget.max_cost_usd:.2f} USD are held back "
@@ -171,8 +175,8 @@ def _lint_limits(spec: SessionSpec) -> Iterator[LintProblem]:
     """The limits of stages and builder leave room for one attempt, and are not larger than what they limit."""
     budget = spec.budget
     rate: tuple[Loc, ...] = (("budget", "machine_usd_per_hour"),)
-    for index, stage in enumerate(spec.stages):
-        cap = stage.max_minutes / 60 * budget.machine_usd_per_hour
+    for index, stage in enumerate(spec.with_resources().stages):
+        cap = attempt_usd(budget, stage)
         if stage.max_cost_usd is not None and cap > stage.max_cost_usd + 1e-9:
             message = (
                 f"one attempt of '{stage.name}' may cost {cap:.2f} USD, its max_cost_usd is {stage.max_cost_usd:g}"
@@ -187,18 +191,18 @@ def _lint_limits(spec: SessionSpec) -> Iterator[LintProblem]:
 
 
 def _lint_hours(spec: SessionSpec) -> Iterator[LintProblem]:
-    minutes = sum(stage.max_minutes for stage in spec.stages)
-    if minutes > spec.budget.max_hours * 60 + 1e-9:
-        message = f"one attempt of each stage may take {minutes / 60:.2f} h, max_hours is {spec.budget.max_hours:g}"
+    hours = sum(held_hours(stage) for stage in spec.with_resources().stages)
+    if hours > spec.budget.max_hours + 1e-9:
+        message = f"one attempt of each stage may take {hours:.2f} h, max_hours is {spec.budget.max_hours:g}"
         hint = "raise max_hours or lower max_minutes"
         yield LintProblem(("budget", "max_hours"), message, hint, _costs(spec)[2:])
 
 
 def _costs(spec: SessionSpec) -> tuple[Loc, ...]:
     stages: tuple[Loc, ...] = tuple(
-        ("stages", index, key) for index in range(len(spec.stages)) for key in ("max_minutes", "kind")
+        ("stages", index, key) for index in range(len(spec.stages)) for key in ("max_minutes", "kind", "resources")
     )
-    return (("budget", "machine_usd_per_hour"), ("budget", "held_back"), *stages)
+    return (("budget", "machine_usd_per_hour"), ("budget", "held_back"), ("resources",), *stages)
 
 
 def lint_constitution(constitution: Constitution) -> list[LintProblem]:

@@ -1,5 +1,7 @@
 """Where an engine starts a job: ``python -P -m sessions.jobs.far_side JOB_FOLDER`` becomes the wrapper.
 
+``--place URL KEY`` instead of the folder is for machines that do not see it (``sessions/jobs/moved.py``).
+
 An engine gives its processes variables of its own, addresses and tokens among them. A job gets the named ones only,
 as on this machine, and as many threads as it asked for: Ray sets one thread where none are stated.
 """
@@ -17,19 +19,25 @@ from specs.errors import PeergateError
 
 def main() -> int:
     """Run what the arguments name."""
-    if len(sys.argv) != 2:
-        print("usage: python -P -m sessions.jobs.far_side JOB_FOLDER", file=sys.stderr)
-        return 2
-    folder = Path(sys.argv[1])
+    os.environ.pop("OMP_NUM_THREADS", None)
     try:
-        asked = read_order(folder).grant.resources
+        match sys.argv[1:]:
+            case ["--place", url, key]:
+                # The place's own settings and credentials are for this process; the job gets none of them.
+                from sessions.jobs.moved import carry_out, job_root
+
+                return carry_out(url, key, job_root())
+            case [folder]:
+                asked = read_order(Path(folder)).grant.resources
+            case _:
+                print("usage: python -P -m sessions.jobs.far_side JOB_FOLDER | --place URL KEY", file=sys.stderr)
+                return 2
     except PeergateError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)
-    os.environ.pop("OMP_NUM_THREADS", None)
     os.execve(
         sys.executable,
-        [sys.executable, "-P", "-m", "sessions.jobs.wrapper", str(folder)],
+        [sys.executable, "-P", "-m", "sessions.jobs.wrapper", folder],
         job_environment(asked),
     )
 

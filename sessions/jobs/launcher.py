@@ -57,17 +57,16 @@ class PerStage:
     """Launchers by stage: each job goes to the one that its stage is registered with.
 
     Args:
-        default: for stages without one of their own.
         own: by stage.
     """
 
-    def __init__(self, default: Launcher, own: dict[str, Launcher]) -> None:
-        self.name = default.name
-        self._default, self._own = default, own
+    def __init__(self, own: dict[str, Launcher]) -> None:
+        self.name = "/".join(sorted({one.name for one in own.values()}))
+        self._own = own
 
     def of(self, key: str) -> Launcher:
         """Return the launcher of a job; keys are ``session.stage.attempt``."""
-        return self._own.get(key.rsplit(".", 2)[-2], self._default)
+        return self._own[key.rsplit(".", 2)[-2]]
 
     def start(self, folder: Path) -> None:
         """As the stage's launcher does."""
@@ -127,7 +126,8 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
             "grant": order.grant.content_digest(),
             "order": order.content_digest(),
             "launcher": launcher.name,
-        },
+        }
+        | ({} if order.resumes is None else {"resumes": order.resumes.model_dump(mode="json")}),
     )
     launcher.start(folder)
     return launch

@@ -50,6 +50,10 @@ _PORTS = (
 )
 
 
+_started: list[subprocess.Popen[bytes]] = []
+"""Keepers that this process started: they outlive it, and those that ended before have to be waited for."""
+
+
 class SessionCluster:
     """The cluster of one session: the one the environment names, the one recorded, or one started for it."""
 
@@ -99,6 +103,7 @@ class SessionCluster:
                     env=job_environment(),
                     start_new_session=True,
                 )
+                _started[:] = [keeper, *(one for one in _started if one.poll() is None)]
                 until = time.monotonic() + READY_S
                 while not _is_kept(recorded := self._recorded()):
                     if keeper.poll() is not None or time.monotonic() > until:
