@@ -59,6 +59,9 @@ class TrainingParameters(Contract):
     chat template."""
     response_end: str | None = Field(default=None, min_length=1, max_length=100, exclude_if=_left_out(None))
     """Written after every response, before the end token; only with ``prompt_format``."""
+    checkpoint_steps: Annotated[int, Field(ge=1)] | None = Field(default=None, exclude_if=_left_out(None))
+    """Keep what is needed to go on every so many optimizer steps; a job that is started again in its folder goes on
+    from the newest whole one."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")

@@ -56,7 +56,9 @@ def arguments(
         "logging_first_step": True,
         # The default replaces a loss that is not a number by the mean of the others and goes on.
         "logging_nan_inf_filter": False,
-        "save_strategy": "no",
+        "save_strategy": "no" if parameters.checkpoint_steps is None else "steps",
+        "save_steps": parameters.checkpoint_steps or 500,
+        "save_total_limit": 2,
         "report_to": "none",
         "disable_tqdm": True,
     }
@@ -78,6 +80,7 @@ def seen_facts(trainer: Any, proof: MaskProof) -> dict[str, Any]:
         "sequences": sum(line["sequences"] for line in lines),
         "trained_rows": len(trainer.train_dataset),
         "epochs_done": trainer.state.epoch,
+        "resumed_from": trainer.resumed_from,
         "loss_difference": max(trainer.compared.values(), default=None),
         "mask": proof.facts(),
     }

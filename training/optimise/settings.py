@@ -35,6 +35,7 @@ def read_back(trainer: Any, wanted_modules: tuple[str, ...] | None = None) -> di
         "seed": args.seed,
         "optimizer": type(optimizer).__name__,
         "optimizer_kind": _optimizer(optimizer),
+        "checkpoint_steps": int(args.save_steps) if args.save_strategy == "steps" else None,
         "gradient_checkpointing": bool(getattr(trainer.model, "is_activation_checkpointing", False)),
         "precision": _precision(trainer),
         "device": next(iter(parameters)).device.type,

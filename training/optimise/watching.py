@@ -11,11 +11,13 @@ import copy
 import hashlib
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from training.entry import Job
 from training.optimise.losses import loss_of
 from training.optimise.masks import Counted, MaskProof
+from training.optimise.resuming import mark
 from training.optimise.settings import differing, read_back
 
 
@@ -55,12 +57,13 @@ def watched(
         """Counts what the steps saw, and stops at the first that cannot be right."""
 
         compared: dict[int, float]
+        resumed_from: int
 
         def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
             step = self.state.global_step + 1
             seen.add(proof.see(inputs, step), _digest(inputs))
-            if step in (1, self.state.max_steps) and step not in self.compared:
-                self.compared[step] = self.compare(model, inputs, step)
+            if not self.compared or (step == self.state.max_steps and step not in self.compared):
+                self.compared[step] = _compared(self, model, inputs, loss(self))
             loss = super().training_step(model, inputs, *rest, **named)
             value = float(loss)
             if not math.isfinite(value):
@@ -81,31 +84,39 @@ def watched(
                 logs |= seen.take()
             super().log(logs, *rest, **named)
 
-        def compare(self, model: Any, inputs: Any, step: int) -> float:
-            """Hold the trainer's loss of this batch against the closed form; return the difference as a share."""
-            import torch
-
-            stored = copy.deepcopy(getattr(self, "_stored_metrics", None))
-            model.eval()
-            with torch.no_grad():
-                theirs = float(self.compute_loss(model, dict(self._prepare_inputs(inputs))))
-                ours = loss_of(self, loss(self), inputs)
-            model.train()
-            if stored is not None:
-                self._stored_metrics = stored
-            difference = abs(theirs - ours) / max(1.0, abs(ours))
-            if not difference <= most_difference(self.settings()["precision"]):
-                raise NotAsGranted(
-                    f"step {step}: the trainer's loss is {theirs:.6g}; {loss(self)} over the response tokens of the "
-                    f"same batch is {ours:.6g}"
-                )
-            return difference
+        def create_model_card(self, *_: Any, **__: Any) -> None:
+            """Write none: it would say nothing that the manifest does not."""
 
         def settings(self) -> dict[str, Any]:
             return read_back(self, modules) | (more(self) if more is not None else {})
 
-    Watched.compared = {}
+    Watched.compared, Watched.resumed_from = {}, 0
     return Watched
+
+
+def _compared(trainer: Any, model: Any, inputs: Any, name: str) -> float:
+    """Hold the trainer's loss of a batch against the closed form; return the difference as a share.
+
+    Raises:
+        NotAsGranted: it is another loss, or over other tokens.
+    """
+    import torch
+
+    stored = copy.deepcopy(getattr(trainer, "_stored_metrics", None))
+    model.eval()
+    with torch.no_grad():
+        theirs = float(trainer.compute_loss(model, dict(trainer._prepare_inputs(inputs))))
+        ours = loss_of(trainer, name, inputs)
+    model.train()
+    if stored is not None:
+        trainer._stored_metrics = stored
+    difference = abs(theirs - ours) / max(1.0, abs(ours))
+    if not difference <= most_difference(trainer.settings()["precision"]):
+        raise NotAsGranted(
+            f"step {trainer.state.global_step + 1}: the trainer's loss is {theirs:.6g}; {name} over the response tokens "
+            f"of the same batch is {ours:.6g}"
+        )
+    return difference
 
 
 class _Seen:
@@ -152,7 +163,13 @@ def callbacks(job: Job, granted: dict[str, Any]) -> list[Any]:
             if wrong:
                 raise NotAsGranted("; ".join(wrong))
 
-    return [Report(), Compare()]
+    class Mark(TrainerCallback):
+        """Says of a checkpoint that it is whole."""
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            mark(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
+    return [Report(), Compare(), Mark()]
 
 
 def _digest(inputs: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from training.optimise.masks import MaskProof, expected
 from training.optimise.models import Prepared, prepare, save_trained
 from training.optimise.pairs import Scored, divide, read_preferences, score
 from training.optimise.preference import build, single_order
+from training.optimise.resuming import clear, train
 from training.optimise.texts import Sides, style_of
 
 _COMPARED = 16
@@ -40,7 +41,7 @@ def dpo(job: Job) -> Done:
     proof = MaskProof(expected(prepared.tokenizer, training))
     trainer = build(job, prepared, training, parameters, proof)
     facts = _reference_facts(trainer, probe, len(training), parameters)
-    trainer.train()
+    train(trainer, job.folder / "trainer")
     job.write_rows("rows", [_step(entry) for entry in conduct.logged(trainer)])
     after = _scored(trainer.model, prepared, kept, parameters)
     job.write_rows(
@@ -65,6 +66,7 @@ def dpo(job: Job) -> Done:
     facts |= conduct.lengths(training, prepared.tokenizer, parameters.max_length)
     device, dtype = device_of(trainer.model)
     facts |= save_trained(trainer.model, prepared, job.inputs["model"], job.out / "checkpoint")
+    clear(job.folder / "trainer")
     tokens = sum(entry["tokens"] for entry in conduct.logged(trainer))
     return Done(device, dtype, tokens, effective, facts)
 

@@ -12,6 +12,7 @@ from training.optimise import conduct
 from training.optimise.masks import MaskProof, expected
 from training.optimise.models import Prepared, prepare, save_trained
 from training.optimise.packing import require_packing
+from training.optimise.resuming import clear, train
 from training.optimise.texts import Sides, style_of
 from training.optimise.watching import callbacks, watched
 
@@ -31,7 +32,7 @@ def sft(job: Job) -> Done:
     sides = [Sides(style, example.prompt, (example.completion,)) for example in examples]
     proof = MaskProof(expected(prepared.tokenizer, sides))
     trainer = _trainer(job, prepared, sides, parameters, proof)
-    trainer.train()
+    train(trainer, job.folder / "trainer")
     rows = [
         TrainingRow(
             step=entry["step"],
@@ -48,6 +49,7 @@ def sft(job: Job) -> Done:
     facts |= conduct.seen_facts(trainer, proof) | _facts(examples, sides, prepared.tokenizer, parameters)
     device, dtype = device_of(trainer.model)
     facts |= save_trained(trainer.model, prepared, job.inputs["model"], job.out / "checkpoint")
+    clear(job.folder / "trainer")
     return Done(device, dtype, sum(row.tokens for row in rows), effective, facts)
 
 
