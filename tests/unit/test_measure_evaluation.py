@@ -1,0 +1,249 @@
+"""Metrics of perplexity, choose, compare and converse: values by hand, and rows that are no evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.evidence import Evidence
+from reviews.measure import measure
+from specs.errors import EvidenceMissing
+from specs.evidence import Item
+from specs.kinds_evaluation import EvaluateParameters, EvaluateStage
+from specs.metrics import METRICS
+from tests.unit.evaluation_evidence import (
+    SAID,
+    SURPRISE,
+    TEXTS,
+    TOKENS,
+    choice_rows,
+    choose_evidence,
+    compare_evidence,
+    conversation_rows,
+    conversations,
+    converse_evidence,
+    perplexity_evidence,
+    perplexity_rows,
+    row,
+)
+from tests.unit.evidence_on_disk import evidence_of, write_rows
+from training.tasks.conversation import expected_of, judge_turn, turns_of
+from training.tasks.multiple_choice import answer_of, choices_of
+
+TWENTY = ["reference", "candidate"] * 10
+
+
+def values(evidence: Evidence) -> dict[str, float]:
+    return {id: one.value for id, one in measure(evidence).metrics.items()}
+
+
+def test_perplexity_is_all_nats_over_all_tokens_and_bytes(tmp_path: Path) -> None:
+    found = measure(perplexity_evidence(tmp_path)).metrics
+    size = sum(len(text) for text in TEXTS)
+    assert found["nats_per_token"].value == pytest.approx(sum(SURPRISE) / sum(TOKENS))
+    assert found["nats_per_byte"].value == pytest.approx(sum(SURPRISE) / size)
+    assert (found["texts"].value, found["scored_tokens"].value, found["nats_per_byte"].n) == (4, sum(TOKENS), size)
+    interval = found["nats_per_token"].interval
+    ratios = [nats / tokens for nats, tokens in zip(SURPRISE, TOKENS, strict=True)]
+    assert interval is not None and min(ratios) <= interval[0] < sum(SURPRISE) / sum(TOKENS) < interval[1] <= max(
+        ratios
+    )
+
+
+def test_a_mean_of_per_text_means_would_be_another_figure() -> None:
+    assert sum(a / b for a, b in zip(SURPRISE, TOKENS, strict=True)) / 4 != pytest.approx(sum(SURPRISE) / sum(TOKENS))
+
+
+def test_a_row_that_counts_other_bytes_than_its_text_is_no_evidence(tmp_path: Path) -> None:
+    rows = perplexity_rows()
+    with pytest.raises(EvidenceMissing, match="has 16 bytes, the row says 99"):
+        measure(perplexity_evidence(tmp_path, [rows[0].model_copy(update={"bytes": 99}), *rows[1:]]))
+    with pytest.raises(EvidenceMissing, match="1 items have no answer"):
+        measure(perplexity_evidence(tmp_path, rows[1:]))
+
+
+def test_choices_are_ranked_raw_per_token_and_per_byte(tmp_path: Path) -> None:
+    # Choice 2 has 4 tokens and 10 bytes. Right are 1, 2, 1, 2.
+    rows = choice_rows([(1.0, 2.0), (1.0, 3.0), (1.0, 9.0), (2.0, 30.0)])
+    found = values(choose_evidence(tmp_path, rows))
+    # Raw: 1 1 1 1. Per token: 1 vs .5, .75, 2.25, 7.5: 2 2 1 1. Per byte: 1 vs .2, .3, .9; 2 vs 3: 2 2 2 1.
+    assert found["choice_accuracy"] == 0.5
+    assert found["choice_accuracy_per_token"] == 0.5
+    assert found["choice_accuracy_per_byte"] == 0.25
+    assert (found["questions"], found["chance_rate"]) == (4, 0.5)
+
+
+def test_a_tie_between_choices_is_not_right(tmp_path: Path) -> None:
+    assert values(choose_evidence(tmp_path, choice_rows([(1.0, 1.0)] * 4)))["choice_accuracy"] == 0.0
+
+
+def test_a_row_with_other_choices_than_its_item_is_no_evidence(tmp_path: Path) -> None:
+    evidence = choose_evidence(tmp_path, choice_rows([(1.0, 2.0)] * 4))
+    rows = [row(one) for one in choice_rows([(1.0, 2.0)] * 4)]
+    rows[2]["choices"] = [*rows[2]["choices"], rows[2]["choices"][0]]
+    write_rows(evidence.outputs["rows"], rows)
+    with pytest.raises(EvidenceMissing, match="other choices"):
+        measure(evidence)
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        {"choice_1": "a", "answer": 1},
+        {"choice_1": "a", "choice_3": "b", "answer": 1},
+        {"choice_1": "a", "choice_2": "a", "answer": 1},
+        {"choice_1": "a", "choice_2": " ", "answer": 1},
+        {"choice_1": "a", "choice_2": "b", "answer": 3},
+        {"choice_1": "a", "choice_2": "b"},
+        {"choice_1": "a", "choice_2": "b", "hint": "c", "answer": 1},
+    ],
+)
+def test_what_is_no_question_is_refused(constraint: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="question 'q'"):
+        answer_of(Item(id="q", group="g", kind="k", prompt="p", constraint=constraint))
+
+
+def test_choices_keep_their_order_beyond_nine() -> None:
+    constraint: dict[str, str | int] = {f"choice_{n}": f"c{n}" for n in range(1, 12)}
+    item = Item(id="q", group="g", kind="k", prompt="p", constraint=constraint | {"answer": 10})
+    assert choices_of(item)[9] == "c10" and answer_of(item) == 9
+
+
+def test_a_conversation_passes_when_every_later_turn_does(tmp_path: Path) -> None:
+    assert values(converse_evidence(tmp_path)) == {
+        "conversations": 32,
+        "conversation_pass_rate": 1.0,
+        "turn_pass_rate": 1.0,
+        "lowest_kind_pass_rate": 1.0,
+        "turn_truncation_rate": 0.0,
+    }
+    wrong = ("I do not know.", "Hello there.", "They make HONEY.", "As you wish, my friend.")
+    found = values(converse_evidence(tmp_path, conversation_rows(wrong, 8)))
+    assert (found["conversation_pass_rate"], found["lowest_kind_pass_rate"]) == (0.25, 0.0)
+
+
+def test_the_first_turn_only_has_to_say_something() -> None:
+    item = conversations()[0]
+    assert judge_turn(item, 1, "Whatever.").passed and not judge_turn(item, 1, " ").passed
+
+
+@pytest.mark.parametrize(
+    ("constraint", "output", "reason"),
+    [
+        ({"require_2": "blue; Lisbon|Lisboa"}, "A BLUE tram in lisboa.", ""),
+        ({"require_2": "blue; Lisbon|Lisboa"}, "A blue tram in Porto.", "does not hold Lisbon or Lisboa"),
+        ({"require_2": "art"}, "A party.", "does not hold art"),
+        ({"forbid_2": "red|green"}, "A Green tram.", "holds green"),
+        ({"forbid_2": "red"}, "A reddish tram.", ""),
+        ({"most_words_2": 2}, "One two three", "has 3 words, at most 2 are asked for"),
+        ({"form_2": "quoted"}, "no", "does not begin and end with a double quotation mark"),
+    ],
+)
+def test_what_a_turn_has_to_show(constraint: dict[str, Any], output: str, reason: str) -> None:
+    item = Item(id="c", group="g", kind="memory", prompt="p", constraint={"turn_2": "q"} | constraint)
+    assert judge_turn(item, 2, output).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("constraint", "told"),
+    [
+        ({}, "has the turns"),
+        ({"turn_3": "q", "require_3": "x"}, "without a gap"),
+        ({"turn_2": "q"}, "expects something of turns"),
+        ({"turn_2": "q", "require_3": "x"}, "expects something of turns"),
+        ({"turn_2": "q", "must_2": "x"}, "no meaning"),
+    ],
+)
+def test_what_is_no_conversation_is_refused(constraint: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        turns_of(Item(id="c", group="g", kind="memory", prompt="p", constraint=constraint))
+
+
+@pytest.mark.parametrize("constraint", [{"most_words_2": "three"}, {"form_2": "bullets"}, {"form_2": "sonnet"}])
+def test_expectations_that_mean_nothing_are_refused(constraint: dict[str, Any]) -> None:
+    item = Item(id="c", group="g", kind="memory", prompt="p", constraint={"turn_2": "q"} | constraint)
+    with pytest.raises(ValueError, match="no"):
+        expected_of(item, 2)
+
+
+def test_a_conversation_held_with_other_turns_is_no_evidence(tmp_path: Path) -> None:
+    rows = conversation_rows(times=8)
+    other = rows[0].turns[1].model_copy(update={"user": "Say Tom."})
+    rows[0] = rows[0].model_copy(update={"turns": (rows[0].turns[0], other)})
+    with pytest.raises(EvidenceMissing, match="other turns than its own"):
+        measure(converse_evidence(tmp_path, rows))
+
+
+def test_a_duel_counts_ties_half_and_knows_flips(tmp_path: Path) -> None:
+    better = ["candidate"] * 5 + ["reference"] * 2 + ["first", "last", "first"]
+    found = values(compare_evidence(tmp_path, better, TWENTY, TWENTY))
+    assert found["win_rate"] == pytest.approx((5 + 1.5) / 10)
+    assert (found["tie_rate"], found["order_flips"], found["duels"]) == (0.3, 0.3, 10)
+    assert (found["judge_kappa"], found["judge_longer"]) == (1.0, 0.0)
+    assert found["win_rate_controlled"] == pytest.approx(0.65, abs=0.01)
+
+
+def test_a_judge_without_eyes_has_no_kappa(tmp_path: Path) -> None:
+    found = values(compare_evidence(tmp_path, ["candidate"], TWENTY, ["reference"] * 20))
+    assert found["judge_kappa"] == pytest.approx(0.0)
+
+
+def test_a_preference_that_its_figures_do_not_give_is_no_evidence(tmp_path: Path) -> None:
+    evidence = compare_evidence(tmp_path, ["reference"] * 3, TWENTY, TWENTY)
+    lines = evidence.outputs["rows"].read_text(encoding="utf-8")
+    flipped = lines.replace('"preferred": "reference"', '"preferred": "candidate"')
+    assert flipped != lines
+    evidence.outputs["rows"].write_text(flipped, encoding="utf-8")
+    with pytest.raises(EvidenceMissing, match="candidate is stated, reference follows"):
+        measure(evidence)
+
+
+def test_a_judgement_of_other_answers_is_no_evidence(tmp_path: Path) -> None:
+    evidence = compare_evidence(tmp_path, ["reference"] * 3, TWENTY, TWENTY)
+    lines = evidence.inputs["candidate"].read_text(encoding="utf-8")
+    evidence.inputs["candidate"].write_text(lines.replace("two 1", "TWO 1"), encoding="utf-8")
+    with pytest.raises(EvidenceMissing, match="other answers"):
+        measure(evidence)
+    granted = evidence.parameters | {"shown_characters": 50}
+    long = compare_evidence(tmp_path / "long", ["reference"] * 3, TWENTY, TWENTY, lengths=(80, 80))
+    with pytest.raises(EvidenceMissing, match="another prompt"):
+        measure(replace(long, parameters=granted))
+
+
+def test_an_evaluation_on_a_data_file_is_measured_with_its_own_scorer(tmp_path: Path) -> None:
+    items = tuple(
+        Item(id=f"x{n}", group=f"x{n}", kind="sum", prompt=f"{n} + 1?", constraint={"answer": str(n + 1)})
+        for n in range(4)
+    )
+    parameters = EvaluateParameters(scorer="exact_answer")
+    stage = EvaluateStage(
+        name="sums", kind="evaluate", inputs={"model": "model", "items": "data.sums"}, parameters=parameters
+    )
+    rows = [
+        {"item": f"x{n}", "prompt_tokens": 3, "output": str(min(n + 1, 3)), "output_tokens": 1, "truncated": False}
+        for n in range(4)
+    ]
+    base = evidence_of(tmp_path, "base")
+    write_rows(base.outputs["rows"], rows)
+    evidence = replace(
+        base, stage=stage, parameters=parameters.model_dump(mode="json"), data=base.data | {"sums": items}
+    )
+    assert measure(evidence).metrics["accuracy"].value == 0.75
+    with pytest.raises(EvidenceMissing, match="cannot be judged"):
+        measure(replace(evidence, parameters=parameters.model_dump(mode="json") | {"scorer": "format_instructions"}))
+    with pytest.raises(EvidenceMissing, match="no data file"):
+        measure(replace(evidence, data=base.data))
+
+
+def test_every_metric_of_these_kinds_is_measured(tmp_path: Path) -> None:
+    made = {
+        "perplexity": perplexity_evidence(tmp_path),
+        "choose": choose_evidence(tmp_path / "c", choice_rows([(1.0, 2.0)] * 4)),
+        "compare": compare_evidence(tmp_path / "d", ["first"], TWENTY, TWENTY),
+        "converse": converse_evidence(tmp_path / "t", conversation_rows(SAID, 8)),
+    }
+    for kind, evidence in made.items():
+        assert set(measure(evidence).metrics) == {id for id, one in METRICS.items() if one.scope == kind}
