@@ -64,11 +64,11 @@ def watched(
             seen.add(proof.see(inputs, step), _digest(inputs))
             if not self.compared or (step == self.state.max_steps and step not in self.compared):
                 self.compared[step] = _compared(self, model, inputs, loss(self))
-            loss = super().training_step(model, inputs, *rest, **named)
-            value = float(loss)
+            result = super().training_step(model, inputs, *rest, **named)
+            value = float(result)
             if not math.isfinite(value):
                 raise Diverged(f"the loss of step {step} is {value}; stopped before the weights were changed by it")
-            return loss
+            return result
 
         def _get_grad_norm(self, *given: Any, **named: Any) -> Any:
             norm = super()._get_grad_norm(*given, **named)
@@ -113,8 +113,8 @@ def _compared(trainer: Any, model: Any, inputs: Any, name: str) -> float:
     difference = abs(theirs - ours) / max(1.0, abs(ours))
     if not difference <= most_difference(trainer.settings()["precision"]):
         raise NotAsGranted(
-            f"step {trainer.state.global_step + 1}: the trainer's loss is {theirs:.6g}; {name} over the response tokens "
-            f"of the same batch is {ours:.6g}"
+            f"step {trainer.state.global_step + 1}: the trainer's loss is {theirs:.6g}; {name} over the response "
+            f"tokens of the same batch is {ours:.6g}"
         )
     return difference
 
