@@ -44,7 +44,7 @@ _JUDGES: dict[str, Judges] = {
     "critique_responses": "response",
     "prefer": "comparison",
 }
-_PREFIX = {"critique_instructions": "instructions", "critique_responses": "responses", "prefer": "judge"}
+_PREFIX = {"critique_instructions": "instructions", "critique_responses": "responses", "prefer": "pair_judge"}
 CriticRow = CritiqueRow | ComparisonRow
 
 
