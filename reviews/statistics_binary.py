@@ -88,8 +88,8 @@ def log_exact_mcnemar(gained: int, lost: int) -> float:
     from scipy.special import logsumexp
     from scipy.stats import binom
 
-    tail = float(logsumexp(binom.logpmf(np.arange(few + 1), n, 0.5)))
-    return min(0.0, math.log(2) + tail)
+    tail = np.asarray(logsumexp(binom.logpmf(np.arange(few + 1), n, 0.5)))
+    return min(0.0, math.log(2) + float(tail))
 
 
 def effect_h(*, reference: float, candidate: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ SENTENCES = {
 }
 
 
-def following(*instructions: tuple[str, dict[str, object]]) -> Item:
+def following(*instructions: tuple[str, Mapping[str, object]]) -> Item:
     return Item(id="i", group="g", kind=instructions[0][0], prompt="Say.", constraint=constraint_of(instructions))
 
 
