@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from specs.constitution import Constitution
 from specs.lint_builder import lint_builder
+from specs.lint_evaluation import lint_evaluation
 from specs.lint_machines import lint_machines
 from specs.lint_reviewer import lint_reviewer, reviewers_of
 from specs.lint_stages import lint_code, lint_criteria, lint_inputs, lint_names, lint_ranges
@@ -34,6 +35,7 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
         lint_ranges,
         _lint_data,
         _lint_arms,
+        lint_evaluation,
         _lint_seeds,
         _lint_parties,
         lint_builder,
