@@ -98,7 +98,7 @@ class LocalLauncher:
             if owner is None:
                 return JobState("pending")
             # Of a session that was resumed on another machine only the heartbeat can tell from here.
-            here = owner["host"] == platform.node()
+            here = owner.get("host", platform.node()) == platform.node()
             alive = is_alive(owner) if here else self._silence.of(folder) < ELSEWHERE_S
         except (ValueError, KeyError, TypeError):
             alive = time.time() - claim.stat().st_mtime < CLAIM_GRACE_S

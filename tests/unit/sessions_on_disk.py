@@ -89,10 +89,10 @@ class OnDisk:
         return order.model_copy(update=other)
 
 
-def open_session(folder: Path) -> OnDisk:
-    """Register the shared small spec in a new run folder."""
+def open_session(folder: Path, *changes: tuple[str, str]) -> OnDisk:
+    """Register the shared small spec, with these changes, in a new run folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    resolved = loads(write_spec(folder))
+    resolved = loads(write_spec(folder, *changes))
     for role in ("model", "examples"):
         (folder / f"{role}.bin").write_bytes(role.encode())
     trail = Trail(folder / "trail.sqlite", "small")
