@@ -10,6 +10,7 @@ from reviews.obligations import open_for
 from reviews.panel import NAME as PANEL
 from reviews.standing import JUDGEMENTS, newest_judgement, retracted
 from reviews.store import Store
+from reviews.takeovers import takeover_damage
 from reviews.trail import Recorded
 from specs.digests import digest_value
 from specs.evidence import JobOrder
@@ -91,6 +92,7 @@ def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
                 yield f"entry {number} (launch): job {body['key']} was ordered with something else than was granted"
             elif granted.body["registration"] != registered_spec(entries[:number], store)[1]:
                 yield f"entry {number} (launch): job {body['key']} was granted before the registration was amended"
+            yield from takeover_damage(entries, store, recorded, order)
 
 
 def _grant_damage(entries: list[Recorded], store: Store, grant: Recorded) -> Iterator[str]:

@@ -27,6 +27,7 @@ from sessions.models import prepare_model
 from sessions.recipes import keep_files
 from sessions.session import Session
 from sessions.state import State
+from sessions.takeover import with_takeover
 from specs.digests import digest_path
 from specs.errors import PeergateError
 from specs.evidence import Artifact, JobOrder, Manifest, Progress
@@ -95,7 +96,8 @@ def build(session: Session, state: State) -> State:
 def launch(session: Session, state: State) -> State:
     """Reserve the money, then hand the job to the launcher, which checks the grant again."""
     stage, _, key = _current(session, state)
-    order = _order(session, state)
+    order = with_takeover(session, _order(session, state))
+    session.store.put_value(order)
     budget = session.resolved.spec.budget
     keeps = _expected_bytes(session, stage, order) if budget.storage_usd_per_gb is not None else 0
     ledger.reserve_job(session.trail, budget, stage, key, keeps)

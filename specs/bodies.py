@@ -52,7 +52,7 @@ FORMS: dict[EntryKind, Form] = {
     "note": Form(Note),
     "plan": Form(Plan),
     "grant": Form(Granted, version=2),
-    "launch": Form(Launch),
+    "launch": Form(Launch, version=2),
     "exit": Form(Exit),
     "lost": Form(Lost),
     "metrics": Form(Metrics),

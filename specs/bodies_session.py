@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from specs.digests import Contract, Digest
+from specs.evidence import Resumed
 from specs.policy import Hex, Role
 from specs.session import Analysis
 from specs.verdicts import Outcome
@@ -77,6 +78,8 @@ class Launch(Contract):
     grant: Digest
     order: Digest
     launcher: str
+    resumes: Resumed | None = None
+    """The saved step that the job goes on from; not told before version 2."""
 
 
 class Output(Contract):

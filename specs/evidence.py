@@ -33,6 +33,16 @@ class Artifact(Contract):
     bytes: int
 
 
+class Resumed(Contract):
+    """The saved step of an earlier attempt that a job goes on from."""
+
+    attempt: int
+    step: int
+    path: str
+    """From the run folder on."""
+    digest: Digest
+
+
 class JobOrder(Contract):
     """Everything a job is told: what to run, on which inputs, under which grant."""
 
@@ -49,6 +59,8 @@ class JobOrder(Contract):
     """The job ends itself when no orchestrator was there for this long; None: never."""
     model_kind: Literal["base", "instruct"] | None = Field(default=None, exclude_if=lambda given: given is None)
     """The kind the spec declares of its model: base models are prompted without a chat template."""
+    resumes: Resumed | None = Field(default=None, exclude_if=lambda given: given is None)
+    """None: the job begins at the beginning."""
 
 
 class GenerationRow(Contract):

@@ -26,6 +26,7 @@ from specs.digests import digest_file, digest_path, digest_value
 from specs.errors import ExitCode
 from specs.evidence import JobOrder, Manifest, Progress
 from specs.stages import FOLDERS, PARAMETERS, STAGE_KINDS, Kind, Parameters
+from training.takeover import NotTheStep, take_over
 
 PACKAGES = ("torch", "transformers", "tokenizers", "trl", "datasets", "accelerate", "numpy", "safetensors", "peft")
 PROGRESS_EVERY_S = 0.5
@@ -96,8 +97,12 @@ def run_stage(kind: Kind, work: Callable[[Job], Done], *, uses_torch: bool = Tru
         import torch
 
         torch.manual_seed(job.parameters.seed)
+    try:
+        resumed = take_over(job.order, job.run, job.folder)
+    except NotTheStep as error:
+        refuse(f"{job.order.key}: {error}")
     done = work(job)
-    _write_manifest(job, done, started)
+    _write_manifest(job, done, resumed, started)
     raise SystemExit(int(ExitCode.DONE))
 
 
@@ -139,7 +144,7 @@ def refuse(why: str) -> NoReturn:
     raise SystemExit(int(ExitCode.BLOCKED))
 
 
-def _write_manifest(job: Job, done: Done, started: float) -> None:
+def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: float) -> None:
     outputs: dict[str, str] = {}
     for name, kind in STAGE_KINDS[job.order.kind].outputs.items():
         path = job.out / (name if kind in FOLDERS else f"{name}.jsonl")
@@ -162,7 +167,7 @@ def _write_manifest(job: Job, done: Done, started: float) -> None:
         # Linux counts in KiB.
         peak_rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         effective=done.effective,
-        facts=done.facts,
+        facts=done.facts | resumed,
     )
     partial = job.folder / ".manifest.json"
     with partial.open("wb") as handle:
