@@ -62,7 +62,7 @@ def parameters_table() -> str:
     for kind, model in PARAMETERS.items():
         for name, info in model.model_fields.items():
             default = "not set" if info.default is None else str(info.default).lower()
-            default = default if len(default) <= LONGEST_DEFAULT else "see the file"
+            default = default if len(default) <= LONGEST_DEFAULT and "\n" not in default else "see the file"
             whole = "whole number, " if numeric_parameters(model).get(name) is int else ""
             lines.append(f"| `{kind}` | `{name}` | {default} | {whole}{limits(info)} |")
     return "\n".join(lines)
