@@ -49,11 +49,15 @@ def start(
     name: Annotated[str | None, typer.Option("--name", help="Name of the session; the spec's name by default.")] = None,
     runs: Runs = DEFAULT_RUNS,
     profile: Profile = None,
+    launcher: Annotated[
+        Literal["local", "ray", "skypilot"] | None,
+        typer.Option("--launcher", help="Where its jobs run, instead of what the spec says (docs/launchers.md)."),
+    ] = None,
 ) -> None:
     """Register a spec and run the session, gate by gate."""
     from sessions.commands import run
 
-    run.start(spec, name, runs, profile)
+    run.start(spec, name, runs, profile, launcher)
 
 
 @app.command(rich_help_panel="Sessions")

@@ -34,6 +34,7 @@ from sessions.session import Cancelled, Display, Paused, Session
 from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_session
 from specs.errors import LeaseLost, UserError
 from specs.loading import load_spec
+from specs.machines import LauncherName
 from specs.session import ResolvedSpec
 
 Answer = Literal["retry", "approve", "stop"]
@@ -50,17 +51,18 @@ def start(
     display: Display,
     wire: Callable[[Session], None] = as_registered,
     profile: str | None = None,
+    launcher: LauncherName | None = None,
 ) -> Path:
     """Register a spec as a new session and run it; returns the run folder.
 
     ``wire`` is given the session when it is held and before it runs: a builder outside is connected there.
-    ``profile`` is used instead of the one that the spec names.
+    ``profile`` and ``launcher`` are used instead of those that the spec names.
 
     Raises:
         SpecError: the spec is wrong; nothing was created.
         UserError: the name is taken or cannot be a folder name.
     """
-    resolved = load_spec(spec_path, profile)
+    resolved = load_spec(spec_path, profile, launcher=launcher)
     make_builder(resolved.spec)
     make_reviewer(resolved.spec)
     name = name or resolved.spec.name

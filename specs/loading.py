@@ -19,6 +19,7 @@ from specs.errors import AuditDamage, Problem, SpecError, UserError
 from specs.evidence import Item
 from specs.explain import explain
 from specs.lint import lint, lint_constitution
+from specs.machines import LauncherName
 from specs.places import LintProblem, Loc, closest, dotted, printable
 from specs.positions import Document, Place, UnreadableError, read_yaml
 from specs.profiles import apply_profile, profile_names
@@ -30,12 +31,19 @@ MAX_DATA_PROBLEMS = 20
 """More lines than this are wrong for one reason; the rest is counted."""
 
 
-def load_spec(path: Path, profile: str | None = None, *, allow_missing_data: bool = False) -> ResolvedSpec:
+def load_spec(
+    path: Path,
+    profile: str | None = None,
+    *,
+    allow_missing_data: bool = False,
+    launcher: LauncherName | None = None,
+) -> ResolvedSpec:
     """Read a session spec and pin everything it names.
 
     Args:
         path: the spec file.
         profile: the profile to use, instead of the one that the spec names.
+        launcher: stands in for the session's own, as if it were written there.
         allow_missing_data: accept that data files are not here yet. Their registered digests stand in, and a data
             file without one is left out of ``data_digests``. The constitution has to be here in any case.
 
@@ -51,6 +59,8 @@ def load_spec(path: Path, profile: str | None = None, *, allow_missing_data: boo
             # Not more: what the profile would have given would be told as missing.
             report.add(document, problems)
             report.check()
+        if launcher is not None and isinstance(document.data, dict):
+            document.data["launcher"] = launcher
         spec, problems, damaged = validate(document, SessionSpec, SESSION_STANDINS)
         data = _Files(path, report, damaged, allow_missing_data)
         if spec is None:

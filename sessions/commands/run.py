@@ -17,14 +17,17 @@ from sessions.runtime import Answer
 from sessions.session import Paused
 from specs.errors import ExitCode, UserError
 from specs.loading import find_spec
+from specs.machines import LauncherName
 
 
-def start(spec: str, name: str | None, runs: Path, profile: str | None = None) -> None:
+def start(
+    spec: str, name: str | None, runs: Path, profile: str | None = None, launcher: LauncherName | None = None
+) -> None:
     """Start a session and end with its exit code."""
     path = find_spec(spec)
     terminal = Terminal()
     try:
-        run = runtime.start(path, runs, name, terminal, profile=profile)
+        run = runtime.start(path, runs, name, terminal, profile=profile, launcher=launcher)
     except Paused as paused:
         _paused(str(paused), runs)
     finish(run)
