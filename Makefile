@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUNS := runs
+# Where the jobs of `make demo` run: local, ray.
+LAUNCHER ?=
 
 .PHONY: help setup demo test test-nightly test-llama check lint types imports format clean
 
@@ -20,15 +22,16 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 setup: $(VENV)/.installed  ## make .venv and install everything
 
 demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 7 minutes) and verify its trail
+	@if [ "$(LAUNCHER)" = ray ]; then $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'; fi
 	@if [ -e $(RUNS)/demo ]; then $(BIN)/peergate resume demo --runs $(RUNS); \
-	else $(BIN)/peergate start demo --runs $(RUNS); fi
+	else $(BIN)/peergate start demo --runs $(RUNS) $(if $(LAUNCHER),--launcher $(LAUNCHER)); fi
 	@$(BIN)/peergate audit verify $(RUNS)/demo
 
 test: setup  ## run all tests but those marked `nightly`
 	$(BIN)/python -m pytest -m "not nightly" -n logical --no-loadscope-reorder
 
 test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills, a hundred thousand mutations (an hour)
-	-$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	-$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz,ray]'
 	$(BIN)/python -m pytest -m nightly
 
 verify/verify: verify/main.go  ## build the verifier that is not ours, with Debian's Go (golang-go, golang-golang-x-mod-dev)
