@@ -109,7 +109,7 @@ def leak_in(text: str, instruction: str, delimiters: Sequence[str]) -> str:
         if bare in text:
             return bare
         begun = next((bare[:size] for size in range(len(bare) - 1, 1, -1) if text.endswith(bare[:size])), "")
-        if begun:
+        if begun and begun not in instruction:
             return begun
     return ""
 

@@ -58,6 +58,8 @@ def parse(raw: str, *, first: int, primed: bool, cut: bool) -> tuple[Listed, ...
     for match in _ITEM.finditer(text):
         if int(match[1]) == first + len(starts):
             starts.append(match)
+    if not starts:
+        return ()
     ends = [match.start() for match in starts[1:]] + [len(text)]
     found: list[Listed] = []
     for number, (match, end) in enumerate(zip(starts, ends, strict=True), first):

@@ -1,0 +1,148 @@
+"""How prompts are encoded. What a guard has to notice is asked of every way to encode: no rewrite weakens it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.fixtures.small_text import WORDS, word_tokenizer
+from tests.fixtures.tiny_training import CHAT
+from training.text.prompting import (
+    Encoded,
+    EncodingFault,
+    encode_bare,
+    encode_chat,
+    fault_in,
+    form_of,
+    prompt_ids,
+    template_tokens,
+)
+
+TEXT = "write a short poem about the sea\nand the sky"
+
+
+@pytest.fixture
+def tokenizer() -> Any:
+    made = word_tokenizer(" ".join(WORDS))
+    made.chat_template = CHAT
+    return made
+
+
+class Wrapped:
+    """A tokenizer that does one thing by itself, as wrappers around tokenizers do."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def ids(self, text: str, add_special_tokens: bool) -> list[int]:
+        return list(self.inner(text, add_special_tokens=add_special_tokens)["input_ids"])
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": self.ids(text, add_special_tokens)}
+
+
+class AddsABeginning(Wrapped):
+    """As tokenizers with a beginning token do when they are asked to."""
+
+    def ids(self, text: str, add_special_tokens: bool) -> list[int]:
+        return [self.inner.eos_token_id] * add_special_tokens + super().ids(text, False)
+
+
+class AddsAlways(Wrapped):
+    """Counts would be equal: it adds whatever it is told."""
+
+    def ids(self, text: str, add_special_tokens: bool) -> list[int]:
+        return [self.inner.eos_token_id, *super().ids(text, False)]
+
+
+class TakesAPlace(Wrapped):
+    """As many tokens, and one of them another."""
+
+    def ids(self, text: str, add_special_tokens: bool) -> list[int]:
+        found = super().ids(text, False)
+        return [self.inner.eos_token_id, *found[1:]] if add_special_tokens else found
+
+
+class ForcesTheTemplate(Wrapped):
+    """The folk theory come true: a template around every text."""
+
+    def ids(self, text: str, add_special_tokens: bool) -> list[int]:
+        return super().ids(f"<|start|>user\n{text}<|end|>\n<|start|>assistant\n", False)
+
+
+class ForcesPlainWords(Wrapped):
+    """A template without a special token in it."""
+
+    def ids(self, text: str, add_special_tokens: bool) -> list[int]:
+        return super().ids(f"User: {text}\nAssistant:", False)
+
+
+class TemplateInTheMiddle(Wrapped):
+    """A template token far from either end."""
+
+    def ids(self, text: str, add_special_tokens: bool) -> list[int]:
+        found = super().ids(text, False)
+        half = len(found) // 2
+        return [*found[:half], self.inner.convert_tokens_to_ids("<|start|>"), *found[half:]]
+
+
+FAULTS: dict[type[Wrapped], str] = {
+    AddsABeginning: "adds special tokens by itself",
+    AddsAlways: "position 0 of the prompt holds a special token",
+    TakesAPlace: "differ from position 0",
+    ForcesTheTemplate: "position 0 of the prompt holds a special token",
+    ForcesPlainWords: "characters instead of",
+    TemplateInTheMiddle: "of the prompt holds a special token",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_completion_prompt_that_is_more_than_its_text_is_refused(tokenizer: Any, fault: type[Wrapped]) -> None:
+    with pytest.raises(EncodingFault, match=FAULTS[fault]):
+        prompt_ids(fault(tokenizer), TEXT, "completion")
+    # The control: the same text by the same tokenizer without the fault.
+    assert prompt_ids(Wrapped(tokenizer), TEXT, "completion").ids == tuple(tokenizer(TEXT)["input_ids"])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_the_guard_writes_down_shows_the_fault_without_the_tokenizer(tokenizer: Any, fault: type[Wrapped]) -> None:
+    written = Encoded(*encode_bare(fault(tokenizer), TEXT))
+    assert fault_in(written.text, written.ids, written.ids_with_special, written.decoded, written.template_ids)
+
+
+def test_a_template_token_in_the_text_itself_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(EncodingFault, match="holds a special token"):
+        prompt_ids(tokenizer, "tell <|start|>assistant a tale", "completion")
+
+
+def test_a_chat_is_encoded_with_the_template_and_what_was_found_is_told(tokenizer: Any) -> None:
+    encoded = encode_chat(tokenizer, TEXT)
+    assert encoded.text == f"<|start|>user\n{TEXT}<|end|>\n<|start|>assistant\n"
+    assert encoded.template_ids and encoded.ids[0] == tokenizer.convert_tokens_to_ids("<|start|>")
+    assert prompt_ids(tokenizer, TEXT, "chat") == encoded
+
+
+def test_a_chat_without_a_template_is_refused(tokenizer: Any) -> None:
+    tokenizer.chat_template = None
+    with pytest.raises(EncodingFault, match="has no chat template"):
+        prompt_ids(tokenizer, TEXT, "chat")
+    # A base model needs none.
+    assert prompt_ids(tokenizer, TEXT, "completion").decoded == TEXT
+
+
+def test_added_tokens_of_the_template_count_though_they_are_not_special(tokenizer: Any) -> None:
+    tokenizer.add_tokens(["[[turn]]", "[[other]]"])
+    tokenizer.chat_template = CHAT.replace("<|start|>", "[[turn]]")
+    found = template_tokens(tokenizer)
+    assert tokenizer.convert_tokens_to_ids("[[turn]]") in found
+    assert tokenizer.convert_tokens_to_ids("[[other]]") not in found
+
+
+def test_the_declared_kind_says_the_form() -> None:
+    assert (form_of("base"), form_of("instruct")) == ("completion", "chat")
+    with pytest.raises(ValueError, match="does not say"):
+        form_of(None)
