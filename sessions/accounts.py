@@ -1,7 +1,7 @@
 """Who has spent and reserved how much, and what each may still take: added up from the ledger's lines, nothing else.
 
 Three shares of the budget are held back. Evaluation's is there in full whatever evaluations before cost, so that the
-last one can be paid too; only stages of kind ``evaluate`` and ``package`` reach into it. Review's is for reviews.
+last one can be paid too; only stages that measure or package reach into it. Review's is for reviews.
 Teardown's is for the review of an amendment when review's share is used up: a session out of money can be given more.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 
 from reviews.trail import Recorded
+from specs.lint_stages import HELDOUT_READERS
 from specs.session import Budget
 from specs.stages import Stage
 
@@ -19,7 +20,7 @@ PARTIES: tuple[Party, ...] = get_args(Party)
 
 AMENDMENT = "amendment"
 """What stands for the stage in the lines of an amendment's review."""
-OWN_SHARE = ("evaluate", "package")
+OWN_SHARE = HELDOUT_READERS
 """Stage kinds that may use the share held back for evaluation."""
 HELPER_PART = 0.5
 """The part of what is left for the builder that one turn of a helper may take at most: helpers never take all."""

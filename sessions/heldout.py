@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sessions.session import Session
+from specs.lint_stages import HELDOUT_READERS
 from specs.session import SessionSpec
 from specs.stages import STAGE_KINDS, Stage
 
 
 def sees_heldout(spec: SessionSpec, stage: Stage) -> bool:
     """Say whether a stage takes held-out items, or rows of a stage that does; a checkpoint carries none."""
-    if stage.reads_heldout or stage.kind in ("evaluate", "package"):
+    if stage.reads_heldout or stage.kind in HELDOUT_READERS:
         return True
     for reference in stage.inputs.values():
         owner, _, output = reference.partition(".")

@@ -13,7 +13,7 @@ from specs.lint_builder import lint_builder
 from specs.lint_evaluation import lint_evaluation
 from specs.lint_machines import lint_machines
 from specs.lint_reviewer import lint_reviewer, reviewers_of
-from specs.lint_stages import lint_code, lint_criteria, lint_inputs, lint_names, lint_ranges
+from specs.lint_stages import HELDOUT_READERS, lint_code, lint_criteria, lint_inputs, lint_names, lint_ranges
 from specs.machines import attempt_usd, held_hours
 from specs.places import LintProblem, Loc, suggest
 from specs.session import SessionSpec
@@ -21,7 +21,7 @@ from specs.stages import EvaluateStage
 
 __all__ = ["LintProblem", "lint", "lint_constitution"]
 
-_OWN_SHARE = ("evaluate", "package")
+_OWN_SHARE = HELDOUT_READERS
 """Stage kinds that may use the share held back for evaluation."""
 
 
