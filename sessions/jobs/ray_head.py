@@ -138,7 +138,8 @@ def main() -> int:
     """Start a cluster, keep it while it is needed, and end it with everything it has started."""
     run = Path(sys.argv[1]).resolve()
     end_left_over(run)
-    # Short: Ray makes sockets below it, whose names may have 107 bytes.
+    # Short: Ray makes sockets below it, whose names may have 107 bytes. Ray opens its own folder to everybody, so that
+    # is one below this one.
     folder = Path(tempfile.mkdtemp(prefix="peergate-ray-", dir="/tmp"))
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -175,7 +176,7 @@ def command(folder: Path, dashboard: int, ports: dict[str, int]) -> list[str]:
         *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", "--node-ip-address=127.0.0.1"),
         *(f"--{name}={port}" for name, port in ports.items()),
         *(f"--object-store-memory={STORE_BYTES}", f"--num-cpus={machine.cpus()}", "--include-dashboard=true"),
-        *("--include-log-monitor=false", "--disable-usage-stats", f"--temp-dir={folder}"),
+        *("--include-log-monitor=false", "--disable-usage-stats", f"--temp-dir={folder / 'r'}"),
     ]
 
 
