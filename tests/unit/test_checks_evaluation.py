@@ -183,7 +183,7 @@ def test_pairs_are_of_nearly_equal_length_and_each_answer_is_used_once() -> None
 
 
 def gap(evidence: Evidence, **changes: Any) -> Evidence:
-    return with_plan(evidence, EvaluationPlan(gap=Gap(**({"base": ("base",)} | changes))))
+    return with_plan(evidence, EvaluationPlan(gap=Gap.model_validate({"base": ("base",)} | changes)))
 
 
 def right(folder: Path, count: int) -> Evidence:
