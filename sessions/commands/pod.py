@@ -134,10 +134,12 @@ def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
         say(f"nothing was started there; {again} does")
         return ExitCode.BLOCKED
     if ended.why == "gone":
-        say(
-            f"the orchestrator (process {status.pid}) is gone without an exit code: it was killed, or the machine was "
-            f"restarted. Nothing is lost; {again} goes on"
+        how = (
+            f"was killed by signal {status.code - 128}"
+            if status.code is not None
+            else "is gone without an exit code: it was killed, or the machine was restarted"
         )
+        say(f"the orchestrator (process {status.pid}) {how}; nothing is lost, {again} goes on")
         return ExitCode.BLOCKED
     waits = ended.pulled is not None and is_waiting(read_entries(place.run / TRAIL))
     if status.ending is not None:

@@ -13,6 +13,7 @@ from sessions.pods.orders import Status
 from sessions.pods.place import Place, PodRecord
 from sessions.pods.pulling import Pulled, pull, require_whole, verify
 from sessions.pods.starting import status_of
+from specs.errors import ExitCode
 from specs.text import plain
 
 LOOK_EVERY_S = 1.0
@@ -26,9 +27,14 @@ class Ended(NamedTuple):
     """Why there is nothing more to watch."""
 
     why: Literal["closed", "stopped", "gone", "never"]
-    """``stopped``: the orchestrator ended by itself with the session open, ``gone``: it vanished."""
+    """``stopped``: the orchestrator ended by itself with the session open, ``gone``: it was killed or vanished."""
     status: Status
     pulled: Pulled | None
+
+
+def was_killed(status: Status) -> bool:
+    """Say whether a signal ended the orchestrator; 130 is its own way to say that it paused."""
+    return status.code is not None and status.code > 128 and status.code != ExitCode.INTERRUPTED
 
 
 class Attached:
@@ -103,7 +109,8 @@ class Attached:
         if pulled is not None and pulled.closed:
             return Ended("closed", status, pulled)
         reasons: dict[str, Literal["stopped", "gone", "never"]] = {"ended": "stopped", "gone": "gone"}
-        return Ended(reasons.get(status.orchestrator, "never"), status, pulled)
+        why = "gone" if was_killed(status) else reasons.get(status.orchestrator, "never")
+        return Ended(why, status, pulled)
 
     def _show(self, data: bytes) -> None:
         whole, _, self._rest = (self._rest + data).rpartition(b"\n")
