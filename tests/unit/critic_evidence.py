@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from reviews.evidence import Evidence
 from specs.constitution import Constitution
@@ -151,9 +151,11 @@ def chains(given: ReviseParameters = REVISE, change: Callable[[int, int], str] |
     rules, digest = constitution()
     examples = given_examples()
     plans = plan(rules, [chain_name(one.item, one.sample) for one in examples], given.revisions, given.seed)
-    write = change or (
-        lambda n, place: f"{TOPICS[n]} has {n + 3} sides, and {'most' if place else 'all'} of it is found at home."
-    )
+
+    def told(n: int, place: int) -> str:
+        return f"{TOPICS[n]} has {n + 3} sides, and {'most' if place else 'all'} of it is found at home."
+
+    write = change or told
     found: list[RevisionRow] = []
     for n, (example, one) in enumerate(zip(examples, plans, strict=True)):
         text, rounds = example.completion, list[RevisionRound]()
@@ -271,13 +273,19 @@ def critic_evidence(
             "calibration": write(out / "calibration.jsonl", told),
             "preferences": write(out / "preferences.jsonl", all_pairs(compared, parameters)),
         }
-    return replace(_bound(whole, stage, inputs, outputs), **changes)
+    return replace(bound(whole, stage, inputs, outputs), **changes)
 
 
-def _bound(whole: Evidence, stage: Stage, inputs: dict[str, Path], outputs: dict[str, Path]) -> Evidence:
+def bound(
+    whole: Evidence,
+    stage: Stage,
+    inputs: dict[str, Path],
+    outputs: dict[str, Path],
+    model: Literal["base", "instruct"] = "base",
+) -> Evidence:
     """Return the evidence with grant and manifest that fit the stage's files."""
     spec = whole.resolved.spec
-    declared = spec.model.model_copy(update={"kind": "base"})
+    declared = spec.model.model_copy(update={"kind": model})
     resolved = whole.resolved.model_copy(
         update={"spec": spec.model_copy(update={"model": declared}), "constitution_digest": constitution()[1]}
     )

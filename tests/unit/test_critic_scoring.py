@@ -27,8 +27,14 @@ TEXTS = ["Sing.", "Name two rivers.", "Say why the sea is salt.", "Go.", "Name t
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
-    return load(tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "model"))
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]:
+    import torch
+
+    before = torch.get_num_threads()
+    # Models this small are slower with more.
+    torch.set_num_threads(1)
+    yield load(tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "model"))
+    torch.set_num_threads(before)
 
 
 def one_by_one(model: Any, tokenizer: Any, prompts: list[str], form: Form) -> list[list[float | None]]:
