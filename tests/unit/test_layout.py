@@ -134,6 +134,11 @@ COMMANDS = {
     "review show": {"run", "--json"},
     "review give": {"run", "--file"},
     "review import": {"folder", "--json"},
+    "pod plan": {"spec", "--host", "--pod", "--name", "--profile", "--json"},
+    "pod up": {"spec", "--host", "--pod", "--name", "--profile", "--host-key", "--pods", "--json"},
+    "pod start": {"name", "--pods", "--answer", "--reason"},
+    "pod attach": {"name", "--pods"},
+    "pod down": {"name", "--pods", "--pause"},
 }
 
 
