@@ -53,9 +53,18 @@ def start(
         Literal["local", "ray", "skypilot"] | None,
         typer.Option("--launcher", help="Where its jobs run, instead of what the spec says (docs/launchers.md)."),
     ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option("--database", metavar="URL", help="Record this and later sessions there (docs/scale.md)."),
+    ] = None,
 ) -> None:
     """Register a spec and run the session, gate by gate."""
     from sessions.commands import run
+
+    if database is not None:
+        from sessions.commands.database import use_database
+
+        use_database(runs, database)
 
     run.start(spec, name, runs, profile, launcher)
 
@@ -177,11 +186,17 @@ def status(name: Name, runs: Runs = DEFAULT_RUNS, json: Json = False) -> None:
 
 
 @app.command(name="list", rich_help_panel="Sessions")
-def list_sessions(runs: Runs = DEFAULT_RUNS, json: Json = False) -> None:
+def list_sessions(
+    runs: Runs = DEFAULT_RUNS,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="All sessions of the workspace's database, whoever's workspace.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """List the sessions of a folder."""
     from sessions.commands import show
 
-    show.list_sessions(runs, json)
+    show.list_sessions(runs, json, everywhere)
 
 
 @app.command(rich_help_panel="Sessions")

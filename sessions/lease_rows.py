@@ -3,13 +3,65 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any, LiteralString, NamedTuple
 
 from reviews.log.pointer import Pointer
-from reviews.log.postgres import application_name
+from reviews.log.postgres import Database, application_name
 from reviews.log.postgres_table import database_for
+from sessions import leases
 from sessions.leases import LeaseRecord
+
+
+class LogRow(NamedTuple):
+    """A session of a database: its log's number, its name, where its run folder is, how long its trail is."""
+
+    log: str
+    name: str
+    place: str
+    size: int
+    is_held: bool
+    """Whether somebody runs it and showed a sign of life lately."""
+
+
+def every_log(database: Database) -> list[LogRow]:
+    """Return all sessions of a database.
+
+    Raises:
+        DatabaseUnreachable: it cannot be reached.
+    """
+    query: LiteralString = (
+        "SELECT id::text, name, place, size, lease IS NOT NULL AND NOT (lease->>'released')::boolean"
+        " AND clock_timestamp() - beat < make_interval(secs => %s) FROM peergate.log"
+    )
+
+    def ask() -> list[LogRow]:
+        with database.connection() as connection:
+            return [LogRow(*row) for row in connection.execute(query, (leases.LEASE_S,)).fetchall()]
+
+    return database.patiently(ask)
+
+
+def entries_of(database: Database, logs: Sequence[str], kinds: Sequence[str]) -> dict[str, list[tuple[bytes, bytes]]]:
+    """Return signed bytes and signatures of the entries of some kinds, by log, in order.
+
+    Raises:
+        DatabaseUnreachable: it cannot be reached.
+    """
+    query: LiteralString = (
+        "SELECT log::text, payload, signatures FROM peergate.entry"
+        " WHERE log = ANY(%s::uuid[]) AND kind = ANY(%s) ORDER BY log, seq"
+    )
+
+    def ask() -> dict[str, list[tuple[bytes, bytes]]]:
+        found: dict[str, list[tuple[bytes, bytes]]] = {}
+        with database.connection() as connection:
+            for log, payload, signatures in connection.execute(query, (list(logs), list(kinds))).fetchall():
+                found.setdefault(log, []).append((payload.encode(), signatures.encode()))
+        return found
+
+    return database.patiently(ask)
 
 
 class PostgresRecords:

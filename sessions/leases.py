@@ -13,6 +13,7 @@ A session is taken over without being asked: waiting for a person would make eve
 from __future__ import annotations
 
 import getpass
+import os
 import platform
 import threading
 import time
@@ -220,7 +221,7 @@ def _acquire(run: Path, records: Records, wait_s: float) -> tuple[Held, FileLock
             number=record.number + 1 if record else 1,
             by=getpass.getuser(),
             host=platform.node(),
-            pid=psutil.Process().pid,
+            pid=os.getpid(),
             started=psutil.Process().create_time(),
             since=round(time.time(), 3),
             lock=name,
@@ -244,11 +245,16 @@ def _is_newest(records: Records, record: LeaseRecord) -> bool:
 
 
 def _is_over(record: LeaseRecord) -> bool:
-    """Say whether the owner has let go of it, or was a process of this machine that is gone."""
+    """Say whether the owner, whose lock is free, has let go of it or was a process of this machine that is gone.
+
+    This process itself has let go of it too: only the database that it wanted to tell was gone.
+    """
     if record.released:
         return True
     if record.host != platform.node():
         return False
+    if record.pid == os.getpid():
+        return True
     try:
         return abs(psutil.Process(record.pid).create_time() - record.started) > 1.0
     except psutil.Error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -10,13 +10,20 @@ from typing import Any, Literal
 from reviews.answers import waits_for_budget
 from reviews.standing import newest_judgement
 from reviews.trail import Recorded, read_entries
-from sessions.folders import TRAIL
+from sessions.folders import TRAIL, is_run
 from sessions.folders import run_folder as run_folder
 from sessions.folders import trail_name as trail_name
-from sessions.runtime import is_running
+from sessions.leases import is_running as is_running
 from specs.errors import ExitCode, PeergateError
+from specs.trail import EntryKind
 
 SessionState = Literal["running", "waiting", "paused", "closed", "damaged"]
+
+OPEN: tuple[SessionState, ...] = ("waiting", "paused")
+TOLD_BY: tuple[EntryKind, ...] = (
+    *("open", "plan", "packet", "verdict", "decision", "human", "budget", "amendment", "retraction", "close"),
+)
+"""The kinds of entries that say where a session stands."""
 
 EXIT_CODES: dict[str, ExitCode] = {
     "approve": ExitCode.DONE,
@@ -67,23 +74,41 @@ def overview(run: Path) -> Overview:
     try:
         entries = read_entries(run / TRAIL)
     except (PeergateError, OSError) as error:
-        return Overview(run.name, run, "damaged", None, None, None, None, None, (str(error),), 0)
+        return damaged(run.name, run, error)
+    found = summary(run.name, run, entries, len(entries))
+    return replace(found, state="running") if found.state in OPEN and is_running(run) else found
+
+
+def damaged(name: str, path: Path, error: Exception) -> Overview:
+    """Return what is told of a session whose trail cannot be read."""
+    return Overview(name, path, "damaged", None, None, None, None, None, (str(error),), 0)
+
+
+def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overview:
+    """Tell from a trail where a session stands, whether or not somebody runs it now.
+
+    Args:
+        name: of the session.
+        path: its run folder.
+        entries: those of :data:`TOLD_BY`, or more.
+        count: how many entries the trail has.
+    """
     closed = next((one for one in entries if one.entry.kind == "close"), None)
     last_plan = next((one for one in reversed(entries) if one.entry.kind == "plan"), None)
     judged = newest_judgement(entries)
     taken_back = closed is not None and judged is not None and judged.entry.kind == "retraction"
     decision = closed.body["decision"] if closed else None
     return Overview(
-        name=run.name,
-        path=run,
-        state="closed" if closed else "running" if is_running(run) else "waiting" if is_waiting(entries) else "paused",
+        name=name,
+        path=path,
+        state="closed" if closed else "waiting" if is_waiting(entries) else "paused",
         decision="retracted" if taken_back else decision,
         stage=last_plan.body["stage"] if last_plan else None,
         attempt=last_plan.body["attempt"] if last_plan else None,
         started=_when(entries[0]) if entries else None,
         ended=_when(closed) if closed else None,
         reasons=_reasons(entries, judged),
-        entries=len(entries),
+        entries=count,
     )
 
 
@@ -124,7 +149,7 @@ def is_waiting(entries: list[Recorded]) -> bool:
 
 def find_runs(runs: Path) -> list[Path]:
     """Return the run folders below a folder, by name."""
-    return sorted(path.parent for path in runs.glob(f"*/{TRAIL}")) if runs.is_dir() else []
+    return sorted(path for path in runs.iterdir() if is_run(path)) if runs.is_dir() else []
 
 
 def _when(recorded: Recorded) -> str:

@@ -39,6 +39,8 @@ SET LOCAL idle_in_transaction_session_timeout = '300s'
 """
 """Whatever the server's configuration says: a commit waits for the disk, and a process that hangs inside a transaction
 loses it."""
+_PASSING = ("starting up", "shutting down", "in recovery", "recovery mode", "too many", "remaining connection slots")
+"""What a server says when it refuses for now."""
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS peergate;
 CREATE TABLE peergate.format (version integer NOT NULL);
@@ -128,8 +130,7 @@ class Database:
             return None
         from psycopg import InterfaceError, OperationalError, errors
 
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        text = without_password("; ".join(line.strip() for line in lines)[:300], self.address)
+        text = _text(error, self.address)
         busy = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
         full = (errors.DiskFull, errors.InsufficientResources)
         refused = (errors.InvalidPassword, errors.InvalidAuthorizationSpecification, errors.InvalidCatalogName)
@@ -185,11 +186,36 @@ def connected(address: str) -> Database:
         pool.open()
         database = _OPEN[address] = Database(address, pool)
     try:
+        database.patiently(lambda: _look(address))
         database.patiently(lambda: _prepare(database))
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _look(address: str) -> None:
+    """Connect once, to be told why where it cannot be done: a pool only tells that it has no connection.
+
+    Raises:
+        UserError: the server is there and refuses: no such database or user, another password.
+        psycopg.OperationalError: it cannot be reached.
+    """
+    from psycopg import OperationalError, connect
+
+    try:
+        connect(address, connect_timeout=CONNECT_S).close()
+    except OperationalError as error:
+        text = _text(error, address)
+        if "FATAL" not in text or any(passing in text for passing in _PASSING):
+            raise
+        hint = "PEERGATE_DATABASE or the workspace's file names the database and who connects"
+        raise UserError(f"the database refuses to be connected to: {text}", where=shown(address), hint=hint) from error
+
+
+def _text(error: BaseException, address: str) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return without_password("; ".join(line.strip() for line in lines)[:300], address)
 
 
 def _prepare(database: Database) -> None:

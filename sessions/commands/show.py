@@ -16,16 +16,17 @@ from reviews.trail import Recorded, read_entries
 from sessions import ledger
 from sessions.commands.output import print_json, print_table
 from sessions.doing import Doing, doing
-from sessions.overview import find_runs, overview, waits_for_verdict
+from sessions.listing import everywhere, listed
+from sessions.overview import overview, waits_for_verdict
 from sessions.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN
 from sessions.runtime import require_run
 from sessions.wiring import STORE, TRAIL
 from specs.errors import EvidenceMissing
 
 
-def list_sessions(runs: Path, as_json: bool) -> None:
-    """List the sessions of a folder."""
-    found = [overview(run) for run in find_runs(runs)]
+def list_sessions(runs: Path, as_json: bool, all_of_database: bool = False) -> None:
+    """List the sessions of a folder, or all of the database that the folder's sessions are recorded in."""
+    found = everywhere(runs) if all_of_database else listed(runs)
     if as_json:
         print_json({"sessions": [one.as_json() for one in found]})
         return
@@ -33,7 +34,10 @@ def list_sessions(runs: Path, as_json: bool) -> None:
         print(f"no sessions in {runs}", file=sys.stderr)
         return
     rows = [(one.name, one.state, one.decision or "-", one.stage or "-", one.started or "-") for one in found]
-    print_table(("name", "state", "decision", "stage", "started"), rows)
+    names = ("name", "state", "decision", "stage", "started")
+    if all_of_database:
+        names, rows = (*names, "place"), [(*row, str(one.path)) for row, one in zip(rows, found, strict=True)]
+    print_table(names, rows)
 
 
 def status(name: str, runs: Path, as_json: bool) -> None:

@@ -95,7 +95,7 @@ REQUEST_OPTIONS = {
     *("--max-cost", "--out", "--force", "--json"),
 }
 COMMANDS = {
-    "start": {"spec", "--name", "--runs"},
+    "start": {"spec", "--name", "--runs", "--database"},
     "resume": {"name", "--runs", "--answer", "--reason"},
     "cancel": {"name", "--runs"},
     "mcp": {"target", "--name", "--runs", "--http", "--token-file"},
@@ -105,7 +105,7 @@ COMMANDS = {
     "retract": {"name", "entry", "--by", "--reason", "--runs"},
     "amend": {"name", "spec", "--by", "--reason", "--override", "--runs"},
     "status": {"name", "--runs", "--json"},
-    "list": {"--runs", "--json"},
+    "list": {"--runs", "--everywhere", "--json"},
     "report": {"name", "--runs", "--json"},
     "cost": {"run", "--json"},
     "graph": set[str](),
