@@ -155,4 +155,5 @@ def _log_logistic(x: float) -> float:
 
 def _log_one_minus_exp(x: float) -> float:
     """Return log(1 - exp(x)) for x below 0 (Maechler 2012)."""
+    x = min(x, -1e-300)
     return math.log(-math.expm1(x)) if x > -math.log(2) else math.log1p(-math.exp(x))
