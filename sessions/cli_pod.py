@@ -17,6 +17,7 @@ PodOption = Annotated[
     Path | None, typer.Option("--pod", metavar="FILE", help="Pod file: machine, root, price, what ends it.")
 ]
 SessionName = Annotated[str | None, typer.Option("--name", help="Name of the session; the spec's name by default.")]
+Profile = Annotated[str | None, typer.Option("--profile", help="Which of the spec's profiles; its own by default.")]
 Name = Annotated[str, typer.Argument(help="Name of the session.")]
 Pods = Annotated[Path, typer.Option("--pods", help="Folder that holds what is kept of pods here.", show_default=True)]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
@@ -25,12 +26,17 @@ DEFAULT_PODS = Path("pods")
 
 @pod_app.command("plan")
 def pod_plan(
-    spec: Spec, host: Host = None, pod: PodOption = None, name: SessionName = None, json: Json = False
+    spec: Spec,
+    host: Host = None,
+    pod: PodOption = None,
+    name: SessionName = None,
+    profile: Profile = None,
+    json: Json = False,
 ) -> None:
     """Say what would happen, what ends the pod, and what it costs at most. Connects to nothing."""
     from sessions.commands import pod as command
 
-    command.plan(spec, host, pod, name, json)
+    command.plan(command.Wanted(spec, host, pod, name, profile), json)
 
 
 @pod_app.command("up")
@@ -39,6 +45,7 @@ def pod_up(
     host: Host = None,
     pod: PodOption = None,
     name: SessionName = None,
+    profile: Profile = None,
     host_key: Annotated[
         str | None, typer.Option("--host-key", metavar="SHA256:...", help="The host key it has to have.")
     ] = None,
@@ -51,7 +58,7 @@ def pod_up(
     """
     from sessions.commands import pod as command
 
-    command.up(spec, host, pod, name, host_key, pods, json)
+    command.up(command.Wanted(spec, host, pod, name, profile), host_key, pods, json)
 
 
 @pod_app.command("start")

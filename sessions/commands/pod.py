@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 from reviews.trail import read_entries
 from sessions.commands.output import print_json
@@ -16,6 +16,7 @@ from sessions.pods.connection import Connection, require_ssh
 from sessions.pods.ending import down as end_pod
 from sessions.pods.hostkey import HostKey
 from sessions.pods.place import Place, PodRecord, place_of
+from sessions.pods.planning import gpus_of
 from sessions.pods.podfile import PodFile, read_address, read_pod_file
 from sessions.pods.preparing import prepare
 from sessions.pods.shipping import Bundle, bundle_of
@@ -32,33 +33,51 @@ def say(text: str) -> None:
     print(plain(text, 6000), file=sys.stderr, flush=True)
 
 
-def _given(spec: str, host: str | None, pod: Path | None) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
-    if (host is None) == (pod is None):
-        raise UserError("say which machine", hint="either --host user@host or --pod FILE.yaml")
-    path = find_spec(spec)
-    resolved = load_spec(path)
-    if host is not None:
-        read_address(host)
-    return path, resolved, bundle_of(path, resolved), PodFile(host=host) if host else read_pod_file(pod or Path())
+class Wanted(NamedTuple):
+    """What a person asks for: a spec, a machine, and how the session is called."""
+
+    spec: str
+    host: str | None
+    pod: Path | None
+    name: str | None
+    profile: str | None
+
+    def read(self) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
+        """Read spec and pod file.
+
+        Raises:
+            SpecError: one of them is wrong.
+            UserError: no machine is named, or two; the session cannot run where nobody is.
+        """
+        if (self.host is None) == (self.pod is None):
+            raise UserError("say which machine", hint="either --host user@host or --pod FILE.yaml")
+        path = find_spec(self.spec)
+        resolved = load_spec(path, self.profile)
+        if resolved.spec.builder.vendor == "external":
+            hint = "a builder of another vendor, or `peergate mcp` on the machine itself"
+            raise UserError("an external builder is a client beside the session, and nobody is on the pod", hint=hint)
+        if self.host is not None:
+            read_address(self.host)
+        file = PodFile(host=self.host) if self.host else read_pod_file(self.pod or Path())
+        file = file.model_copy(update={"gpus": max(file.gpus, gpus_of(resolved.spec))})
+        return path, resolved, bundle_of(path, resolved), file
 
 
-def plan(spec: str, host: str | None, pod: Path | None, name: str | None, as_json: bool) -> None:
+def plan(wanted: Wanted, as_json: bool) -> None:
     """Print what will happen and what it costs at most; connects to nothing."""
-    path, resolved, bundle, file = _given(spec, host, pod)
-    told = planning.plan(path, resolved, bundle, file, name or resolved.spec.name)
+    path, resolved, bundle, file = wanted.read()
+    told = planning.plan(path, resolved, bundle, file, wanted.name or resolved.spec.name)
     if as_json:
         print_json(told)
         return
     print("\n".join(plain(line, 2000) for line in planning.lines(told)))
 
 
-def up(
-    spec: str, host: str | None, pod: Path | None, name: str | None, pin: str | None, pods: Path, as_json: bool
-) -> None:
+def up(wanted: Wanted, pin: str | None, pods: Path, as_json: bool) -> None:
     """Check the machine, install, and bring the spec."""
     require_ssh()
-    _, resolved, bundle, file = _given(spec, host, pod)
-    place = place_of(pods, name or resolved.spec.name)
+    _, resolved, bundle, file = wanted.read()
+    place = place_of(pods, wanted.name or resolved.spec.name)
     place.folder.mkdir(parents=True, exist_ok=True)
     connection = place.connection(file)
     found: list[Check] = []
@@ -75,7 +94,7 @@ def up(
         key = hostkey.confirm(connection, pins, _ask_person if sys.stdin.isatty() else None)
         report(Check("host_key", "PASS", f"{key.kind} {key.fingerprint}"))
         record = prepare(connection, place, file, resolved, bundle, report)
-        place.write(record, resolved)
+        place.write(record.model_copy(update={"profile": wanted.profile}), resolved)
     finally:
         connection.close()
         if as_json:

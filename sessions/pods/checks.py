@@ -161,7 +161,7 @@ def _gpus(gpus: Mapping[str, Any], wanted: int) -> Check:
     if len(found) < wanted:
         why = f" ({plain(str(gpus['why']), 200)})" if gpus.get("why") else ""
         hint = "rent another machine, or lower gpus in the pod file"
-        return Check("gpu", "FAIL", f"{len(found)} GPUs{why}, the pod file wants {wanted}", hint)
+        return Check("gpu", "FAIL", f"{len(found)} GPUs{why}, {wanted} are wanted", hint)
     return Check("gpu", "PASS", "; ".join(found))
 
 
@@ -202,5 +202,5 @@ def _torch(torch: Mapping[str, Any], pod: PodFile) -> Check:
     text = f"torch {plain(str(torch['version']), 40)} in {seconds:.1f} s"
     if devices < pod.gpus:
         hint = "this build of torch does not see them: a build for the CPU, or a driver that is too old"
-        return Check("torch", "FAIL", f"{text}, it sees {devices} GPUs, the pod file wants {pod.gpus}", hint)
+        return Check("torch", "FAIL", f"{text}, it sees {devices} GPUs, {pod.gpus} are wanted", hint)
     return Check("torch", "PASS", f"{text}, {devices} GPUs")

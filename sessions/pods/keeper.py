@@ -75,6 +75,7 @@ def start(layout: Layout, order: Order) -> tuple[subprocess.Popen[bytes], int]:
     words = [order.python, "-P", "-m", "sessions.cli"]
     if not is_begun(layout):
         words += ["start", str(layout.specs / order.spec), "--name", layout.name]
+        words += ["--profile", order.profile] if order.profile else []
     else:
         words += ["resume", layout.name]
         words += ["--answer", order.answer, "--reason", order.reason] if order.answer else []

@@ -36,6 +36,7 @@ class Order(Contract):
     python: str
     spec: str
     """Relative to the folder the spec was brought to. A session that is there already goes on without it."""
+    profile: str | None = None
     answer: Literal["retry", "approve", "stop"] | None = None
     reason: str = ""
     secrets: dict[str, str] = {}

@@ -34,6 +34,8 @@ class PodRecord(Contract):
     spec: str
     """Where the spec lies on the pod, relative to what was brought there."""
     registration: str
+    profile: str | None = None
+    """Which of the spec's profiles was asked for."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,12 @@ def keys_of(spec: SessionSpec) -> tuple[list[str], list[str]]:
     return sorted(needed), sorted({ENDPOINT_KEYS[party] for party, one in asking if one.base_url})
 
 
+def gpus_of(spec: SessionSpec) -> int:
+    """Return the most GPUs a stage of the spec wants, where its jobs run on the pod itself."""
+    wanted = [spec.resources, *(stage.resources for stage in spec.stages)]
+    return max(one.gpus or 0 if one is not None else 0 for one in wanted)
+
+
 def plan(spec_path: Path, resolved: ResolvedSpec, bundle: Bundle, pod: PodFile, name: str) -> dict[str, Any]:
     """Return the plan: steps, what ends the pod, and what it costs at most, in USD."""
     spec, address = resolved.spec, read_address(pod.host)

@@ -63,6 +63,7 @@ def start(
     order = Order(
         python=record.python,
         spec=record.spec,
+        profile=record.profile,
         answer=answer,
         reason=reason,
         secrets=dict(secrets),

@@ -168,7 +168,7 @@ POD = PodFile(host="pod", gpus=1)
         ({"disk": HEALTHY["disk"] | {"whole": False}}, "write", "does not read back"),
         ({"disk": HEALTHY["disk"] | {"filesystem": "tmpfs"}}, "root", "lies in memory (tmpfs)"),
         ({"disk": HEALTHY["disk"] | {"free": 9.9e9}}, "free", "9.9 GB are free, the pod file wants 10"),
-        ({"gpus": {"list": [], "why": "no driver"}}, "gpu", "0 GPUs (no driver), the pod file wants 1"),
+        ({"gpus": {"list": [], "why": "no driver"}}, "gpu", "0 GPUs (no driver), 1 are wanted"),
         ({"hub": {"snapshot": None, "reachable": False, "why": "refused"}}, "model", "the hub is not reached: refused"),
         # A pod that answers something else is not fit; it does not end in a traceback.
         ({"python": "3.11"}, "python", "gave no answer"),
@@ -190,7 +190,7 @@ def test_each_fact_of_a_machine_can_fail(changed: dict[str, Any], id: str, told:
     [
         ({"hung": True}, None, "torch", "did not end within 120 s"),
         ({"hung": False, "failed": "ImportError: libcudart"}, None, "torch", "libcudart"),
-        (HEALTHY["torch"] | {"devices": 0}, None, "torch", "it sees 0 GPUs, the pod file wants 1"),
+        (HEALTHY["torch"] | {"devices": 0}, None, "torch", "it sees 0 GPUs, 1 are wanted"),
         ({"error": "x"}, None, "torch", "gave no answer"),
         (None, "No module named 'sessions'", "peergate", "does not run there: No module named 'sessions'"),
         (None, {"protocol": 99, "version": "9"}, "peergate", "speaks protocol 99"),
@@ -203,3 +203,12 @@ def test_each_fact_of_an_environment_can_fail(torch: Any, version: Any, id: str,
     assert [(one.id, told in one.detail) for one in found if one.status == "FAIL"] == [(id, True)]
     other = checks.environment(HEALTHY, good | {"measuring": "sha256:other"}, here, POD)
     assert [(one.id, one.status) for one in other if one.status != "PASS"] == [("peergate", "WARN")]
+
+
+def test_a_spec_that_wants_gpus_or_a_client_says_so_to_the_pod(tmp_path: Path) -> None:
+    objective = "objective: Train the model to follow the format of an instruction.\n"
+    spec = write_quick_spec(tmp_path / "gpus", (objective, f"{objective}resources: {{gpus: 2}}\n"))
+    assert planning.gpus_of(load_spec(spec).spec) == 2
+    external = write_quick_spec(tmp_path / "external", ("{vendor: playbook}", "{vendor: external}"))
+    done = peergate("pod", "plan", external, "--host", "pod")
+    assert done.returncode == 2 and "nobody is on the pod" in done.stderr

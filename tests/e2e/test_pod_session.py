@@ -1,0 +1,56 @@
+"""Real weights on a pod over a real OpenSSH server: a connection that is lost, a trail that verifies on both sides."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reviews.audit import verify_run
+from sessions.pods.place import place_of
+from sessions.pods.pulling import verify
+from tests.e2e.sessions import CANARY, environment, wait_for, write_small_spec
+from tests.fixtures.sshd_pod import MISSING, pod
+from tests.fixtures.sshd_quick import peergate, write_pod_file
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.model,
+    # As long as a demo on a machine that does other work too.
+    pytest.mark.timeout(2 * 3600),
+    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
+]
+
+
+@pytest.mark.parametrize("name", ["small", "demo"])
+def test_a_session_on_a_pod_survives_the_loss_of_the_connection(tmp_path: Path, name: str) -> None:
+    spec = "demo" if name == "demo" else write_small_spec(tmp_path / "spec")
+    with pod(tmp_path / "pod") as machine:
+        shut = f"{Path(machine.root).parent}/shut"
+        file = write_pod_file(tmp_path, machine, sys.executable, "min_disk_gb: 3", f"shutdown: touch {shut}")
+        own = ("--pods", tmp_path / "pods")
+        done = peergate("pod", "up", spec, "--pod", file, *own)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert peergate("pod", "start", name, *own).returncode == 0
+        said = tmp_path / "attach.log"
+        with said.open("wb") as log:
+            words = [sys.executable, "-u", "-m", "sessions.cli", "pod", "attach", name, *map(str, own)]
+            attached = subprocess.Popen(words, stdout=log, stderr=log, env=environment(), stdin=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: "stage 1/" in said.read_text(), 3600)
+            wait_for(lambda: machine.cut() >= 1, 60)
+            wait_for(lambda: "trying again" in said.read_text(), 120)
+            assert attached.wait(2 * 3600) == 0, said.read_text()[-3000:]
+        finally:
+            attached.kill()
+            attached.wait()
+        place = place_of(tmp_path / "pods", name)
+        here = verify(place)
+        there = verify_run(machine.seen / "runs" / name, "trail.sqlite", "store", anchors=place.anchors())
+        assert here.exit_code == there.exit_code == 0 and here.root == there.root, here.damage + there.damage
+        assert here.closed and here.decision in ("approve", "null") and len(place.anchors()) >= 5
+        done = peergate("pod", "down", name, *own)
+        assert done.returncode == 0 and (machine.durable / "shut").exists(), done.stderr
+        assert not machine.processes("sessions.cli") and CANARY not in said.read_text()
