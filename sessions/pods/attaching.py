@@ -57,6 +57,7 @@ class Attached:
         self._rest = b""
         self._gates = -1
         self._told_ending = ""
+        self._told_keeper = False
 
     def watch(self) -> Ended:
         """Follow the session to the end of its orchestrator; lost connections are made again as long as it takes.
@@ -91,6 +92,9 @@ class Attached:
             self._told_ending = status.ending
             self.say(f"the pod is being ended: {plain(status.ending, 300)}")
         running = status.orchestrator == "running"
+        if running and not status.keeper and not self._told_keeper:
+            self._told_keeper = True
+            self.say("the keeper is gone: nothing ends the pod by itself. Pause the session and start it again")
         if running and status.gates == self._gates:
             return None
         pulled: Pulled | None = None
