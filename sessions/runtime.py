@@ -18,9 +18,8 @@ from langgraph.types import Command
 from reviews.log.pointer import database_of
 from reviews.process.confined import is_confined
 from reviews.reviewer import Unanswered
-from reviews.standing import newest_judgement
 from reviews.store import Store
-from reviews.trail import Trail
+from reviews.trail import Recorded, Trail
 from sessions import pausing, steps
 from sessions.budget_end import answer_of
 from sessions.folders import is_run
@@ -251,18 +250,28 @@ def _tell_loss(session: Session, held: Held) -> None:
 
 
 def _snapshot(session: Session, graph: Any, config: Any) -> Any:
-    """Return where the graph stands; after a retraction that is always before a person.
+    """Return where the graph stands; when the trail says that a person is asked, that is always before the person.
 
-    The graph may stand anywhere in what was retracted, so it is led to the question first. Asking has no effect.
+    The graph may stand anywhere in what was retracted, a kill may have come between a decision and its question, and
+    the graph's own checkpoints may be gone. So it is led to the question first. Asking has no effect.
     """
     snapshot = graph.get_state(config)
-    newest = newest_judgement(list(session.trail.iterate()))
+    question = _question(list(session.trail.iterate("plan", "decision", "human", "retraction")))
     asked = [one.value["asked"] for one in snapshot.interrupts]
-    if newest is None or newest.entry.kind != "retraction" or newest.entry.key in asked:
+    if question is None or question.entry.key in asked:
         return snapshot
     graph.update_state(config, {"session": session.name, "route": "human"}, as_node="decide")
     graph.invoke(None, config, durability="sync")
     return graph.get_state(config)
+
+
+def _question(entries: list[Recorded]) -> Recorded | None:
+    """Return the retraction, or the escalation of gate or builder, that nobody has answered yet."""
+    newest = entries[-1] if entries else None
+    if newest is None or newest.entry.kind == "human":
+        return None
+    escalates = newest.body.get("outcome") == "escalate" or bool(newest.body.get("escalate"))
+    return newest if escalates or newest.entry.kind == "retraction" else None
 
 
 def _end_cancelled(session: Session) -> None:

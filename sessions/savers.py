@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +18,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from reviews.log.pointer import Pointer, pointer_of
 from reviews.trail import Trail
+from specs.errors import Blocked
 
 if TYPE_CHECKING:
     from reviews.log.postgres import Database
@@ -58,6 +59,7 @@ def checkpoints(run: Path, name: str, trail: Trail) -> Generator[Place]:
 
     Raises:
         DatabaseUnreachable: its database cannot be reached.
+        Blocked: its file is damaged. It was put aside, and the next ``resume`` goes on from what the trail says.
     """
     pointer = pointer_of(trail.path)
     if pointer is not None:
@@ -68,8 +70,29 @@ def checkpoints(run: Path, name: str, trail: Trail) -> Generator[Place]:
     try:
         connection.execute("PRAGMA synchronous=FULL")
         yield Place(FencedSqlite(connection, trail), name)
+    except sqlite3.DatabaseError as error:
+        # A full disk and the like are told elsewhere.
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        connection.close()
+        aside = _put_aside(run)
+        raise Blocked(
+            f"the checkpoints of the graph are damaged: {error}",
+            where=str(run / STATE),
+            hint=f"they are kept as {aside}; `peergate resume` goes on from the trail, which says all that was done",
+        ) from error
     finally:
         connection.close()
+
+
+def _put_aside(run: Path) -> str:
+    """Give the file and its log another name, so that the next orchestrator begins new ones; return the name."""
+    number = 1 + sum(1 for _ in run.glob(f"{STATE}.damaged.*[0-9]"))
+    name = f"{STATE}.damaged.{number}"
+    for end in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            (run / f"{STATE}{end}").rename(run / f"{name}{end}")
+    return name
 
 
 @contextmanager

@@ -38,6 +38,8 @@ class House:
     name: str
     changes: tuple[tuple[str, str], ...] = ()
     """Of the small spec: each replaces one text that stands in it exactly once."""
+    silent: tuple[str, ...] = ()
+    """Stages that are real ones, which leave no line in the file of effects."""
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
     """Further variables of `peergate`."""
     missing: Callable[[], str] = _nothing
@@ -47,5 +49,10 @@ class House:
     store: Callable[[Path], Store] = _store
 
 
+TRAINING = (
+    ("learning_rate: 1e-5, epochs: 2", "learning_rate: 1e-3, checkpoint_steps: 3, epochs: 2"),
+    ("learning_rate: {min: 1e-6, max: 1e-4}", "learning_rate: {min: 1e-6, max: 1e-2}"),
+)
+"""Changes of the spec for a site whose model can be trained: it learns enough to be seen, and saves steps."""
 SQLITE_LOCAL = House("sqlite+local")
 HOUSES = (SQLITE_LOCAL,)

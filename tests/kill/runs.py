@@ -26,7 +26,8 @@ _WEIGHTS = (4, 2, 2, 2, 1)
 MOST_KILLS = 4
 MOST_COMMANDS = 40
 """A session that needs more than this many commands does not end."""
-WITHIN_S = 60.0
+WITHIN_S = 300.0
+"""A command that takes longer does not end. It takes one to three seconds, and a minute where it trains a model."""
 LOOK_S = 0.004
 NOT_YET = "nothing is being asked of a person"
 _NAMES = {"orchestrator": "peergate"}
@@ -42,6 +43,8 @@ class Kill(NamedTuple):
     """How long after that, in parts of the time a stage takes."""
     delay_s: float
     """How long the target may live once it is seen."""
+    saved: int = 0
+    """The step that a training must have saved before it is due."""
 
 
 def drawn(seed: int) -> list[Kill]:
@@ -158,6 +161,8 @@ class Due:
             folder = self.ran.run / "jobs"
             if self.left[0].jobs and (not folder.exists() or len(list(folder.iterdir())) < self.left[0].jobs):
                 return None
+            if self.left[0].saved and not list(self.ran.run.glob(f"jobs/*/trainer/checkpoint-{self.left[0].saved}")):
+                return None
             self._since = time.monotonic()
         return self.left[0] if time.monotonic() - self._since >= self.left[0].after * self.stage_s else None
 
@@ -239,7 +244,7 @@ def problems(house: House, ran: Ran, undisturbed: Result) -> list[str]:
         by_kind.setdefault(one.entry.kind, []).append(one)
     keys = [one.entry.key for one in entries]
     found += [f"{key} is recorded twice" for key in sorted({key for key in keys if keys.count(key) > 1})]
-    found += _effects(ran, by_kind)
+    found += _effects(house, ran, by_kind)
     found += _ends(by_kind, store)
     found += _reviews(by_kind)
     try:
@@ -251,7 +256,7 @@ def problems(house: House, ran: Ran, undisturbed: Result) -> list[str]:
     return found
 
 
-def _effects(ran: Ran, by_kind: dict[str, list[Recorded]]) -> list[str]:
+def _effects(house: House, ran: Ran, by_kind: dict[str, list[Recorded]]) -> list[str]:
     """Every job that was launched had its effect once, or never began because it was killed before."""
     path = ran.ground / "effects"
     effects = path.read_text(encoding="utf-8").split() if path.exists() else []
@@ -260,7 +265,8 @@ def _effects(ran: Ran, by_kind: dict[str, list[Recorded]]) -> list[str]:
     found = [f"{key} ran {effects.count(key)} times" for key in sorted(set(effects)) if effects.count(key) > 1]
     found += [f"{key} ran and was not launched" for key in set(effects) - set(launched)]
     found += [f"{key} was launched without a grant" for key in set(launched) - set(granted)]
-    ended_well = {one.body["key"] for one in by_kind.get("exit", []) if one.body["manifest"]}
+    ends = [one.body for one in by_kind.get("exit", []) if one.body["stage"] not in house.silent]
+    ended_well = {body["key"] for body in ends if body["manifest"]}
     found += [f"{key} ended well and had no effect" for key in ended_well - set(effects)]
     return found
 

@@ -4,6 +4,7 @@ It refuses without the claim of its parent, as ``training/entry.py`` does, and w
 killed in the middle of them.
 """
 
+import hashlib
 import json
 import os
 import random
@@ -11,6 +12,17 @@ import shutil
 import sys
 import time
 from pathlib import Path
+
+
+def digest_of(folder: Path) -> str:
+    """As ``specs/digests.py`` names a folder."""
+    table = {
+        path.relative_to(folder).as_posix(): f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    told = json.dumps(table, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(told.encode()).hexdigest()}"
 
 
 def main() -> int:
@@ -39,6 +51,11 @@ def main() -> int:
             line = {"time": time.time(), "done": done + 1, "total": len(files), "unit": "files", "note": {}}
             handle.write(json.dumps(line) + "\n")
     manifest = json.loads((template / "manifest.json").read_bytes())
+    if order["kind"] == "package":
+        # What is packaged is the model that was trained, which need not be that of the template.
+        shutil.rmtree(folder / "out" / "package", ignore_errors=True)
+        shutil.copytree(folder.parents[1] / order["inputs"]["model"]["path"], folder / "out" / "package")
+        manifest["outputs"]["package"] = digest_of(folder / "out" / "package")
     manifest |= {"key": order["key"], "inputs": order["grant"]["inputs"], "parameters": order["grant"]["parameters"]}
     (folder / ".manifest.json").write_text(json.dumps(manifest))
     shutil.move(folder / ".manifest.json", folder / "manifest.json")

@@ -33,6 +33,7 @@ from typing import Any
 from tests.kill import faults
 from tests.kill.forked import ForkedProcess, as_subprocess
 
+HOME = Path(__file__).parents[2]
 STAGE = Path(__file__).with_name("stage.py")
 POLL_S = 0.02
 RESTART_S = 0.4
@@ -52,7 +53,12 @@ def wire(weights: Path) -> None:
     from specs.digests import digest_path
     from tests.fixtures.reviewer_here import key_here
 
+    real = wrapper.stage_command
+
     def command(order: Any, folder: Path) -> list[str]:
+        # A site for real training has a model that can be trained.
+        if order.kind == "sft" and (weights / "config.json").exists():
+            return real(order, folder)
         return [sys.executable, "-I", "-S", str(STAGE), str(folder)]
 
     def not_confined() -> bool:
@@ -84,8 +90,9 @@ def warm(templates: Path) -> None:
 
     for name in ("reviews.process.__main__", "sessions.commands.run", "sessions.jobs.wrapper"):
         importlib.import_module(name)
-    (templates / "weights").mkdir(parents=True)
-    (templates / "weights" / "model.safetensors").write_bytes(weights("untouched"))
+    (templates / "weights").mkdir(parents=True, exist_ok=True)
+    if not (templates / "weights" / "config.json").exists():
+        (templates / "weights" / "model.safetensors").write_bytes(weights("untouched"))
     wire(templates / "weights")
     with tempfile.TemporaryDirectory() as name:
         run = open_quick(Path(name))
@@ -111,6 +118,8 @@ def wrapper(arguments: list[str]) -> int:
     """Be a wrapper."""
     from sessions.jobs import wrapper
 
+    # For a stage that is a real one, in an interpreter of its own.
+    os.environ["PYTHONPATH"] = str(HOME)
     sys.argv = ["wrapper", *arguments]
     return wrapper.main()
 
