@@ -59,6 +59,9 @@ def test_the_components_are_those_of_the_analysis_of_variance() -> None:
     assert found.variance_rest == 0.0
     both = over_seeds([[0, 0], [0, 0]], [[0, 1], [2, 3]])
     assert (both.variance_items, both.variance_seeds, both.variance_rest) == pytest.approx((0.5, 2.0, 0.0))
+    # By hand: mean squares 26 between items, 0 between seeds, 2 left.
+    mixed = over_seeds([[0, 0, 0]], [[0, 4, 8], [2, 2, 8]])
+    assert (mixed.variance_items, mixed.variance_seeds, mixed.variance_rest) == pytest.approx((12.0, 0.0, 2.0))
     # All in the interaction: neither seeds nor items differ in the mean.
     crossed = over_seeds([[0, 0], [0, 0]], [[0, 1], [1, 0]])
     assert (crossed.variance_items, crossed.variance_seeds, crossed.variance_rest) == pytest.approx((0, 0, 1.0))
