@@ -195,7 +195,11 @@ def test_a_sample_without_labels_ends_the_job_before_a_model_is_loaded(
 ) -> None:
     job = job_of(tmp_path, "critique_instructions", models)
     lines(job.inputs["calibration"], instructions(2))
-    monkeypatch.setattr(critiques, "load", lambda _: pytest.fail("a model was loaded"))
+
+    def loaded(_: Path) -> None:
+        pytest.fail("a model was loaded")
+
+    monkeypatch.setattr(critiques, "load", loaded)
     with pytest.raises(SystemExit, match=r"item 'i0' has the label None; it has to be 'good' or 'bad'"):
         WORK["critique_instructions"](job)
 

