@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo test test-nightly test-llama check lint types imports format clean
+.PHONY: help setup demo test test-nightly test-llama test-sky check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,14 @@ test-llama: setup  ## install llama-cpp-python (compiles for minutes) and run th
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[llama]'
 	$(BIN)/python -c 'import llama_cpp.server.app'
 	$(BIN)/python -m pytest -m llama
+
+# An environment of its own: its requirements do not go together with ours.
+.venv-sky:
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --quiet --disable-pip-version-check skypilot==0.14.1
+
+test-sky: setup .venv-sky  ## install SkyPilot (459 MB) in .venv-sky and compare its adapter with it, offline
+	PEERGATE_SKY_PYTHON=$(CURDIR)/.venv-sky/bin/python $(BIN)/python -m pytest tests/unit/test_skypilot.py
 
 check: lint types imports test  ## everything that has to be green before a commit
 

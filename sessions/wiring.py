@@ -97,9 +97,8 @@ def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
     Raises:
         UserError: a launcher's package is not installed, or the environment names a cluster or place that is none.
     """
-    names = {stage.name: spec.launcher_of(stage.name) for stage in spec.stages}
-    every: set[LauncherName] = set(names.values())
-    made = {name: _one_launcher(name, run) for name in every}
+    names: dict[str, LauncherName] = {stage.name: spec.launcher_of(stage.name) for stage in spec.stages}
+    made = {name: _one_launcher(name, run) for name in set(names.values())}
     if len(made) == 1:
         return next(iter(made.values()))
     return PerStage({stage: made[name] for stage, name in names.items()})
@@ -108,15 +107,23 @@ def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
 def _one_launcher(name: LauncherName, run: Path) -> Launcher:
     if name == "local":
         return LocalLauncher()
-    python = os.environ.get("PEERGATE_JOB_PYTHON", sys.executable)
+    python, place = os.environ.get("PEERGATE_JOB_PYTHON", sys.executable), place_of(run)
     if name == "skypilot":
-        raise UserError("launcher 'skypilot' is not there yet", where=run.name)
+        from sessions.jobs.skypilot import ASK_EVERY_S, sky_engine
+
+        if place is None:
+            raise UserError(
+                "a rented machine does not see this disk, and no place is named over which jobs move",
+                where="PEERGATE_PLACE",
+                hint="s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+            )
+        return EngineLauncher(sky_engine(), place, python, ask_every_s=ASK_EVERY_S)
     from sessions.jobs.ray_head import SessionCluster
     from sessions.jobs.ray_jobs import RayEngine
 
     cluster = SessionCluster(run)
     engine = RayEngine(cluster, lambda asked: machine.lacking(asked) if cluster.is_own else [])
-    return EngineLauncher(engine, place_of(run), python)
+    return EngineLauncher(engine, place, python)
 
 
 def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = None) -> Session:

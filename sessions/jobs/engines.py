@@ -118,6 +118,7 @@ class EngineLauncher:
             the same path.
         python: the interpreter that has Peergate on the job's machine.
         patience: replaces :data:`PATIENCE_S`.
+        ask_every_s: how often the engine is asked at most.
     """
 
     def __init__(
@@ -126,12 +127,14 @@ class EngineLauncher:
         carrier: Carrier | None = None,
         python: str = sys.executable,
         patience: dict[Hint, float] | None = None,
+        ask_every_s: float = ASK_EVERY_S,
     ) -> None:
         self.name = engine.name
         self.engine = engine
         self._carrier = carrier
         self._python = python
         self._patience = patience or PATIENCE_S
+        self._ask_every_s = ask_every_s
         self._silence = Silence()
         self._hints: dict[str, tuple[float, Hint]] = {}
 
@@ -196,7 +199,7 @@ class EngineLauncher:
 
     def _hint(self, folder: Path) -> Hint:
         asked, hint = self._hints.get(folder.name, (float("-inf"), "unknown"))
-        if time.monotonic() - asked < ASK_EVERY_S:
+        if time.monotonic() - asked < self._ask_every_s:
             return hint
         try:
             handle = self.engine.find(key_of(folder))

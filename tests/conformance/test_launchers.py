@@ -268,7 +268,7 @@ def done_without_a_record_is_lost(
     assert settled(make(engine), folder) == JobState("lost")
     # Should the engine start it after all: it finds its claim taken.
     done = subprocess.run([house.python, "-P", "-m", "sessions.jobs.far_side", str(folder)], check=False)
-    assert done.returncode == 0 and not (folder / "ran").exists()
+    assert done.returncode == 0 and not (folder / "ran").exists() and not (folder / "log.txt").exists()
 
 
 @planted

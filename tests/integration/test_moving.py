@@ -47,6 +47,11 @@ out = folder / "out"
 """
 
 
+RECORD: dict[str, Any] = {
+    "code": 0, "reason": "exited", "started": 1.0, "ended": 2.0, "host": "x", "log": digest_bytes(b"")
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def order(tmp_path_factory: pytest.TempPathFactory) -> JobOrder:
     session = open_session(tmp_path_factory.mktemp("session") / "run")
@@ -287,6 +292,14 @@ def test_of_many_who_create_one_file_one_does(tmp_path: Path, number: int) -> No
         place.read("big", 100)
 
 
+def test_a_file_that_appears_after_a_look_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(str(tmp_path / "place"))
+    assert place.create("claim", b"first")
+    monkeypatch.setattr(place._fs, "exists", lambda path: False)  # pyright: ignore[reportPrivateUsage, reportUnknownLambdaType]
+    assert not place.create("claim", b"second")
+    assert place.read("claim", 100) == b"first"
+
+
 def test_processes_that_race_for_a_claim_leave_one_winner(tmp_path: Path) -> None:
     code = (
         "import sys, time\nfrom sessions.jobs.place import Place\nplace = Place(sys.argv[1])\n"
@@ -344,13 +357,9 @@ def test_a_machine_can_leave_nothing_but_a_jobs_files(house: House, order: JobOr
     bad.write_bytes(b"bad")
     piece = Piece(digest=digest_file(bad), bytes=3)
     carrier.place.send(bad, piece)
-    record = {
-        "key": order.key, "code": 0, "reason": "exited", "started": 1.0, "ended": 2.0, "host": "x",
-        "log": digest_bytes(b""),
-    }  # fmt: skip
     carrier.place.create(f"jobs/{key}/claim.json", b"{}")
     carrier.place.write(f"jobs/{key}/left.json", json.dumps({"job": {"files": {path: piece.model_dump()}}}).encode())
-    carrier.place.write(f"jobs/{key}/exit.json", json.dumps(record).encode())
+    carrier.place.write(f"jobs/{key}/exit.json", json.dumps(RECORD | {"key": order.key}).encode())
     with pytest.raises(AuditDamage):
         carrier.fetch(folder)
     assert (folder / "order.json").read_bytes() == before and not (folder / "exit.json").exists()
@@ -363,6 +372,11 @@ def test_an_exit_record_of_another_job_is_none(house: House, order: JobOrder) ->
     carrier.place.write(f"jobs/{key}/exit.json", b'{"key":"other.base.1"}')
     with pytest.raises(AuditDamage, match="form of one"):
         carrier.fetch(folder)
+    again = Moving(carrier.place)
+    carrier.place.write(f"jobs/{key}/exit.json", json.dumps(RECORD | {"key": "other.base.1"}).encode())
+    with pytest.raises(AuditDamage, match=r"is of 'other\.base\.1'"):
+        again.fetch(folder)
+    assert not (folder / "exit.json").exists()
 
 
 def test_an_input_that_is_not_what_was_granted_is_not_sent(house: House, order: JobOrder, tmp_path: Path) -> None:
