@@ -94,7 +94,8 @@ class Attached:
         running = status.orchestrator == "running"
         if running and not status.keeper and not self._told_keeper:
             self._told_keeper = True
-            self.say("the keeper is gone: nothing ends the pod by itself. Pause the session and start it again")
+            again = f"`peergate pod start {self.place.name}`"
+            self.say(f"the keeper is gone, nothing ends the pod by itself: {again} puts another one there")
         if running and status.gates == self._gates:
             return None
         pulled: Pulled | None = None

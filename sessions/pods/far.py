@@ -32,7 +32,8 @@ def begin(layout: Layout) -> None:
     begun = (layout.run / TRAIL).exists()
     if order.answer is not None and not begun:
         _refuse("there is no session yet that asks anything")
-    if standing.lives(layout.own / standing.ORCHESTRATOR):
+    adopt = standing.lives(layout.own / standing.ORCHESTRATOR)
+    if adopt and (standing.lives(layout.own / standing.KEEPER) or order.answer is not None):
         _refuse("the orchestrator runs already; `peergate pod attach` shows it")
     end_keeper(layout)
     before = (standing.read(layout.own / standing.ORCHESTRATOR) or {}).get("number", 0)
@@ -51,7 +52,7 @@ def begin(layout: Layout) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         told = standing.read(layout.own / standing.ORCHESTRATOR) or {}
-        if told.get("number", 0) > before:
+        if told.get("number", 0) > before or (adopt and standing.lives(layout.own / standing.KEEPER)):
             print(json.dumps({"pid": told["pid"], "number": told["number"], "begun": begun}))
             return
         if keeper.poll() is not None:

@@ -16,9 +16,9 @@ from contextlib import suppress
 
 from filelock import FileLock, Timeout
 
-from sessions.folders import TRAIL
 from sessions.pods import standing
 from sessions.pods.layout import Layout
+from sessions.pods.orchestrator import Orchestrator, pause, start_or_adopt
 from sessions.pods.orders import Order, Rules
 from sessions.pods.sweeping import sweep
 
@@ -49,54 +49,28 @@ def keep(layout: Layout, order: Order) -> int:
     for name in (standing.ENDING, standing.ENDED, standing.PULLED):
         (layout.own / name).unlink(missing_ok=True)
     standing.write(layout.own / standing.KEEPER, standing.identity(os.getpid()))
-    child, number = start(layout, order)
+    orchestrator = start_or_adopt(layout, order)
     watch = Watch(layout, order.rules)
     ended = False
     while not stop.is_set():
-        code = child.poll()
-        if code is not None and not ended:
+        if not ended and not orchestrator.is_running():
             ended = True
-            # As a shell would say it: a signal is 128 and its number.
-            standing.write(layout.own / standing.EXIT, {"number": number, "code": code if code >= 0 else 128 - code})
+            keep_code(layout, orchestrator)
         if ended and not order.rules.any:
             return 0
         reason = watch.reached(running=not ended)
         if reason is not None:
-            end_pod(layout, child, number, order.rules, reason, stop)
+            end_pod(layout, orchestrator, order.rules, reason, stop)
             return 0
         stop.wait(TICK_S)
     return 0
 
 
-def start(layout: Layout, order: Order) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the orchestrator with its keys in its environment; returns the process and its number."""
-    before = standing.read(layout.own / standing.ORCHESTRATOR)
-    number = (before or {}).get("number", 0) + 1
-    words = [order.python, "-P", "-m", "sessions.cli"]
-    if not is_begun(layout):
-        words += ["start", str(layout.specs / order.spec), "--name", layout.name]
-        words += ["--profile", order.profile] if order.profile else []
-    else:
-        words += ["resume", layout.name]
-        words += ["--answer", order.answer, "--reason", order.reason] if order.answer else []
-    words += ["--runs", str(layout.runs)]
-    with layout.log.open("ab") as log:
-        child = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=layout.root,
-            env=layout.environment() | order.secrets,
-            start_new_session=True,
-        )
-    standing.write(layout.own / standing.ORCHESTRATOR, standing.identity(child.pid) | {"number": number})
-    return child, number
-
-
-def is_begun(layout: Layout) -> bool:
-    """Say whether the session is registered here: then it goes on."""
-    return (layout.run / TRAIL).exists()
+def keep_code(layout: Layout, orchestrator: Orchestrator) -> None:
+    """Keep how the orchestrator ended, where that is known."""
+    code = orchestrator.code()
+    if code is not None:
+        standing.write(layout.own / standing.EXIT, {"number": orchestrator.number, "code": code})
 
 
 class Watch:
@@ -149,19 +123,12 @@ def why(rules: Rules, *, hours: float, idle_minutes: float, away_minutes: float)
     return None
 
 
-def end_pod(
-    layout: Layout,
-    child: subprocess.Popen[bytes],
-    number: int,
-    rules: Rules,
-    reason: str,
-    stop: threading.Event,
-) -> None:
+def end_pod(layout: Layout, orchestrator: Orchestrator, rules: Rules, reason: str, stop: threading.Event) -> None:
     """Pause the session, end its jobs, leave time for a pull, and shut the machine down, unless somebody else does."""
     standing.write(layout.own / standing.ENDING, {"reason": reason, "time": time.time()})
     say(f"ending: {reason}")
-    _pause(child)
-    standing.write(layout.own / standing.EXIT, {"number": number, "code": _shell_code(child.returncode)})
+    pause(orchestrator, PAUSE_S)
+    keep_code(layout, orchestrator)
     end_jobs(layout, f"the pod was ended: {reason}")
     sweep(layout, everything=True)
     entries = standing.Progress(layout).told()["entries"]
@@ -196,15 +163,6 @@ def shut_down(layout: Layout, command: str | None, reason: str) -> int | None:
     return code
 
 
-def _pause(child: subprocess.Popen[bytes]) -> None:
-    """Ask the orchestrator to pause, ask again, and kill it."""
-    for number, seconds in ((signal.SIGTERM, PAUSE_S), (signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
-        if child.poll() is None:
-            child.send_signal(number)
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(seconds)
-
-
 def end_jobs(layout: Layout, reason: str) -> None:
     """Ask the wrappers of jobs to end them, which leaves an exit record, and wait for that."""
     # Only now: it takes long to import, and the orchestrator waits for this process.
@@ -218,10 +176,6 @@ def end_jobs(layout: Layout, reason: str) -> None:
     deadline = time.monotonic() + JOBS_S
     while any(local.poll(folder).state == "running" for folder in running) and time.monotonic() < deadline:
         time.sleep(TICK_S)
-
-
-def _shell_code(code: int | None) -> int:
-    return 1 if code is None else code if code >= 0 else 128 - code
 
 
 def say(text: str) -> None:

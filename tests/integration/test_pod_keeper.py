@@ -87,6 +87,9 @@ def test_the_orchestrator_is_detached_and_its_keys_are_in_no_file(layout: Layout
     # Killed, the keeper takes no orchestrator with it; the orchestrator's end then leaves no exit code.
     keeper.kill()
     assert process.is_running() and state(layout)["orchestrator"] == "running"
+    # Another start puts a keeper there, and no second orchestrator.
+    adopted = start(layout)
+    assert adopted["pid"] == process.pid and standing.lives(layout.own / standing.KEEPER)
     process.kill()
     wait_for(lambda: state(layout)["orchestrator"] == "gone", 300)
     new = start(layout)
