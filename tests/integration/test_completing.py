@@ -70,7 +70,7 @@ def test_rows_that_stopped_do_not_change_the_others(loaded: tuple[Any, Any], ids
 
 
 def test_each_way_to_end_is_told(loaded: tuple[Any, Any], ids: list[list[int]]) -> None:
-    model, tokenizer = loaded
+    model, _ = loaded
     (first, *_) = outputs(loaded, ids, Sampling(6))
     assert (first.finish, first.truncated, first.stop, len(first.ids)) == ("length", True, None, 6)
     # The third token becomes the end token.

