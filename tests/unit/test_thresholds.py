@@ -150,7 +150,7 @@ def test_checks_name_the_thresholds_that_their_code_reads() -> None:
     assert {f"thresholds.{name}" for name in Thresholds.model_fields} <= used
 
 
-PASSED_ON = {one.id for one in DESIGN_CHECKS if one.limits} | {"leakage.overlap", "leakage.duplicates"}
+PASSED_ON = {one.id for one in DESIGN_CHECKS if one.limits} | {"leakage.overlap", "leakage.duplicates", "text.overlap"}
 """They hand all thresholds to a function of both the design and the stages; its tests are in test_design_checks."""
 
 
