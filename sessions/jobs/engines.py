@@ -19,7 +19,7 @@ from sessions.jobs.launcher import JobState
 from sessions.jobs.silence import Silence
 from sessions.jobs.state import is_withdrawn, read_exit, read_log, read_order, withdraw
 from specs.digests import digest_bytes
-from specs.errors import Blocked
+from specs.errors import AuditDamage, Blocked
 from specs.machines import Resources
 
 EngineState = Literal["pending", "running", "exited", "lost"]
@@ -136,6 +136,7 @@ class EngineLauncher:
         self._patience = patience or PATIENCE_S
         self._ask_every_s = ask_every_s
         self._silence = Silence()
+        self._damaged: dict[Path, float] = {}
         self._hints: dict[str, tuple[float, Hint]] = {}
 
     def start(self, folder: Path) -> None:
@@ -160,9 +161,8 @@ class EngineLauncher:
         """Say how the job is, by what it left. Without a sign of life for too long it is lost, and told to end."""
         record = read_exit(folder)
         if record is None and self._carrier is not None:
-            # What cannot be fetched now is silence.
-            with suppress(EngineUnavailable, OSError):
-                self._carrier.fetch(folder)
+            if self._is_damaged(self._carrier, folder):
+                return JobState("lost")
             record = read_exit(folder)
         if record is not None:
             return JobState("exited", record)
@@ -196,6 +196,22 @@ class EngineLauncher:
     def logs(self, folder: Path, offset: int) -> bytes:
         """Return what the job printed from a byte on."""
         return read_log(folder, offset)
+
+    def _is_damaged(self, carrier: Carrier, folder: Path) -> bool:
+        """Fetch; say whether what a job left has been no job's for so long that it will not become one."""
+        try:
+            carrier.fetch(folder)
+        except (EngineUnavailable, OSError):
+            # What cannot be fetched now is silence.
+            return False
+        except AuditDamage as error:
+            # Bytes that were damaged on the way are fetched anew; what was sent so stays so.
+            since = self._damaged.setdefault(folder, time.monotonic())
+            if time.monotonic() - since <= self._patience["exited"]:
+                return False
+            (folder / "wrapper.log").write_text(f"{error}\n", encoding="utf-8")
+            return True
+        return False
 
     def _hint(self, folder: Path) -> Hint:
         asked, hint = self._hints.get(folder.name, (float("-inf"), "unknown"))

@@ -366,6 +366,17 @@ def test_a_machine_can_leave_nothing_but_a_jobs_files(house: House, order: JobOr
     assert not list(house.folder.glob("run/trail*"))
 
 
+def test_a_job_that_leaves_what_is_none_of_its_is_lost_and_says_why(house: House, order: JobOrder) -> None:
+    carrier, folder, key = sent(house, order, str(house.folder / "place"))
+    carrier.place.create(f"jobs/{key}/claim.json", b"{}")
+    carrier.place.write(f"jobs/{key}/exit.json", json.dumps(RECORD | {"key": "other.base.1"}).encode())
+    one = launcher(house, str(house.folder / "place"))
+    # Not at once: it may have been damaged on the way.
+    assert one.poll(folder) == JobState("running")
+    assert settled(one, folder) == JobState("lost")
+    assert "is of 'other.base.1'" in (folder / "wrapper.log").read_text()
+
+
 def test_an_exit_record_of_another_job_is_none(house: House, order: JobOrder) -> None:
     carrier, folder, key = sent(house, order, str(house.folder / "place"))
     carrier.place.create(f"jobs/{key}/claim.json", b"{}")
