@@ -30,7 +30,7 @@ from sessions.leases import is_running as is_running
 from sessions.room import telling_no_room
 from sessions.savers import checkpoints
 from sessions.session import Cancelled, Display, Paused, Session
-from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_session
+from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_session, require_machine
 from specs.errors import LeaseLost, UserError
 from specs.loading import load_spec
 from specs.machines import LauncherName
@@ -64,6 +64,7 @@ def start(
     resolved = load_spec(spec_path, profile, launcher=launcher)
     make_builder(resolved.spec)
     make_reviewer(resolved.spec)
+    require_machine(resolved.spec)
     name = name or resolved.spec.name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
         raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")

@@ -91,6 +91,17 @@ def reviewer_process(spec: SessionSpec, run: Path) -> ReviewerProcess:
     return ReviewerProcess(run.name, spec.reviewers(), keys.path("reviewer"), run)
 
 
+def require_machine(spec: SessionSpec) -> None:
+    """Refuse a spec whose stages ask for more than this machine has, where they are to run on it.
+
+    Raises:
+        Blocked: with the first of them.
+    """
+    for stage in spec.with_resources().stages:
+        if stage.resources is not None and spec.launcher_of(stage.name) == "local":
+            machine.require(stage.resources, stage.name)
+
+
 def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
     """Return what starts the jobs of a session: one launcher, or one by stage.
 

@@ -15,7 +15,7 @@ from sessions.jobs.launcher import JobState
 from sessions.jobs.owner import is_alive
 from sessions.jobs.silence import Silence
 from sessions.jobs.state import read_exit, read_log, read_order, read_owner
-from specs.errors import Blocked, EvidenceMissing
+from specs.errors import EvidenceMissing
 from specs.machines import Resources
 
 CLAIM_GRACE_S = 30.0
@@ -65,12 +65,8 @@ class LocalLauncher:
         except EvidenceMissing:
             # The wrapper tells what is wrong with it.
             asked = None
-        if asked is not None and (lacking := machine.lacking(asked)):
-            raise Blocked(
-                f"this machine has {', '.join(lacking)}",
-                where=folder.name,
-                hint="take another `launcher:`, ask for less under `resources:`, or resume on a larger machine",
-            )
+        if asked is not None:
+            machine.require(asked, folder.name)
         with (folder / "wrapper.log").open("ab") as log:
             wrapper = subprocess.Popen(
                 [sys.executable, "-P", "-m", "sessions.jobs.wrapper", str(folder)],

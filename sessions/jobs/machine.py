@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 
+from specs.errors import Blocked
 from specs.machines import Resources
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
@@ -26,6 +27,20 @@ def gpus() -> int:
     except OSError:
         return 0
     return there if visible is None else min(there, len([one for one in visible.split(",") if one.strip()]))
+
+
+def require(asked: Resources, where: str) -> None:
+    """Refuse what this machine has too little of.
+
+    Raises:
+        Blocked: with both figures of each.
+    """
+    if lacks := lacking(asked):
+        raise Blocked(
+            f"this machine has {', '.join(lacks)}",
+            where=where,
+            hint="take another `launcher:`, ask for less under `resources:`, or go on at a larger machine",
+        )
 
 
 def lacking(asked: Resources) -> list[str]:

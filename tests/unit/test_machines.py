@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from sessions import wiring
+from sessions import runtime, wiring
 from sessions.jobs import machine
 from sessions.jobs.engines import EngineLauncher
 from sessions.jobs.launcher import PerStage, submit
@@ -179,6 +179,16 @@ def test_this_machine_refuses_what_it_lacks(tmp_path: Path, monkeypatch: pytest.
     assert said in str(found.value)
     assert not (session.run / "jobs" / "small.base.1" / "wrapper.log").exists()
     session.trail.close()
+
+
+def test_a_session_this_machine_cannot_carry_out_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "gpus", lambda: 0)
+    path = write_spec(tmp_path, with_session("resources: {gpus: 1}\n"))
+    with pytest.raises(Blocked, match="base: this machine has 0 GPUs, asked are 1"):
+        runtime.start(path, tmp_path / "runs", None, cast(Any, None))
+    assert not (tmp_path / "runs").exists()
+    # Elsewhere it may be there.
+    wiring.require_machine(loads(write_spec(tmp_path, with_session("launcher: ray\nresources: {gpus: 1}\n"))).spec)
 
 
 def test_it_has_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
