@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reviews.checks import leakage, power, scorer, strata
+from reviews.checks import labels, leakage, power, scorer, strata
 from reviews.checks.check import Found, guarded, result
 from reviews.checks.limit import Limit, told
 from specs.evidence import Item
@@ -121,6 +121,12 @@ def _scorer(design: Design) -> Found:
     return next((one for one in found if one.status != "PASS"), found[0])
 
 
+def _labelled(design: Design) -> Found:
+    """Look at the labelled samples of the critics: without one, what a critic accepts is no evidence."""
+    spec = design.resolved.spec
+    return labels.samples_of(spec, design.data, spec.thresholds.labelled_items)
+
+
 def _independence(design: Design) -> Found:
     """Compare the vendors of builder and reviewer; the same vendor twice would review itself."""
     spec = design.resolved.spec
@@ -188,6 +194,13 @@ DESIGN_CHECKS = (
         _scorer,
         scorer.SOURCE,
         limits=scorer.LIMITS,
+    ),
+    DesignCheck(
+        "design.labelled",
+        "Critics have labelled samples that are large enough",
+        _labelled,
+        "a scorer whose label was never validated",
+        limits=labels.LIMITS,
     ),
     DesignCheck("design.groups", "Training and held-out share no group", _groups, "leakage through topics"),
     DesignCheck(

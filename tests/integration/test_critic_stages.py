@@ -36,7 +36,7 @@ WORK: dict[str, Callable[[Job], Done]] = {
     "prefer": prefer.prefer,
 }
 # A byte is a token of these models, and they read 512 of them.
-HEAD = {"good": "it is good", "bad": "it is bad", "head": "Judge it.\n{options}\nElse {bad}."}
+HEAD: dict[str, Any] = {"good": "it is good", "bad": "it is bad", "head": "Judge it.\n{options}\nElse {bad}."}
 RUBRICS = {
     "critique_instructions": Rubric(judges="instruction", item="I: {instruction}\nLabel:", **HEAD),
     "critique_responses": Rubric(judges="response", item="I: {instruction}\nR: {response}\nLabel:", **HEAD),
@@ -167,6 +167,10 @@ def test_a_job_that_was_ended_goes_on_and_leaves_the_same_bytes(
             raise Killed
         return real(*given)
 
+    def counted(*given: Any) -> Any:
+        calls.append(1)
+        return real(*given)
+
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, ends_the_third_time)
         with pytest.raises(Killed):
@@ -174,7 +178,7 @@ def test_a_job_that_was_ended_goes_on_and_leaves_the_same_bytes(
     assert not (job.out / "rows.jsonl").exists()
     calls.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(owner, name, lambda *given: calls.append(1) or real(*given))
+        patch.setattr(owner, name, counted)
         WORK[kind](job)
     assert bytes_of(job) == bytes_of(whole)
     # What was whole was not done again: the labelled sample and a group, or two groups.

@@ -376,6 +376,7 @@ def test_the_design_results_tell_the_registered_values(tmp_path: Path) -> None:
         "design.power": ">= 0.8",
         "design.overlap": "< 0.8",
         "design.strata": ">= 2",
+        "design.labelled": ">= 30",
         "design.scorer": "scorer_agreement >= 0.7; scorer_length <= 0.3",
         "design.duplicates": "<= 0.1",
         "design.cost": "<= 10",

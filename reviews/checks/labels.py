@@ -1,0 +1,54 @@
+"""Are the labelled samples of critics labelled, of both labels, and large enough? Asked before anything is spent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from reviews.checks.check import Found
+from reviews.checks.limit import Limit
+from specs.evidence import Item
+from specs.session import SessionSpec
+from training.critics.subjects import Unlabelled, labelled, labelled_pairs
+
+LIMITS = (Limit(">=", "thresholds.labelled_items"),)
+LEAST_OF_A_LABEL = 5
+"""With fewer of one label, kappa says next to nothing of it."""
+
+
+def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]], least: int) -> Found:
+    """Look at the labelled sample of every critic.
+
+    Args:
+        spec: as registered.
+        data: the data files by name.
+        least: the least number of items.
+    """
+    sizes: list[int] = []
+    for stage in spec.stages:
+        if stage.kind not in ("critique_instructions", "critique_responses", "prefer"):
+            continue
+        owner, _, name = stage.inputs["calibration"].partition(".")
+        if owner != "data":
+            detail = f"stage '{stage.name}' takes its labels from '{owner}', not from a data file of a person"
+            return Found("FAIL", detail, repairable=False)
+        items = data.get(name, ())
+        where = f"the labelled sample '{name}' of stage '{stage.name}'"
+        try:
+            if stage.kind == "prefer":
+                labels: list[str] = [label for _, label in labelled_pairs(items)]
+            else:
+                labels = [label for _, label in labelled(items, responses=stage.kind == "critique_responses")]
+        except Unlabelled as error:
+            return Found("FAIL", f"{where}: {error}")
+        counts = Counter(labels)
+        if len(labels) < least:
+            return Found("FAIL", f"{where} holds {len(labels)} items, {least} are needed", float(len(labels)))
+        if len(counts) < 2 or min(counts.values()) < LEAST_OF_A_LABEL:
+            told = ", ".join(f"{count} {label}" for label, count in sorted(counts.items()))
+            return Found("FAIL", f"{where} holds {told}; {LEAST_OF_A_LABEL} of each are needed", float(len(labels)))
+        sizes.append(len(labels))
+    if not sizes:
+        return Found("PASS", "no stage has a critic")
+    detail = f"the labelled samples of {len(sizes)} critics hold {min(sizes)} items or more"
+    return Found("PASS", detail, float(min(sizes)))
