@@ -50,8 +50,8 @@ def quiet_warnings() -> None:
     warnings.simplefilter("ignore")
 
 
-def sft_job(folder: Path, model: Path, count: int = 12, **parameters: Any) -> Job:
-    data = write_lines(folder / "examples.jsonl", opposites(count))
+def sft_job(folder: Path, model: Path, **parameters: Any) -> Job:
+    data = write_lines(folder / "examples.jsonl", opposites())
     return training_job(folder / "job", "sft", model, data, **QUICK | parameters)
 
 
@@ -75,7 +75,11 @@ def arguments_with(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
     from training.optimise import conduct
 
     told = conduct.arguments
-    monkeypatch.setattr(conduct, "arguments", lambda *given: told(*given) | changed)
+
+    def other(*given: Any) -> dict[str, Any]:
+        return told(*given) | changed
+
+    monkeypatch.setattr(conduct, "arguments", other)
 
 
 def plain_trainer(folder: Path, model: Path, **arguments: Any) -> Any:
@@ -88,7 +92,7 @@ def plain_trainer(folder: Path, model: Path, **arguments: Any) -> Any:
 
     network, tokenizer = load(model)
     rows = [{"prompt": f"{one['prompt']} ", "completion": one["completion"]} for one in opposites(16)]
-    defaults = {"activation_checkpointing": False, "bf16": False, "use_cpu": True, "report_to": "none"}
+    defaults: dict[str, Any] = {"activation_checkpointing": False, "bf16": False, "use_cpu": True, "report_to": "none"}
     config = SFTConfig(output_dir=str(folder / "plain"), save_strategy="no", logging_steps=1, **defaults | arguments)
     return SFTTrainer(model=network, args=config, train_dataset=Dataset.from_list(rows), processing_class=tokenizer)
 
@@ -132,13 +136,13 @@ def test_failure_07_loss_on_the_prompt_stops_the_first_batch(
 def test_a_mask_that_leaves_out_a_response_token_is_no_mask_either() -> None:
     import torch
 
-    from training.optimise.masks import MaskProof, Prompts, Unmasked, _key
+    from training.optimise.masks import MaskProof, Prompts, Unmasked, key
 
     def batch(*labels: int) -> dict[str, Any]:
         ids = torch.tensor([[5, 6, 7, 8]])
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.tensor([labels])}
 
-    prompts = Prompts(frozenset([_key([5, 6])]), 0)
+    prompts = Prompts(frozenset([key([5, 6])]), 0)
     proof = MaskProof(prompts)
     assert proof.see(batch(-100, -100, 7, 8), 1) == (1, 2, 2)
     for wrong in ((-100, 6, 7, 8), (-100, -100, -100, 8), (-100, -100, 7, -100), (-100,) * 4, (5, 6, 7, 8)):
@@ -184,10 +188,13 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_change(
 
     kept: list[Any] = []
 
+    def infinite(gradient: Any) -> Any:
+        return gradient * float("inf")
+
     def prepare(*given: Any) -> Any:
         prepared = real(*given)
         first = next(prepared.model.parameters())
-        first.register_hook(lambda grad: grad * float("inf"))
+        first.register_hook(infinite)
         kept.append((first, first.detach().clone()))
         return prepared
 
@@ -211,7 +218,11 @@ def test_a_checkpoint_without_a_tokenizer_is_refused_where_the_library_saves_one
         str(tmp_path / "saved")
     )
     assert (tmp_path / "saved" / "model.safetensors").is_file() and not list((tmp_path / "saved").glob("tokenizer*"))
-    monkeypatch.setattr(PreTrainedTokenizerFast, "save_pretrained", lambda *_, **__: ())
+
+    def saves_nothing(*_: Any, **__: Any) -> tuple[str, ...]:
+        return ()
+
+    monkeypatch.setattr(PreTrainedTokenizerFast, "save_pretrained", saves_nothing)
     with pytest.raises(SystemExit, match=r"^no tokenizer was saved in "):
         run(sft_job(tmp_path, model, epochs=1))
 
@@ -278,14 +289,14 @@ def test_failure_08_two_modules_instead_of_those_granted_stop_before_the_first_s
     from training.optimise import models
     from training.optimise.watching import NotAsGranted
 
-    real: Callable[..., Any] = models._adapter
+    real: Callable[..., Any] = models.adapter
 
     def fewer(network: Any, parameters: Any) -> Any:
         config = real(network, parameters)
         config.target_modules = {"q_proj", "v_proj"}
         return config
 
-    monkeypatch.setattr(models, "_adapter", fewer)
+    monkeypatch.setattr(models, "adapter", fewer)
     with pytest.raises(
         NotAsGranted, match=r"target_modules is \['q_proj', 'v_proj'\], granted was \['q_proj', 'down_proj'\]"
     ):

@@ -52,7 +52,7 @@ def expected(tokenizer: Any, examples: Iterable[Sides]) -> Prompts:
         shared = [_common(prompt, one.whole_ids(tokenizer, response)) for response in one.responses]
         merged += min(shared) < len(prompt)
         # TRL cuts a pair where the first of its two responses parts from the prompt.
-        known |= {_key(prompt[:length]) for length in shared}
+        known |= {key(prompt[:length]) for length in shared}
     return Prompts(frozenset(known), merged)
 
 
@@ -90,7 +90,7 @@ class MaskProof:
     def _one(self, ids: Any, carried: Any, step: int) -> int:
         count = int(carried.sum())
         first = int(carried.argmax()) if count else len(ids)
-        if _key(ids[:first]) not in self.prompts.known or not bool(carried[first:].all()) or not count:
+        if key(ids[:first]) not in self.prompts.known or not bool(carried[first:].all()) or not count:
             self.violations += 1
             if len(self.wrong) < SHOWN:
                 self.wrong.append({"step": step, "prompt_tokens": first, "tokens": len(ids)})
@@ -147,7 +147,8 @@ def _common(first: list[int], second: list[int]) -> int:
     )
 
 
-def _key(ids: Any) -> bytes:
+def key(ids: Any) -> bytes:
+    """Return ids as something that can be looked up."""
     import numpy
 
     return numpy.asarray(ids, dtype=numpy.int64).tobytes()

@@ -41,7 +41,7 @@ def prepare(folder: Path, parameters: TrainingParameters) -> Prepared:
         model, tokenizer = checkpoint.load(folder)
     else:
         model, tokenizer = _load(folder, parameters, device)
-    return Prepared(model.train(), tokenizer, device, _adapter(model, parameters))
+    return Prepared(model.train(), tokenizer, device, adapter(model, parameters))
 
 
 def _device(wanted: str, *, gpu: bool) -> str:
@@ -91,7 +91,8 @@ def four_bits() -> Any:
     )
 
 
-def _adapter(model: Any, parameters: TrainingParameters) -> Any | None:
+def adapter(model: Any, parameters: TrainingParameters) -> Any | None:
+    """Return the configuration of the granted adapters, None for full training; unknown modules are refused."""
     if parameters.method == "full":
         return None
     from peft import LoraConfig
