@@ -151,7 +151,7 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
         {"row": id, "form": used, "prompt": prompt}
         for id, used, prompt, text in expected
         # A chat template is not known here: it has to hold the text.
-        if used != form or not text or (prompt != text if form == "completion" else text not in prompt)
+        if used != form or not text or (prompt != text if form == "completion" else text.strip() not in prompt)
     ]
     if wrong:
         detail = f"{len(wrong)} of {len(expected)} prompts are not the registered ones in the form '{form}'"

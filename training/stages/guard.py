@@ -28,13 +28,21 @@ def guard(job: Job) -> Done:
     assert isinstance(parameters, GuardParameters)
     declared, device, dtype = rows_of(job.inputs["model"], "declared", parameters)
     job.progress(1, 2, "models")
-    gc.collect()
+    _free()
     control, _, _ = rows_of(job.inputs["control"], "control", parameters)
     job.progress(2, 2, "models")
     rows = [*declared, *control]
     job.write_rows("rows", rows)
     effective = parameters.model_dump(mode="json") | {"decoding": "greedy", "model_kind": job.order.model_kind}
     return Done(device, dtype, sum(row.output_tokens for row in rows), effective)
+
+
+def _free() -> None:
+    """Give the memory of the first model back before the second one is loaded."""
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def rows_of(

@@ -6,6 +6,7 @@ after the last whole shard.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from specs.evidence import Item
@@ -33,11 +34,16 @@ def respond(job: Job) -> Done:
     model, tokenizer = load(job.inputs["model"])
     answerer = Answerer(Batched(model, tokenizer, parameters.batch_size), tokenizer, parameters, form)
     kept = GroupedRows(job.folder / "shards" / "answers.jsonl", RespondRow)
+
+    def told(done: int) -> None:
+        job.progress(done, len(items), "instructions")
+
     shards = [items[at : at + parameters.shard_size] for at in range(0, len(items), parameters.shard_size)]
     for number, some in enumerate(shards):
         if number >= len(kept.groups) and not why_broken_off(kept.rows(), parameters):
-            kept.add(answerer.shard(number, some))
-        job.progress(number + 1, len(shards), "shards")
+            before = number * parameters.shard_size
+            kept.add(answerer.shard(number, some, lambda done, before=before: told(before + done)))
+        told(min(len(items), (number + 1) * parameters.shard_size))
     rows = kept.rows()
     job.write_rows("rows", rows)
     job.write_rows("examples", kept_of(rows))
@@ -62,8 +68,8 @@ class Answerer:
             keep_special=True,
         )
 
-    def shard(self, number: int, items: list[Item]) -> list[RespondRow]:
-        """Return the rows of a shard: every sample of every instruction."""
+    def shard(self, number: int, items: list[Item], on_batch: Callable[[int], None]) -> list[RespondRow]:
+        """Return the rows of a shard: every sample of every instruction; tell how many instructions are done."""
         given = self._parameters
         seed = seed_of(given.seed, "respond", number)
         encoded = [
@@ -71,7 +77,11 @@ class Answerer:
             for item in items
         ]
         outputs = self.engine.complete(
-            [one.ids for one in encoded], self._sampling, samples=given.samples_per_instruction, seed=seed
+            [one.ids for one in encoded],
+            self._sampling,
+            samples=given.samples_per_instruction,
+            seed=seed,
+            on_batch=on_batch,
         )
         return [
             self._row(item, sample, number, seed, one, output)
