@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 from sessions.commands.output import print_json
 from specs.errors import Problem, SpecError
@@ -37,6 +39,19 @@ def check(spec: str, as_json: bool, profile: str | None = None) -> None:
         of = "" if name is None else f", profile {name}"
         stages = ", ".join(stage.name for stage in resolved.spec.stages)
         print(f"{path}{of}: ok\n  stages: {stages}\n  registration: {resolved.registration()}")
+        for line in _plans(resolved, path):
+            print(line)
+
+
+def _plans(resolved: ResolvedSpec, path: Path) -> Iterator[str]:
+    """Yield the memory plan of each training stage, where the size of the model is known without loading it."""
+    from training.optimise.plan import told
+    from training.optimise.shapes import shape_of
+
+    shape = shape_of(resolved.spec.model.source, path.parent)
+    for stage in resolved.spec.stages:
+        if shape is not None and stage.kind in ("sft", "dpo"):
+            yield f"  {stage.name}: {told(shape, stage.parameters)}"
 
 
 def show(spec: str, as_json: bool, profile: str | None = None) -> None:
