@@ -57,7 +57,7 @@ def listed(runs: Path) -> list[Overview]:
         before = known.get(run.name)
         told = _restored(before.told) if before is not None and before.stamp == stamp else None
         if told is None:
-            told = _read(run)
+            told = glance(run)
             new[run.name] = Known(stamp, _kept(told))
         found[run] = replace(told, path=run, state="running") if _runs(run, told) else replace(told, path=run)
     _keep(runs, new)
@@ -91,7 +91,7 @@ def _runs(run: Path, told: Overview) -> bool:
     return told.state in OPEN and leases.is_running(run)
 
 
-def _read(run: Path) -> Overview:
+def glance(run: Path) -> Overview:
     """Read what says where a session stands. Its pages are not checked, as `audit verify` does."""
     chosen = f"SELECT payload, signatures FROM entry WHERE {_KIND} IN ({', '.join('?' * len(TOLD_BY))}) ORDER BY seq"
     try:

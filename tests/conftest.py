@@ -21,6 +21,11 @@ class ByFile(LoadScopeScheduling):
         return "e2e" if nodeid.startswith("tests/e2e/") else nodeid.partition("::")[0]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How long the soak of tests/integration/test_soak.py takes."""
+    parser.addoption("--soak-minutes", type=float, default=120.0, help="minutes of the nightly soak of short sessions")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     """Schedule by file."""

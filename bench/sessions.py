@@ -1,0 +1,365 @@
+"""Many sessions: at once on one Postgres, in a long session, in a long list.
+
+    python -m bench.sessions [--sessions 200] [--stages 100 1000] [--listed 100 1000 10000] [--folder DIR]
+
+Everything is real but the jobs, whose rows are written at once: sessions are processes with their own leases, trails,
+gates and reports; the server is Debian's Postgres, started for this in a temporary folder. ``0`` leaves a part out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from reviews.audit import verify_run
+from reviews.log import keys
+from reviews.log.rows import read_trail
+from reviews.log.walk import walk_trail
+from reviews.trail import Recorded, Trail, read_entries
+from sessions import plots, runtime
+from sessions.leases import lease, take_up
+from sessions.listing import INDEX, glance, listed
+from sessions.overview import overview
+from sessions.savers import checkpoints
+from specs.digests import digest_path
+from specs.session import ResolvedSpec
+from tests.fixtures.postgres_server import MISSING, Server, programs, running
+from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, quick_session
+from tests.fixtures.reviewer_here import key_here, lenient
+from tests.unit.evidence_on_disk import resolved_spec, weights
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sessions", type=int, default=200, help="processes at once, on one Postgres")
+    parser.add_argument("--stages", type=int, nargs="*", default=[100, 1000], help="attempts in one session")
+    parser.add_argument("--listed", type=int, nargs="*", default=[100, 1000, 10_000], help="sessions in one list")
+    parser.add_argument("--folder", type=Path, default=None, help="where to work; a temporary folder by default")
+    given = parser.parse_args()
+    if programs() is None:
+        sys.exit(MISSING)
+    folder = Path(tempfile.mkdtemp(prefix="sessions-bench-", dir=given.folder))
+    try:
+        with no_plots(), running(max_connections="1000", shared_buffers="128MB") as server:
+            spec = specified(folder)
+            if given.sessions:
+                at_once(folder / "many", server, spec, given.sessions)
+            for stages in filter(None, given.stages):
+                long_session(folder / f"long{stages}", server, spec, stages)
+            for count in filter(None, given.listed):
+                long_list(folder / f"list{count}", server, spec, count)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def no_plots() -> Generator[None]:
+    """Leave the plots of the reports out, and the processes for keys: they are most of what a quick session takes."""
+
+    def nothing(*_: object) -> list[str]:
+        return []
+
+    draw, plots.draw = plots.draw, nothing
+    apart, keys.key_apart = keys.key_apart, key_here
+    try:
+        yield
+    finally:
+        plots.draw, keys.key_apart = draw, apart
+
+
+class Spec:
+    """A spec that was loaded once, and weights of a few bytes."""
+
+    def __init__(self, path: Path, resolved: ResolvedSpec, model: Path) -> None:
+        self.path, self.resolved, self.model = path, resolved, model
+
+
+def specified(folder: Path) -> Spec:
+    """Write the small spec of the unit tests."""
+    home = folder / "spec"
+    home.mkdir(parents=True)
+    resolved = resolved_spec(home, POWERED, ROOMY)
+    model = home / "model"
+    model.mkdir(exist_ok=True)
+    (model / "model.safetensors").write_bytes(weights("untouched"))
+    return Spec(home / "spec.yaml", resolved, model)
+
+
+def begin(runs: Path, name: str, spec: Spec) -> Path:
+    """Register a session, with the weights it starts from."""
+    run = runs / name
+    runtime.register(run, name, spec.path, spec.resolved)
+    trail = Trail(run / "trail.sqlite", name)
+    source = spec.resolved.spec.model.source
+    body = {"source": source, "kind": "instruct", "path": str(spec.model), "digest": digest_path(spec.model)}
+    trail.append("model", "model", body)
+    trail.close()
+    return run
+
+
+class Counted(QuickLauncher):
+    """Writes down every start of a job: an effect outside of everything that Peergate keeps."""
+
+    def __init__(self, effects: Path) -> None:
+        super().__init__()
+        self._effects = effects
+
+    def start(self, folder: Path) -> None:
+        """Write the start down, then what the job leaves."""
+        handle = os.open(self._effects, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(handle, f"{folder.name}\n".encode())
+        os.close(handle)
+        super().start(folder)
+
+
+def whole_session(runs: Path, name: str, spec: Spec, effects: Path) -> None:
+    """Register a session and run it to its end, as `peergate start` does."""
+    run = begin(runs, name, spec)
+    with lease(run) as held:
+        session = quick_session(run, launcher=Counted(effects), display=Silent())  # pyright: ignore[reportArgumentType]
+        take_up(session.trail, held)
+        held.on_loss = session.stop.set
+        runtime.drive(session, None)
+
+
+def at_once(folder: Path, server: Server, spec: Spec, count: int) -> None:
+    """Run sessions as processes of their own that begin at the same moment, and look at everything they did."""
+    os.environ["PEERGATE_DATABASE"] = server.new_database()
+    runs, effects = folder / "runs", folder / "effects"
+    # The first one makes keys and tables.
+    pid = forked(lambda: whole_session(runs, "first", spec, folder / "first"))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the first session failed"
+    gate, go = os.pipe()
+    begun = time.monotonic()
+    names: dict[int, str] = {}
+
+    def one(name: str) -> None:
+        os.close(go)
+        os.read(gate, 1)
+        whole_session(runs, name, spec, effects)
+
+    for number in range(count):
+        name = f"s{number:04}"
+        names[forked(lambda name=name: one(name))] = name
+    os.close(go)
+    released = time.monotonic()
+    took: list[float] = []
+    failed: list[str] = []
+    for _ in range(count):
+        pid, status = os.wait()
+        took.append(time.monotonic() - released)
+        if os.waitstatus_to_exitcode(status):
+            failed.append(names[pid])
+    os.close(gate)
+    print(f"{count} sessions at once, forked in {released - begun:.1f} s; 2 cores: load {os.getloadavg()[0]:.1f}")
+    quarters = statistics.quantiles(took, n=20) if len(took) > 1 else took * 20
+    print(
+        f"  ended after: first {min(took):.1f} s, 5% {quarters[0]:.1f}, median {statistics.median(took):.1f},"
+        f" 95% {quarters[-1]:.1f}, last {max(took):.1f} s; {count / max(took):.2f} sessions a second"
+    )
+    processor = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"  processor: {(processor.ru_utime + processor.ru_stime) / (count + 1):.2f} s a session")
+    started = Counter(effects.read_text(encoding="utf-8").splitlines())
+    states = Counter(f"{one.state} {one.decision}" for one in listed(runs))
+    damaged = [name for name in names.values() if walk_trail(read_trail(runs / name / "trail.sqlite")).damage]
+    sample = [f"s{number:04}" for number in range(0, count, max(1, count // 10))]
+    audited = [verify_run(runs / name, "trail.sqlite", "store").exit_code for name in sample]
+    print(
+        f"  failed: {len(failed)}; states: {dict(states)}; jobs started: {started.total()},"
+        f" of them twice or more: {sum(1 for many in started.values() if many > 1)};"
+        f" damaged trails: {len(damaged)}; audits of {len(sample)}: {sum(1 for code in audited if code == 0)} verified"
+    )
+    database = os.environ["PEERGATE_DATABASE"].split("/@/")[-1].rpartition("/")[2].partition("?")[0]
+    rows = server.sql(database, "SELECT count(*) FROM peergate.entry")
+    size = server.sql(database, "SELECT pg_database_size(current_database()) / 1024")
+    left = server.sql(database, "SELECT count(*) FROM checkpoints")
+    print(f"  {rows} entries, {int(size) / (count + 1):.0f} kB a session in the database, {left} checkpoints left")
+
+
+def forked(action: Callable[[], None]) -> int:
+    """Do something in a process of its own, which has all imports already; returns its number."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        action()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def timed(what: Callable[[], Any], repeats: int = 3) -> float:
+    """Return the least wall time of some tries, in seconds."""
+    found: list[float] = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        what()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def long_session(folder: Path, server: Server, spec: Spec, stages: int) -> None:
+    """Make a trail as long as that of a session with so many attempts, in a file and in Postgres."""
+    for where in ("file", "postgres"):
+        use(server, where)
+        _long_session(folder, server, spec, stages, where)
+
+
+def use(server: Server, where: str) -> str | None:
+    """Have the sessions from here on in files, or in a new database, whose address is returned."""
+    os.environ.pop("PEERGATE_DATABASE", None)
+    if where == "file":
+        return None
+    os.environ["PEERGATE_DATABASE"] = address = server.new_database()
+    return address
+
+
+def _long_session(folder: Path, server: Server, spec: Spec, stages: int, where: str) -> None:
+    runs = folder / where
+    whole_session(runs, "model", spec, folder / f"{where}-effects")
+    pattern = [one for one in read_entries(runs / "model" / "trail.sqlite") if one.entry.kind not in ("open", "close")]
+    attempts = sum(one.entry.kind == "launch" for one in pattern)
+    run = begin(runs, "long", spec)
+    trail = Trail(run / "trail.sqlite", "long")
+    lenient(trail)
+    lengthen(trail, pattern, -(-stages // attempts))
+    one_more = iter(range(10_000))
+    append = timed(lambda: trail.append("pause", f"pause/{next(one_more)}", {"by": "bench"}), 9)
+    read = timed(lambda: list(trail.iterate()))
+    chain = timed(trail.verify_chain, 1)
+    size = trail.head().size
+    trail.close()
+    told = timed(lambda: overview(run))
+    seen = timed(lambda: glance(run), 1) if where == "file" else told
+    whole = run / "trail.sqlite"
+    size_kb = whole.stat().st_size / 1024 if whole.exists() else trail_kb(server)
+    print(
+        f"{stages} stages, {where}: {size} entries, {size_kb / size:.2f} kB each; append {append * 1e3:.2f} ms,"
+        f" all entries {read * 1e3:.1f} ms, verify_chain {chain * 1e3:.0f} ms, status {told * 1e3:.0f} ms,"
+        f" in a list {seen * 1e3:.0f} ms"
+    )
+    bytes_, seconds = state_growth(folder / f"{where}-state", run, min(stages, 1000))
+    print(f"  checkpoints: {bytes_:.2f} kB and {seconds * 1e3:.1f} ms a node")
+
+
+def lengthen(trail: Trail, pattern: list[Recorded], times: int) -> None:
+    """Repeat the entries of a real session under other keys."""
+    for number in range(times):
+        with trail.alone():
+            for one in pattern:
+                trail.append(one.entry.kind, f"{one.entry.key}#{number}", dict(one.body))  # pyright: ignore[reportArgumentType]
+
+
+def trail_kb(server: Server) -> float:
+    """Return what the entries of the newest database take."""
+    database = os.environ["PEERGATE_DATABASE"].rpartition("/")[2].partition("?")[0]
+    return int(server.sql(database, "SELECT pg_total_relation_size('peergate.entry') / 1024"))
+
+
+def state_growth(folder: Path, run: Path, nodes: int) -> tuple[float, float]:
+    """Return what LangGraph keeps for one node, in kB, and the time it takes, in seconds."""
+    from langgraph.graph import END, START, StateGraph
+
+    from sessions.state import State
+
+    def node(state: State) -> State:
+        return {"stage": f"s{state.get('attempt', 0)}", "attempt": state.get("attempt", 0) + 1, "route": "go"}
+
+    def route(state: State) -> str:
+        return END if state.get("attempt", 0) >= nodes else "node"
+
+    graph: Any = StateGraph(State)
+    graph.add_node("node", node)
+    graph.add_edge(START, "node")
+    graph.add_conditional_edges("node", route, ["node", END])
+    folder.mkdir(parents=True)
+    trail = Trail(run / "trail.sqlite", run.name)
+    with checkpoints(folder, "bench", trail) as place:
+        app = graph.compile(checkpointer=place.saver)
+        config: Any = {"configurable": {"thread_id": place.thread}, "recursion_limit": nodes + 10}
+        start = time.perf_counter()
+        app.invoke({"session": "bench", "attempt": 0}, config, durability="sync")
+        seconds = time.perf_counter() - start
+        tables = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+        if (folder / "state.sqlite").exists():
+            size = sum(path.stat().st_size for path in folder.glob("state.sqlite*"))
+        else:
+            connection: Any = place.saver.conn  # pyright: ignore[reportAttributeAccessIssue]
+            with connection.connection() as lent:
+                size = sum(lent.execute(f"SELECT pg_total_relation_size('{name}')").fetchone()[0] for name in tables)
+    trail.close()
+    return size / 1024 / nodes, seconds / nodes
+
+
+def long_list(folder: Path, server: Server, spec: Spec, count: int) -> None:
+    """List as many sessions: first all are read, then what was kept is used, then one of them has changed."""
+    for where in ("file", "postgres"):
+        _long_list(folder / where, server, spec, count, use(server, where))
+
+
+def _long_list(runs: Path, server: Server, spec: Spec, count: int, address: str | None) -> None:
+    whole_session(runs, "s00000", spec, runs.parent / f"{runs.name}-effects")
+    multiplied(runs, server, address, count)
+    first = timed(lambda: listed(runs), 1)
+    later = timed(lambda: listed(runs))
+    trail = Trail(runs / "s00000" / "trail.sqlite", "s00000")
+    trail.append("pause", "pause/bench", {"by": "bench"})
+    trail.close()
+    changed = timed(lambda: listed(runs), 1)
+    kept = (runs / INDEX).stat().st_size / 1024
+    print(
+        f"{count} sessions, {runs.name}: list the first time {first:.2f} s, then {later:.3f} s, after one changed"
+        f" {changed:.3f} s; {kept / count:.2f} kB each are kept"
+    )
+
+
+def multiplied(runs: Path, server: Server, address: str | None, count: int) -> None:
+    """Make more sessions of one: links to its file, or copies of its rows."""
+    model = runs / "s00000"
+    copy_of = runs / "s00000" / "copy.sqlite"
+    if address is None:
+        shutil.copyfile(model / "trail.sqlite", copy_of)
+    for number in range(1, count):
+        run = runs / f"s{number:05}"
+        run.mkdir()
+        if address is None:
+            os.link(copy_of, run / "trail.sqlite")
+    if address is None:
+        return
+    database = address.rpartition("/")[2].partition("?")[0]
+    ids = server.sql(
+        database,
+        f"INSERT INTO peergate.log (id, name, place, size, frontier, note, lease, beat) SELECT gen_random_uuid(),"
+        f" 's' || lpad(n::text, 5, '0'), place, size, frontier, note, lease, beat"
+        f" FROM peergate.log, generate_series(1, {count - 1}) n RETURNING name || ' ' || id",
+    )
+    copy = "INSERT INTO peergate.entry SELECT l.id, seq, kind, key, payload, signatures FROM peergate.entry e"
+    server.sql(database, f"{copy}, peergate.log l WHERE l.name != 's00000'")
+    text = (model / "trail.postgres").read_text(encoding="utf-8")
+    own = text.partition('"log":"')[2].partition('"')[0]
+    for line in ids.splitlines():
+        name, _, log = line.partition(" ")
+        with suppress(FileNotFoundError):
+            (runs / name / "trail.postgres").write_text(text.replace(own, log), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
