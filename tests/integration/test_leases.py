@@ -21,7 +21,7 @@ import pytest
 
 from reviews.audit import verify_run
 from reviews.trail import Trail, read_entries
-from sessions import leases, runtime
+from sessions import leases, runtime, steps
 from sessions.lease_file import NAME
 from sessions.leases import LeaseRecord, is_running, lease, records_of, take_up
 from sessions.session import Display
@@ -235,6 +235,20 @@ def test_who_lost_the_lease_before_it_took_the_session_up_is_refused(run: Path) 
             take_up(session.trail, held)
         assert not list(session.trail.iterate("resume"))
         wait_for(held.lost.is_set, 5)
+    session.trail.close()
+
+
+def test_who_was_taken_over_writes_no_report(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    session = quick_session(run)
+    session.trail.fence = session.trail.epoch()
+    other = Trail(run / "trail.sqlite", "small")
+    with lease(run) as held:
+        take_up(other, held)
+        with pytest.raises(LeaseLost):
+            steps.close_with(session, "cancelled")
+    assert not (run / "report").exists()
+    other.close()
     session.trail.close()
 
 

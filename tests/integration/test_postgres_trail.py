@@ -288,6 +288,12 @@ def test_what_is_no_address_is_refused_and_not_repeated(address: str) -> None:
     assert "hunter2" not in str(told.value)
 
 
+def test_a_password_is_taken_out_of_what_a_library_says() -> None:
+    address = "postgresql://me:se%2Fcret@h/d"
+    told = of_postgres.without_password("cannot use 'se/cret' of me:se%2Fcret@h", address)
+    assert told == "cannot use '***' of me:***@h"
+
+
 def test_a_trail_that_is_elsewhere_is_told(
     tmp_path: Path, database: str, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
