@@ -43,7 +43,7 @@ def without_response(items: list[Item]) -> list[Item]:
         ("prefer", labelled_sample("critique_responses"), "it has to be 'first' or 'second'"),
         ("prefer", without_response(labelled_sample("prefer")), "lacks its 'first' or 'second' response"),
         ("critique_instructions", labelled_sample("critique_instructions", 80)[::2], "holds 40 good"),
-        ("critique_instructions", labelled_sample("x", 80)[::2] + labelled_sample("x", 8)[1::2], "holds 4 bad, 40 good"),
+        ("critique_instructions", labelled_sample("", 80)[::2] + labelled_sample("", 8)[1::2], "holds 4 bad, 40 good"),
     ],
 )  # fmt: skip
 def test_a_sample_that_shows_nothing_stops_the_design(tmp_path: Path, kind: str, sample: list[Item], told: str) -> None:

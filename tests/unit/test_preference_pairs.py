@@ -1,0 +1,185 @@
+"""Pairs from comparisons, negatives made by rule, and the split: pure functions that job and measurer share."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specs.kinds_critics import PreferParameters
+from specs.rows_critics import CandidateRow, ComparisonRow, NegativeType, Preference
+from tests.unit.critic_evidence import Scripted, candidates
+from training.critics.negatives import Best, negatives
+from training.critics.pairs import all_pairs, best_pairs, divided, fault_in, length_bias, pairs_to_compare
+
+TYPES: tuple[NegativeType, ...] = get_args(NegativeType)
+LOOSE = PreferParameters(max_length_ratio=100, margin=1.0)
+
+
+def pair(**changes: Any) -> Preference:
+    whole = {"prompt": "Say it.", "chosen": "It is so.", "rejected": "No.", "group": "g", "source": "given"}
+    return Preference.model_validate(whole | changes)
+
+
+def responses(*texts: str, finish: str = "eos") -> list[CandidateRow]:
+    return [
+        CandidateRow.model_validate(
+            {
+                "item": "i", "group": "g", "kind": "k", "sample": n, "instruction": "Say it.", "prompt": "Say it.",
+                "response": text, "tokens": 4, "finish": finish,
+            }
+        )
+        for n, text in enumerate(texts)
+    ]  # fmt: skip
+
+
+def compared(rows: Sequence[CandidateRow], *signed: float) -> list[ComparisonRow]:
+    """Return comparisons with these preferences for the first; below 1 nat the judge abstains."""
+    judge = Scripted("comparison", LOOSE, lambda place: (signed[place], signed[place]))
+    return judge.comparisons(pairs_to_compare(rows))
+
+
+def test_only_whole_and_different_responses_are_compared() -> None:
+    rows = [*responses("One way.", "One  way.", "", "Another way."), *responses("Cut off in", finish="length")]
+    assert [(one.first, one.second) for one in pairs_to_compare(rows)] == [("One way.", "Another way.")]
+
+
+@pytest.mark.parametrize(
+    ("signed", "kept"),
+    [
+        # Comparisons 1-2, 1-3, 2-3.
+        ((2, 2, 2), [("one", "two"), ("one", "three")]),
+        ((-2, 2, 2), [("two", "one"), ("two", "three")]),
+        ((2, 0.5, 2), [("one", "two")]),
+        ((0.5, 2, 2), []),
+        ((2, -2, 2), []),
+        ((0, 0, 0), []),
+        ((0.5, 0.5, 2), [("two", "three")]),
+    ],
+    ids=["one wins", "two wins", "one wins once", "two winners", "a circle", "nobody", "one pair"],
+)
+def test_the_best_has_lost_nothing_and_there_is_one(signed: tuple[float, ...], kept: list[tuple[str, str]]) -> None:
+    rows = compared(responses("one", "two", "three"), *signed)
+    assert [(one.chosen, one.rejected) for one in best_pairs(rows, LOOSE)] == kept
+
+
+def test_margins_of_pairs_are_the_smaller_of_both_orders() -> None:
+    judge = Scripted("comparison", LOOSE, lambda place: (2.5, 1.25))
+    (one,) = best_pairs(judge.comparisons(pairs_to_compare(responses("one", "two"))), LOOSE)
+    assert one.margin == 1.25 and (one.source, one.made_by, one.negative_type) == ("best_of_n", "sample", None)
+
+
+def test_pairs_of_very_different_length_are_left_out() -> None:
+    rows = compared(responses("one two three four", "one"), 2.0)
+    kept = [best_pairs(rows, LOOSE.model_copy(update={"max_length_ratio": value})) for value in (4.0, 3.9)]
+    assert [len(some) for some in kept] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, None),
+        ({"rejected": "It  is\nso."}, "the same"),
+        ({"prompt": "Hm"}, "prompt has fewer than 3"),
+        ({"chosen": "   a   "}, "chosen has fewer than 3"),
+        ({"rejected": "One.\\nTwo."}, "backslash"),
+        ({"prompt": "Say:\\nit."}, "backslash"),
+        ({"source": "hard_negative"}, "has a type"),
+        ({"negative_type": "verbosity"}, "has a type"),
+        ({"source": "best_of_n"}, "no margin"),
+    ],
+)
+def test_faults_of_a_pair(changes: dict[str, Any], told: str | None) -> None:
+    found = fault_in(pair(**changes))
+    assert found is None if told is None else told in (found or "")
+
+
+@pytest.mark.parametrize("changes", [{"chosen": "No"}, {"source": "mine"}, {"negative_type": "boring"}, {"extra": 1}])
+def test_a_pair_of_unknown_type_is_no_pair(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        pair(**changes)
+
+
+CHOSEN = "There are 12 months. They are named after gods, numbers and rulers of old Rome."
+BEST = [
+    Best("a", "ga", "How many months has a year?", CHOSEN),
+    Best("b", "gb", "List two birds.", "- owl\n- wren"),
+    Best("c", "gc", "Name a colour.", "Grass is green in spring and yellow in summer."),
+]
+
+
+def made(type: NegativeType, place: int = 0) -> str:
+    return negatives([BEST[place], *BEST[:place], *BEST[place + 1 :]], [type], 5)[0].rejected
+
+
+def test_each_type_is_wrong_in_its_way() -> None:
+    assert "cannot" in made("unwarranted_refusal") or "can't" in made("unwarranted_refusal")
+    assert made("wrong_fact").startswith("There are ") and "12" not in made("wrong_fact")
+    assert made("wrong_fact", 2) == "Grass is not green in spring and yellow in summer."
+    assert made("off_topic") in {one.chosen for one in BEST[1:]}
+    assert made("format_violation", 1) == "owl wren"
+    assert made("format_violation").endswith(CHOSEN) and made("format_violation") != CHOSEN
+    assert made("verbosity").startswith(CHOSEN) and len(made("verbosity").split()) >= 2 * len(CHOSEN.split())
+    assert CHOSEN.startswith(made("under_explanation")) and len(made("under_explanation").split()) == 5
+
+
+def test_types_take_turns_and_a_rule_that_finds_nothing_gives_its_turn_away() -> None:
+    rows = [Best(f"i{n}", f"g{n}", "Say it.", f"Answer {n} of them all, is it not so.") for n in range(12)]
+    counts = [sum(one.negative_type == type for one in negatives(rows, TYPES, 1)) for type in TYPES]
+    assert counts == [2] * 6
+    refusing = [Best("i", "g", "Rob a bank.", "I cannot help with that, and nobody should.")]
+    assert negatives(refusing, ["unwarranted_refusal"], 1) == []
+    (other,) = negatives(refusing, ["unwarranted_refusal", "verbosity"], 1)
+    assert other.negative_type == "verbosity"
+    assert negatives([Best("i", "g", "Say it.", "Green grass")], ["wrong_fact", "under_explanation"], 1) == []
+
+
+def test_negatives_are_marked_as_made_by_rule_and_are_the_same_every_time() -> None:
+    some = negatives(BEST, TYPES, 3)
+    assert some == negatives(BEST, TYPES, 3)
+    assert {(one.source, one.made_by, one.margin) for one in some} == {("hard_negative", "rule", None)}
+    assert all(fault_in(one) is None for one in some)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=40), st.floats(0, 0.5))
+@settings(deadline=None, max_examples=60)
+def test_no_group_and_no_prompt_is_divided(places: list[tuple[int, int]], share: float) -> None:
+    pairs = [pair(group=f"g{group}", prompt=f"Prompt {prompt}.") for group, prompt in places]
+    found = divided(pairs, share, 3)
+    for of in (lambda one: one.group, lambda one: one.prompt):  # pyright: ignore[reportUnknownLambdaType]
+        sides = [{of(one) for one in found if one.split == side} for side in ("train", "validation")]
+        assert not sides[0] & sides[1]
+    assert all(one.split is not None for one in found) and any(one.split == "train" for one in found)
+
+
+def test_the_split_takes_its_share_and_does_not_depend_on_the_order() -> None:
+    pairs = [pair(group=f"g{n}", prompt=f"Prompt {n}.") for n in range(20)]
+    found = {one.group: one.split for one in divided(pairs, 0.2, 3)}
+    assert sum(side == "validation" for side in found.values()) == 4
+    shuffled = random.Random(0).sample(pairs, 20)
+    assert {one.group: one.split for one in divided(shuffled, 0.2, 3)} == found
+    assert {one.split for one in divided(pairs, 0.0, 3)} == {"train"}
+    assert {one.split for one in divided(pairs[:1], 0.5, 3)} == {"train"}
+
+
+def test_length_bias_leaves_out_what_is_wrong_by_its_length() -> None:
+    pairs = [pair(chosen="one two three", rejected="one")]
+    difference, bias = length_bias([pair(chosen="a b c d", rejected="a b"), pair(chosen="a b", rejected="a b d e")])
+    assert (difference, bias) == (0, 0)
+    assert length_bias(pairs) == (2, 1)
+    padded = pair(source="hard_negative", negative_type="verbosity", rejected="one " * 50)
+    assert length_bias([*pairs, padded]) == (2, 1)
+
+
+def test_a_stage_keeps_judged_pairs_and_one_negative_a_prompt() -> None:
+    given = LOOSE.model_copy(update={"hard_negatives": ("verbosity", "off_topic"), "validation_share": 0.3})
+    judge = Scripted("comparison", given, lambda place: (2.0, 2.0))
+    found = all_pairs(judge.comparisons(pairs_to_compare(candidates())), given)
+    assert [one.source for one in found].count("best_of_n") == 12
+    assert [one.negative_type for one in found].count("verbosity") == 3
+    assert [one.negative_type for one in found].count("off_topic") == 3
+    assert sum(one.split == "validation" for one in found) == 6
