@@ -12,7 +12,6 @@ from training.tasks import build_conversations, load_items
 from training.tasks.build_conversations import PATTERNS, build
 from training.tasks.conversation import KINDS, expected_of, judge, turns_of
 
-
 USELESS = "I Do not know what You mean by all that, but here is a rather long answer anyway."
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reviews.admission import EACH_SIDE, admission, labelled_cases, verdicts_on
 from reviews.checklist import Checklist
 from reviews.checks import design_checks, run_checks
 from reviews.claims import look_up
@@ -41,8 +42,10 @@ from tests.unit.evidence_on_disk import (
     write_rows,
 )
 from tests.unit.flaws import ALL, NONE, told, two_kinds, with_thresholds
+from tests.unit.flaws_evaluation import labelled_items
 from training.tasks import worked_example
 from training.tasks.build import HELDOUT_TOPICS, TRAIN_TOPICS
+from training.tasks.format_instructions import Judgement
 
 DOCS = Path(__file__).parents[2] / "docs" / "failures.md"
 DIGEST = digest_bytes(b"checks")
@@ -79,6 +82,19 @@ def design_status(folder: Path, check: str, *more: Item, heldout: tuple[Item, ..
 
 def test_failure_01_target_already_present(tmp_path: Path) -> None:
     assert outcome_of(evidence_of(tmp_path, "base", answers([True] * N))) == "reject"
+
+
+def test_failure_02_a_label_that_measures_length(tmp_path: Path) -> None:
+    """What is refused is the scorer, whatever its statistics: see tests/unit/test_checks_evaluation.py for the gate."""
+    labelled = labelled_items(lambda text: len(text) <= 100)
+    ruler = admission(verdicts_on(labelled_cases(labelled), lambda _, output: Judgement(len(output) <= 100)))
+    # On labels that are themselves a matter of length a ruler agrees with everything, and is not admitted for it.
+    assert ruler.agreement.kappa == 1.0 and ruler.covered < EACH_SIDE
+    people = admission(
+        verdicts_on(labelled_cases(labelled_items(str.islower)), lambda _, output: Judgement(len(output) <= 100))
+    )
+    assert people.agreement.kappa < 0.1 and abs(people.length) > 0.5
+    assert status_of(evidence_of(tmp_path, "base"), "scorer.admitted") == "PASS"
 
 
 def test_failure_03_self_declared_gate(tmp_path: Path) -> None:
