@@ -23,6 +23,9 @@ from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
 from specs.verdicts import CheckResult, ConditionResult, Packet, Span
 
+_NOT_SHOWN = {"max_minutes", "launcher", "resources"}
+"""Of a stage: what its job may take and where it runs says nothing of the design."""
+
 CLAIMS = "claims.as_measured"
 """The check on what the builder states."""
 DESIGN = "design"
@@ -128,7 +131,7 @@ def build_design_packet(resolved: ResolvedSpec, checks: tuple[CheckResult, ...],
         kind=DESIGN,
         registration=resolved.registration(),
         registered=_registered(resolved)
-        | {"stages": [stage.model_dump(mode="json", exclude={"max_minutes"}) for stage in resolved.spec.stages]},
+        | {"stages": [stage.model_dump(mode="json", exclude=_NOT_SHOWN) for stage in resolved.spec.stages]},
         granted_parameters={},
         allowed_ranges={},
         metrics={},
@@ -195,6 +198,7 @@ def _registered(resolved: ResolvedSpec) -> dict[str, Any]:
         "analysis": spec.analysis.model_dump(mode="json"),
         "heldout": spec.heldout.digest,
         "constitution": resolved.constitution_digest,
+        **({"evaluation": spec.evaluation.model_dump(mode="json")} if spec.evaluation else {}),
     }
 
 
@@ -253,9 +257,6 @@ def _probes(evidence: Evidence) -> Rows:
     return [{"item": row.item, "tokens": len(row.expected), "identical": row.expected == row.reloaded} for row in rows]
 
 
-def _stated(evidence: Evidence) -> Rows:
-    """Return a recipe's rows as text: their names and values are the builder's own."""
-    rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
 def _as_written(evidence: Evidence) -> Rows:
     """Return rows with every text in them cut and made plain; lists stay where they are short."""
     rows = read_objects(evidence.outputs.get("rows"), f"{evidence.stage.kind} rows")
@@ -270,6 +271,9 @@ def _shortened(value: Any) -> Any:
     return value
 
 
+def _stated(evidence: Evidence) -> Rows:
+    """Return a recipe's rows as text: their names and values are the builder's own."""
+    rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
     return [{"claimed": plain(json.dumps(row, ensure_ascii=False), ROW_CHARACTERS)} for row in rows]
 
 
