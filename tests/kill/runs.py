@@ -29,7 +29,6 @@ MOST_COMMANDS = 40
 WITHIN_S = 300.0
 """A command that takes longer does not end. It takes one to three seconds, and a minute where it trains a model."""
 LOOK_S = 0.004
-NOT_YET = "nothing is being asked of a person"
 _NAMES = {"orchestrator": "peergate"}
 
 
@@ -67,8 +66,6 @@ class Ran:
     commands: int = 0
     answers: int = 0
     seconds: float = 0.0
-    is_led: bool = False
-    """The next command is to lead the session to its question."""
 
     @property
     def run(self) -> Path:
@@ -112,11 +109,6 @@ def run(site: Site, house: House, name: str, kills: list[Kill], whole_s: float, 
         if any(one.entry.kind == "close" for one in entries):
             assert code == ExitCode.DONE, f"it closed with exit code {code}: {_told(ran)}"
             break
-        if code == ExitCode.USAGE and NOT_YET in _told(ran):
-            # Killed between the decision and the question: the session has to be led to it first.
-            ran.is_led = True
-            continue
-        ran.is_led = False
         assert code == ExitCode.BLOCKED, f"exit code {code}: {_told(ran)}"
         assert is_waiting(entries), f"it neither ends nor asks, and exit code is {code}: {_told(ran)}"
     ran.seconds = time.monotonic() - begun
@@ -135,7 +127,7 @@ def _go_on(site: Site, house: House, ran: Ran, environ: dict[str, str]) -> Comma
         return site.peergate(ran.ground, house, "start", "spec.yaml", "--name", NAME, *where, **environ)
     entries = house.entries(ran.run)
     answer: tuple[str, ...] = ()
-    if is_waiting(entries) and not ran.is_led:
+    if is_waiting(entries):
         asked = next(one for one in reversed(entries) if one.entry.kind == "decision")
         # Of a design there is no other attempt: a person who saw why its review was lost lets it pass.
         word = "approve" if asked.body["stage"] is None else "retry"

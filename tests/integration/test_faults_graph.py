@@ -1,0 +1,214 @@
+"""What the graph may not do: run before the trail knows of the session, act before it asks, count attempts itself.
+
+Each test is made once with the rule and once with the rule taken out, where it has to fail.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.types import interrupt
+
+from reviews.answers import last_question
+from reviews.standing import next_attempt
+from reviews.trail import read_entries
+from sessions import gate, graph, runtime, steps
+from sessions.jobs.launcher import JobState
+from sessions.savers import STATE
+from sessions.session import Session
+from sessions.state import State
+from specs.errors import PeergateError
+from specs.session import ResolvedSpec
+from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from tests.unit.evidence_on_disk import resolved_spec
+
+RETRY: dict[str, Any] = {"answer": "retry", "reason": "it was lost", "by": "ada", "expires": None}
+Node = Callable[[Session, State], State]
+
+
+class Lost(QuickLauncher):
+    """Every attempt at a stage is lost, up to a number."""
+
+    def __init__(self, stage: str = "sample", attempts: int = 1) -> None:
+        super().__init__()
+        self.lost = {f"small.{stage}.{n}" for n in range(1, attempts + 1)}
+
+    def poll(self, folder: Path) -> JobState:
+        return JobState("lost") if folder.name in self.lost else super().poll(folder)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr("sessions.plots.draw", draw)
+
+
+def keys(run: Path) -> list[str]:
+    return [one.entry.key for one in read_entries(run / "trail.sqlite")]
+
+
+# ---- the trail comes before the graph -----------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing cleans up."""
+
+
+def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, register: Callable[..., Any] | None = None) -> list[str]:
+    """Start a session that is killed as its graph begins; return the trail's keys, or nothing without a trail."""
+    resolved: ResolvedSpec = resolved_spec(folder)
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime, "build_graph", killed)
+        if register is not None:
+            patched.setattr(runtime, "register", register)
+        with pytest.raises((Killed, PeergateError)):
+            runtime.start(resolved.path("spec.yaml"), folder / "runs", "small", quick_display())
+    run = folder / "runs" / "small"
+    return keys(run) if (run / "trail.sqlite").exists() else []
+
+
+def quick_display() -> Any:
+    from tests.fixtures.quick_session import Silent
+
+    return Silent()
+
+
+def test_the_trail_knows_of_a_session_before_its_graph_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert begun(tmp_path, monkeypatch)[:1] == ["open"]
+    # The graph has left nothing: what there is, is in the trail, and `peergate resume` finds it.
+    assert runtime.require_run(tmp_path / "runs" / "small").is_dir()
+
+
+def test_a_session_that_is_registered_by_its_graph_would_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def later(run: Path, *_: object) -> None:
+        run.mkdir(parents=True)
+
+    assert begun(tmp_path, monkeypatch, later) == []
+    with pytest.raises(PeergateError, match=r"no session|'open' entry"):
+        runtime.resume(tmp_path / "runs" / "small", quick_display())
+
+
+# ---- no effect before a question ----------------------------------------------------------------------------
+
+
+def effects_before_the_answer(run: Path, human: Node, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+    """Return what the trail says when a person is asked, and after the graph was replayed twice up to the question."""
+    monkeypatch.setitem(graph.NODES, "human", human)
+    drive(quick_session(run, launcher=Lost()))
+    asked = keys(run)
+    for _ in range(2):
+        # The same node again, from the checkpoint before it: what a kill in the middle of it comes to.
+        back_before_the_question(run)
+        drive(quick_session(run, launcher=Lost()))
+    return asked, keys(run)
+
+
+def back_before_the_question(run: Path) -> None:
+    """Take the interrupt out of the graph's newest checkpoint: the node runs again."""
+    with sqlite3.connect(run / STATE) as connection:
+        saver = SqliteSaver(connection)
+        newest = saver.get_tuple({"configurable": {"thread_id": "small"}})
+        assert newest is not None
+        where: Any = newest.config.get("configurable")
+        removed = connection.execute("DELETE FROM writes WHERE checkpoint_id = ?", (where["checkpoint_id"],)).rowcount
+        assert removed, "the graph does not stand before a question"
+    connection.close()
+
+
+def test_asking_a_person_has_no_effect_however_often_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_quick(tmp_path)
+    asked, again = effects_before_the_answer(run, gate.human, monkeypatch)
+    assert again == asked
+    drive(quick_session(run, launcher=Lost()), RETRY)
+    answered = [key for key in keys(run) if key.startswith("human/")]
+    assert answered == ["human/decision/sample.1"]
+    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+
+
+def test_an_effect_before_the_question_would_be_had_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def acts_first(session: Session, state: State) -> State:
+        number = sum(1 for _ in session.trail.iterate("pause")) + 1
+        session.trail.append("pause", f"pause/{number}", {"by": "the node"})
+        asked = last_question(list(session.trail.iterate()), session.name)
+        interrupt({"session": session.name, "asked": asked.entry.key, "reasons": []})
+        raise AssertionError("nobody answers here")
+
+    asked, again = effects_before_the_answer(open_quick(tmp_path), acts_first, monkeypatch)
+    assert len([key for key in again if key.startswith("pause/")]) == 3
+    assert again != asked
+
+
+# ---- attempt numbers come from the trail --------------------------------------------------------------------
+
+
+def attempts(run: Path, stage: str = "sample") -> list[int]:
+    return [
+        one.body["attempt"]
+        for one in read_entries(run / "trail.sqlite")
+        if one.entry.kind == "launch" and one.body["stage"] == stage
+    ]
+
+
+def without_the_graph(run: Path) -> None:
+    """Remove all the graph knows."""
+    for path in run.glob(f"{STATE}*"):
+        path.unlink()
+
+
+def test_attempts_are_counted_by_the_trail_though_the_graph_forgets(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Lost(attempts=2)))
+    without_the_graph(run)
+    drive(quick_session(run, launcher=Lost(attempts=2)), RETRY)
+    without_the_graph(run)
+    drive(quick_session(run, launcher=Lost(attempts=2)), RETRY)
+    assert attempts(run) == [1, 2, 3]
+    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+
+
+def test_attempts_counted_by_the_graph_would_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With numbers in the graph's state, a session whose checkpoints are gone finds its old attempt and ends there."""
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Lost(attempts=1)))
+    without_the_graph(run)
+    real = steps.open_stage
+
+    def remembered(session: Session) -> Any:
+        # What a counter in the state says that begins at one.
+        return real(session)._replace(attempt=1)
+
+    monkeypatch.setattr(steps, "open_stage", remembered)
+    drive(quick_session(run, launcher=Lost(attempts=1)), RETRY)
+    assert attempts(run) == [1], "the second attempt was counted after all"
+    assert read_entries(run / "trail.sqlite")[-1].entry.kind != "close"
+
+
+def test_a_number_is_never_given_twice_whatever_the_state_says(tmp_path: Path) -> None:
+    """Going back to an old checkpoint of the graph reuses no number: what is open says the trail."""
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Lost(attempts=1)))
+    old = (run / STATE).read_bytes()
+    drive(quick_session(run, launcher=Lost(attempts=1)), RETRY)
+    before = keys(run)
+    entries = read_entries(run / "trail.sqlite")
+    assert attempts(run) == [1, 2] and next_attempt(entries, "sample") == 3
+    # The session is closed; its graph is put back to where it asked. There is nothing it could open.
+    (run / STATE).write_bytes(old)
+    drive(quick_session(run, launcher=Lost(attempts=1)))
+    assert keys(run) == before
+    assert attempts(run) == [1, 2]
