@@ -95,7 +95,7 @@ REQUEST_OPTIONS = {
     *("--max-cost", "--out", "--force", "--json"),
 }
 COMMANDS = {
-    "start": {"spec", "--name", "--runs", "--database"},
+    "start": {"spec", "--name", "--runs", "--database", "--launcher"},
     "resume": {"name", "--runs", "--answer", "--reason"},
     "cancel": {"name", "--runs"},
     "mcp": {"target", "--name", "--runs", "--http", "--token-file"},
