@@ -205,7 +205,9 @@ class PostgresTable:
 
     def told(self, error: BaseException, *, writing: bool) -> Exception | None:
         """Return the error to raise for one of the database; None when this is none of the database's."""
-        return self._connected().told(error)
+        if self.database is None:
+            return error if isinstance(error, DatabaseUnreachable) else None
+        return self.database.told(error)
 
     def settle(self) -> None:
         """Nothing is anywhere else: a commit is where it stays."""

@@ -70,6 +70,8 @@ def test_a_trail_in_postgres_is_read_searched_and_verified_like_a_file(tmp_path:
     assert not trail.path.exists() and pointer_path(trail.path).exists() and seal_path(trail.path).exists()
     with pytest.raises(DatabaseUnreachable, match="was closed"):
         trail.append("pause", "pause/9", ADA)
+    # As with a file: closing twice is harmless.
+    trail.close()
 
 
 def test_two_trails_of_one_name_in_one_database_do_not_meet(tmp_path: Path, database: str) -> None:
