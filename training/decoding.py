@@ -21,6 +21,10 @@ DROP_AT = 0.75
 """The batch is shrunk when less than this share of its rows is still being written."""
 
 
+LEAST_SHARED = 16
+"""Ids: a shorter beginning is read with every prompt."""
+
+
 class Output(NamedTuple):
     """One completion: text, its token ids without the end token, and how it ended."""
 
@@ -92,9 +96,13 @@ def complete(
     batch_size: int,
     samples: int = 1,
     seed: int = 0,
+    share: bool = False,
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> list[list[Output]]:
     """Complete every prompt as :func:`decode` does, with stop strings and a repetition penalty as well.
+
+    Args as there, and ``share``: read the beginning that all prompts of a batch have in common once for all of them.
+    Sums are then taken in another order, so that outputs can differ from those without it.
 
     Raises:
         ValueError: a stop string is empty.
@@ -117,6 +125,7 @@ def complete(
                 _ends(model, tokenizer),
                 watch,
                 generator,
+                share,
             )
         for position, index in enumerate(chosen):
             for ids, finish in rows[position * samples : (position + 1) * samples]:
@@ -141,12 +150,14 @@ def _decode_batch(
     ends: frozenset[int],
     watch: Watch,
     generator: torch.Generator,
+    share: bool,
 ) -> list[tuple[list[int], Finish]]:
     """Return (ids, how it ended) per row; a prompt's samples stand next to each other."""
     import torch
 
     limit = sampling.max_new_tokens
-    cache, logits, mask, last = _read(model, prompts, samples)
+    common = shared_beginning(prompts) if share else 0
+    cache, logits, mask, last = _read(model, prompts, samples, common)
     penalty = None
     if sampling.repetition_penalty != 1:
         penalty = Penalty(sampling.repetition_penalty, prompts, samples, logits)
@@ -185,12 +196,26 @@ def _decode_batch(
     return [(ids, finish or "length") for ids, finish in zip(written, ended, strict=True)]
 
 
+def shared_beginning(prompts: Sequence[Sequence[int]]) -> int:
+    """Return how many ids all prompts begin with, when reading them once is worth it; every prompt keeps its last."""
+    first, *others = prompts
+    most = min(len(prompt) for prompt in prompts) - 1
+    count = next((at for at in range(most) if any(other[at] != first[at] for other in others)), most)
+    return count if others and count >= LEAST_SHARED else 0
+
+
 def _read(
-    model: Any, prompts: list[Sequence[int]], samples: int
+    model: Any, prompts: list[Sequence[int]], samples: int, common: int
 ) -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Read each prompt once; return cache, last logits, mask and last position for ``samples`` rows a prompt."""
     import torch
 
+    cache = None
+    if common:
+        beginning = torch.tensor([prompts[0][:common]], device=model.device)
+        cache = model(input_ids=beginning, use_cache=True, logits_to_keep=1).past_key_values
+        cache.batch_repeat_interleave(len(prompts))
+        prompts = [prompt[common:] for prompt in prompts]
     longest = max(len(prompt) for prompt in prompts)
     # Left padding: the last position of every row is the one that predicts.
     ids = torch.zeros((len(prompts), longest), dtype=torch.long, device=model.device)
@@ -198,8 +223,16 @@ def _read(
     for row, prompt in enumerate(prompts):
         ids[row, longest - len(prompt) :] = torch.tensor(prompt, device=model.device)
         mask[row, longest - len(prompt) :] = 1
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    out = model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1)
+    positions = common + (mask.cumsum(-1) - 1).clamp(min=0)
+    mask = torch.cat([mask.new_ones((len(prompts), common)), mask], dim=1)
+    out = model(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
     cache, logits = out.past_key_values, out.logits[:, -1]
     if samples > 1:
         # The prompt was read once; only its cache is repeated.

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fixtures.small_text import small_model
 from training.checkpoint import load
-from training.decoding import Output, complete, decode
+from training.decoding import Output, complete, decode, shared_beginning
 from training.text.sampling import Penalty, Sampling
 
 PROMPTS = ("tell a short tale about the sea", "name a bee", "write", "list a poem about the old cat and the new dog")
@@ -122,3 +122,48 @@ def test_special_tokens_stay_visible_where_they_are_asked_for(loaded: tuple[Any,
     ids = tokenizer("tell <|start|>user")["input_ids"]
     assert "<|start|>" in Watch(tokenizer, (), keep_special=True).text_of(ids)
     assert "<|start|>" not in Watch(tokenizer, (), keep_special=False).text_of(ids)
+
+
+BEGINNING = "tell a short tale about the sea and the sky and the owl and the bee and the rain and the old house "
+
+
+def test_a_common_beginning_is_read_once_and_changes_nothing(loaded: tuple[Any, Any]) -> None:
+    model, tokenizer = loaded
+    prompts = [tokenizer(f"{BEGINNING}{text}")["input_ids"] for text in (*PROMPTS, "a")]
+    assert shared_beginning(prompts) >= 20
+    read: list[int] = []
+    hook = model.register_forward_pre_hook(
+        lambda _model, _args, given: read.append(given["input_ids"].numel()), with_kwargs=True
+    )
+    try:
+        for samples, penalty in ((1, 1.0), (2, 1.2)):
+            results: list[list[list[Output]]] = []
+            for share in (False, True):
+                sampling = Sampling(LIMIT, repetition_penalty=penalty)
+                read.clear()
+                results.append(
+                    complete(model, tokenizer, prompts, sampling, batch_size=16, samples=samples, share=share)
+                )
+                read_first = sum(read[: 1 + share])
+                assert read_first < 0.6 * sum(map(len, prompts)) if share else read_first >= sum(map(len, prompts))
+            assert results[0] == results[1]
+    finally:
+        hook.remove()
+
+
+@pytest.mark.parametrize(
+    ("prompts", "count"),
+    [
+        ([[*range(20), 1], [*range(20), 2]], 20),
+        # Every prompt keeps its last id: that is the one that predicts.
+        ([[*range(20)], [*range(20)]], 19),
+        ([[*range(20)], [*range(18)]], 17),
+        ([[*range(20)]], 0),
+        ([[*range(10), 1], [*range(10), 2]], 0),
+        ([[5, *range(20)], [6, *range(20)]], 0),
+    ],
+)
+def test_what_prompts_have_in_common_is_worth_reading_once_from_a_length_on(
+    prompts: list[list[int]], count: int
+) -> None:
+    assert shared_beginning(prompts) == count

@@ -28,7 +28,7 @@ class Engine(Protocol):
 
 
 class Batched:
-    """Transformers in this process: batches sorted by length, finished rows dropped."""
+    """Transformers in this process: batches sorted by length, a common beginning read once, finished rows dropped."""
 
     name = "transformers, batched"
 
@@ -53,5 +53,6 @@ class Batched:
             batch_size=self.batch_size,
             samples=samples,
             seed=seed,
+            share=True,
             on_batch=on_batch,
         )
