@@ -287,7 +287,10 @@ def bound(
     spec = whole.resolved.spec
     declared = spec.model.model_copy(update={"kind": model})
     resolved = whole.resolved.model_copy(
-        update={"spec": spec.model_copy(update={"model": declared}), "constitution_digest": constitution()[1]}
+        update={
+            "spec": spec.model_copy(update={"model": declared, "stages": (*spec.stages, stage)}),
+            "constitution_digest": constitution()[1],
+        }
     )
     parameters = stage.parameters.model_dump(mode="json")
     input_digests = {role: digest_path(path) for role, path in inputs.items()}
