@@ -52,7 +52,7 @@ def main() -> int:
     from training.tasks import load_items
 
     torch.set_num_threads(given.threads)
-    model, tokenizer = load(_weights())
+    model, tokenizer = load(weights())
     items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: given.items]
     # Answers of the length of a sentence or two, of other items, so that nothing is easy.
     answers = [f"{one.prompt} This is what was asked for, and a little more of it." for one in reversed(items)]
@@ -121,7 +121,8 @@ def _alone(model: Any, tokenizer: Any, prompt: str, labels: Any) -> list[float]:
     return [float(logs[id]) for id in labels]
 
 
-def _weights() -> Path:
+def weights() -> Path:
+    """Return the folder of the small real model, made at need."""
     import json
 
     from sessions.wiring import cache_folder
