@@ -234,7 +234,8 @@ def test_what_a_lost_job_left_behind_is_ended_and_nothing_else(drive: Drive, fol
         driver.wait()
         wait_for(lambda: LocalLauncher().poll(folder) == JobState("lost"))
         assert not is_gone(runaway), "the kernel ended it too: nothing to test here"
-        assert orphans.end_left_behind(folder) == 1
+        # The stage itself may still be on its way out.
+        assert orphans.end_left_behind(folder) in (1, 2)
         assert is_gone(runaway) and orphans.left_behind(folder) == []
         assert other.poll() is None
     finally:

@@ -41,9 +41,12 @@ def test_a_training_that_is_killed_ends_with_the_same_weights(training: Ground, 
     ran = run(training.site, training.house, f"seed.{seed}", kills, training.whole_s)
     assert problems(training.house, ran, training.undisturbed) == []
     entries = training.house.entries(ran.run)
-    resumed = [one.body["resumes"] for one in entries if one.entry.kind == "launch" and one.body.get("resumes")]
-    cut_off = [one for one in entries if one.entry.key in (f"lost/{NAME}.train.1", f"exit/{NAME}.train.1")]
-    print(f"seed {seed}: landed {ran.landed}; attempt 1 {[one.entry.kind for one in cut_off]}; resumed {resumed}")
-    log = (ran.run / "jobs" / f"{NAME}.train.2" / "log.txt") if resumed else None
-    if log is not None:
-        assert f"goes on from step {resumed[0]['step']}, saved by attempt 1" in log.read_text(encoding="utf-8")
+    launches = [one.body for one in entries if one.entry.key.startswith(f"launch/{NAME}.train.")]
+    resumed = [one["resumes"] for one in launches if one.get("resumes")]
+    print(f"seed {seed}: landed {ran.landed}; {len(launches)} attempts at training, went on from {resumed}")
+    for one in launches[-1:]:
+        log = (ran.run / "jobs" / one["key"] / "log.txt").read_text(encoding="utf-8")
+        taken = one.get("resumes")
+        assert ("goes on from step" in log) == (taken is not None)
+        if taken is not None:
+            assert f"goes on from step {taken['step']}, saved by attempt {taken['attempt']} ({taken['digest']})" in log
