@@ -132,9 +132,11 @@ def test_a_common_beginning_is_read_once_and_changes_nothing(loaded: tuple[Any, 
     prompts = [tokenizer(f"{BEGINNING}{text}")["input_ids"] for text in (*PROMPTS, "a")]
     assert shared_beginning(prompts) >= 20
     read: list[int] = []
-    hook = model.register_forward_pre_hook(
-        lambda _model, _args, given: read.append(given["input_ids"].numel()), with_kwargs=True
-    )
+
+    def note(_model: Any, _args: Any, given: dict[str, Any]) -> None:
+        read.append(given["input_ids"].numel())
+
+    hook = model.register_forward_pre_hook(note, with_kwargs=True)
     try:
         for samples, penalty in ((1, 1.0), (2, 1.2)):
             results: list[list[list[Output]]] = []
