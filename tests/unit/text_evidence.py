@@ -255,4 +255,3 @@ def text_evidence(
         seed=0,
     )
     return replace(made, **changes)
-
