@@ -27,10 +27,10 @@ Hint = Literal["pending", "running", "exited", "lost", "unknown", "unreachable"]
 """An engine's state of a job; ``unknown`` to it; or the engine cannot be asked."""
 
 PATIENCE_S: dict[Hint, float] = {
-    # A heartbeat or exit record may be late where several machines share a disk.
-    "exited": 15.0,
-    "lost": 15.0,
-    "unknown": 60.0,
+    # Where several machines share a disk, one may see the files of another a minute late.
+    "exited": 90.0,
+    "lost": 90.0,
+    "unknown": 120.0,
     "unreachable": 180.0,
     # The engine may keep the state of a machine that is gone.
     "pending": 900.0,

@@ -247,7 +247,7 @@ def what_an_engine_says_of_a_living_job_is_a_hint(
 
 
 def impatient(house: House) -> Callable[[ProcessEngine], EngineLauncher]:
-    return lambda engine: EngineLauncher(engine, python=house.python, patience=IMPATIENT)
+    return lambda engine: EngineLauncher(engine, python=house.python, patience=IMPATIENT, ask_every_s=0.2)
 
 
 @planted
@@ -284,14 +284,14 @@ def test_a_job_that_ends_before_its_claim_is_lost_and_its_words_are_kept(house: 
     broken = house.folder / "broken"
     broken.write_text("#!/bin/sh\necho no such environment >&2\nexit 1\n", encoding="utf-8")
     broken.chmod(0o755)
-    EngineLauncher(launcher.engine, python=str(broken), patience=IMPATIENT).start(folder)
+    EngineLauncher(launcher.engine, python=str(broken), patience=IMPATIENT, ask_every_s=0.2).start(folder)
     assert settled(launcher, folder) == JobState("lost")
     assert "no such environment" in (folder / "wrapper.log").read_text()
 
 
 @planted
 def test_a_job_goes_on_while_its_engine_cannot_be_reached(house: House, order: JobOrder) -> None:
-    folder = house.job(order, f"{ONCE}\nimport time; time.sleep(4)")
+    folder = house.job(order, f"{ONCE}\nimport time; time.sleep(2.5)")
     engine = processes(house)
     launcher = impatient(house)(engine)
     launcher.start(folder)
@@ -305,7 +305,7 @@ def test_a_job_goes_on_while_its_engine_cannot_be_reached(house: House, order: J
 
 @planted
 def test_an_engine_that_was_restarted_and_forgot_loses_no_living_job(house: House, order: JobOrder) -> None:
-    folder = house.job(order, f"{ONCE}\nimport time; time.sleep(4)")
+    folder = house.job(order, f"{ONCE}\nimport time; time.sleep(2.5)")
     engine = processes(house)
     launcher = impatient(house)(engine)
     launcher.start(folder)
@@ -342,6 +342,17 @@ def test_a_lost_job_that_lives_after_all_is_told_to_end(house: House, order: Job
 
 
 @planted
+def test_a_job_is_lost_though_its_engine_goes_on_saying_that_it_runs(house: House, order: JobOrder) -> None:
+    folder = house.job(order, SLEEP)
+    engine = processes(house)
+    launcher = EngineLauncher(engine, python=house.python, patience={**IMPATIENT, "running": 1.0}, ask_every_s=0.2)
+    launcher.start(folder)
+    kill(running(launcher, folder)["wrapper"])
+    engine.says = EngineStatus("running")
+    assert settled(launcher, folder) == JobState("lost")
+
+
+@planted
 def test_a_job_gets_no_variable_of_its_engine(house: House, order: JobOrder) -> None:
     folder = house.job(order, f"{ONCE}\nprint(dict(os.environ))")
     launcher = house.launcher()
@@ -373,7 +384,7 @@ class Believing(EngineLauncher):
 @planted
 def test_the_suite_finds_a_launcher_that_believes_its_engine(house: House, order: JobOrder) -> None:
     def make(engine: ProcessEngine) -> EngineLauncher:
-        return Believing(engine, python=house.python, patience=IMPATIENT)
+        return Believing(engine, python=house.python, patience=IMPATIENT, ask_every_s=0.2)
 
     with pytest.raises(AssertionError):
         what_an_engine_says_of_a_living_job_is_a_hint(house, order, make)
