@@ -67,10 +67,8 @@ def keep(layout: Layout, order: Order) -> int:
 
 
 def keep_code(layout: Layout, orchestrator: Orchestrator) -> None:
-    """Keep how the orchestrator ended, where that is known."""
-    code = orchestrator.code()
-    if code is not None:
-        standing.write(layout.own / standing.EXIT, {"number": orchestrator.number, "code": code})
+    """Keep how the orchestrator ended, or that nobody knows."""
+    standing.write(layout.own / standing.EXIT, {"number": orchestrator.number, "code": orchestrator.code()})
 
 
 class Watch:

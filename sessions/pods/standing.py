@@ -65,7 +65,10 @@ def orchestrator(layout: Layout) -> dict[str, Any]:
     if lives(layout.own / ORCHESTRATOR):
         return {"orchestrator": "running", "pid": pid}
     ended = read(layout.own / EXIT)
-    if ended is not None and ended.get("number") == told.get("number") and isinstance(ended.get("code"), int):
+    if ended is None or ended.get("number") != told.get("number"):
+        # A keeper that is there has not looked yet; without one nobody is going to say.
+        return {"orchestrator": "running" if lives(layout.own / KEEPER) else "gone", "pid": pid}
+    if isinstance(ended.get("code"), int):
         return {"orchestrator": "ended", "pid": pid, "code": ended["code"]}
     return {"orchestrator": "gone", "pid": pid}
 

@@ -105,6 +105,18 @@ def test_how_it_ended_is_kept(layout: Layout) -> None:
     assert told["number"] == 2
 
 
+def test_an_end_the_keeper_has_not_seen_yet_is_not_taken_for_a_lost_one(layout: Layout) -> None:
+    told = start(layout, does="sleep 1; exit 4")
+    keeper = psutil.Process(json.loads((layout.own / standing.KEEPER).read_bytes())["pid"])
+    keeper.suspend()
+    orchestrator = psutil.Process(told["pid"])
+    wait_for(lambda: orchestrator.status() == psutil.STATUS_ZOMBIE, 60)
+    assert state(layout)["orchestrator"] == "running"
+    keeper.resume()
+    wait_for(lambda: state(layout)["orchestrator"] == "ended", 60)
+    assert state(layout)["code"] == 4
+
+
 @pytest.mark.parametrize(
     ("rules", "does", "told"),
     [
