@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -33,6 +34,19 @@ SLOW_SYNC = """
 static void slow(void) { usleep(40000); }
 int fsync(int file) { slow(); return syscall(SYS_fsync, file); }
 int fdatasync(int file) { slow(); return syscall(SYS_fdatasync, file); }
+"""
+
+
+KILLED_IN_THE_STORE = """
+import os, signal, sys
+from pathlib import Path
+from reviews.store import Store
+
+def die(file):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+os.fsync = die
+Store(Path(sys.argv[1])).put(b"half of it was on the disk")
 """
 
 
@@ -266,6 +280,18 @@ def test_an_input_that_is_gone_starts_no_job(tmp_path: Path, path: str) -> None:
         drive(quick_session(run))
     assert [key for key in keys(run) if key not in before] == [], "something was recorded"
     away.rename(there)
+    drive(quick_session(run))
+    check_finished(run, before)
+
+
+def test_a_file_of_the_store_that_a_kill_left_half_written_is_no_damage(tmp_path: Path) -> None:
+    run = stopped(tmp_path, "train")
+    before = keys(run)
+    there = {path for path in (run / "store").rglob("*") if path.is_file()}
+    killed = subprocess.run([sys.executable, "-c", KILLED_IN_THE_STORE, str(run / "store")], cwd=HOME, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    left = {path for path in (run / "store").rglob("*") if path.is_file()} - there
+    assert len(left) == 1, "nothing was left: there is nothing to test"
     drive(quick_session(run))
     check_finished(run, before)
 
