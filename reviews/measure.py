@@ -18,6 +18,7 @@ from reviews.measure_critics import measure_critiques, measure_prefer, measure_r
 from reviews.measure_evaluation import in_order, items_of, measure_evaluation, task_of
 from reviews.measure_text import measure_guard, measure_instruct, measure_respond
 from reviews.measure_training import measure_dpo, measure_sft
+from reviews.measure_verified import measure_verified
 from reviews.measured import Measured
 from reviews.measured import share as _share
 from reviews.rows import read_objects, read_rows
@@ -223,6 +224,7 @@ _MEASURERS: dict[Kind, Callable[[Evidence], dict[str, Measured]]] = {
     "critique_responses": lambda evidence: measure_critiques(evidence, "responses"),
     "revise": measure_revise,
     "prefer": measure_prefer,
+    "prefer_verified": measure_verified,
     "generate": _generation,
     "sft": measure_sft,
     "dpo": measure_dpo,

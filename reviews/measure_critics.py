@@ -14,6 +14,7 @@ from reviews.calibration import Calibrated, calibrated
 from reviews.evidence import Evidence
 from reviews.measured import Measured, share
 from reviews.rows import Row, read_rows
+from reviews.verified import verified_preferences
 from specs.constitution import Constitution
 from specs.errors import EvidenceMissing, UserError
 from specs.evidence import Item
@@ -232,6 +233,8 @@ def due_preferences(evidence: Evidence) -> list[Preference]:
     if evidence.stage.kind == "revise":
         given = ReviseParameters.model_validate(evidence.parameters)
         return divided(revision_pairs(revision_rows(evidence)), given.validation_share, given.seed)
+    if evidence.stage.kind == "prefer_verified":
+        return verified_preferences(evidence)
     parameters = critic_parameters(evidence)
     assert isinstance(parameters, PreferParameters)
     return all_pairs(sound_rows(evidence, "comparisons", ComparisonRow), parameters)

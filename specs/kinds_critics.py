@@ -164,6 +164,18 @@ class PreferParameters(ShownResponse):
     """Share of the groups whose pairs are marked for validation."""
 
 
+class PreferVerifiedParameters(Contract):
+    """Pair samples that the task's verifier accepts with samples of the same prompt that it refuses."""
+
+    pairs_per_prompt: Annotated[int, Field(ge=1, le=64)] = 2
+    """The most pairs of one prompt; each sample stands in one of them."""
+    max_length_ratio: Annotated[float, Field(ge=1, le=100)] = 3.0
+    """Pairs whose longer response has more than this many times the words of the other are left out."""
+    validation_share: Annotated[float, Field(ge=0, le=0.5)] = 0.2
+    """Share of the groups whose pairs are marked for validation."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
 class CritiqueInstructionsStage(StageBase):
     """A ``critique_instructions`` stage."""
 
@@ -192,6 +204,13 @@ class PreferStage(StageBase):
     parameters: PreferParameters = PreferParameters()
 
 
+class PreferVerifiedStage(StageBase):
+    """A ``prefer_verified`` stage."""
+
+    kind: Literal["prefer_verified"]
+    parameters: PreferVerifiedParameters = PreferVerifiedParameters()
+
+
 CRITIQUE_INSTRUCTIONS_KIND = StageKind(
     inputs={"model": "checkpoint", "items": "items", "calibration": "items"},
     outputs={"rows": "rows", "calibration": "rows", "accepted": "items"},
@@ -207,4 +226,7 @@ REVISE_KIND = StageKind(
 PREFER_KIND = StageKind(
     inputs={"model": "checkpoint", "judge": "checkpoint", "prompts": "items", "calibration": "items"},
     outputs={"rows": "rows", "comparisons": "rows", "calibration": "rows", "preferences": "preferences"},
+)
+PREFER_VERIFIED_KIND = StageKind(
+    inputs={"samples": "rows", "prompts": "items"}, outputs={"rows": "rows", "preferences": "preferences"}
 )

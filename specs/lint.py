@@ -13,7 +13,15 @@ from specs.lint_builder import lint_builder
 from specs.lint_evaluation import lint_evaluation
 from specs.lint_machines import lint_machines
 from specs.lint_reviewer import lint_reviewer, reviewers_of
-from specs.lint_stages import HELDOUT_READERS, lint_code, lint_criteria, lint_inputs, lint_names, lint_ranges
+from specs.lint_stages import (
+    HELDOUT_READERS,
+    lint_code,
+    lint_criteria,
+    lint_inputs,
+    lint_names,
+    lint_ranges,
+    lint_samples,
+)
 from specs.machines import attempt_usd, held_hours
 from specs.places import LintProblem, Loc, suggest
 from specs.session import SessionSpec
@@ -30,6 +38,7 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
     rules = (
         lint_names,
         lint_inputs,
+        lint_samples,
         lint_code,
         lint_criteria,
         lint_ranges,

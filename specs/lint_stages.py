@@ -71,6 +71,32 @@ def lint_inputs(spec: SessionSpec) -> Iterator[LintProblem]:
                 yield LintProblem(("stages", index, "inputs", role), message, hint, (kind,))
 
 
+def lint_samples(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Pairs are made of the samples of a ``generate`` stage, and judged against its own prompts."""
+    stages = {stage.name: stage for stage in spec.stages}
+    for index, stage in enumerate(spec.stages):
+        if stage.kind != "prefer_verified" or "samples" not in stage.inputs:
+            continue
+        loc: Loc = ("stages", index, "inputs", "samples")
+        reference = stage.inputs["samples"]
+        owner = stages.get(reference.partition(".")[0])
+        if owner is None or not reference.endswith(".rows"):
+            continue  # Told as a reference to nothing, or to something else than rows.
+        if owner.kind != "generate":
+            message = f"'{reference}' are rows of a stage of kind {owner.kind}, pairs are made of those of generate"
+            yield LintProblem(loc, message, _samples(spec, index))
+        elif stage.inputs.get("prompts") not in (None, owner.inputs.get("prompts")):
+            message = f"prompts are '{stage.inputs['prompts']}', the samples are of '{owner.inputs.get('prompts')}'"
+            yield LintProblem(
+                ("stages", index, "inputs", "prompts"), message, "name the prompts of the samples", (loc,)
+            )
+
+
+def _samples(spec: SessionSpec, index: int) -> str:
+    able = [f"{stage.name}.rows" for stage in spec.stages[:index] if stage.kind == "generate"]
+    return f"there are {', '.join(able)}" if able else "no generate stage stands before it"
+
+
 def _recipe_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
     """A recipe reads any artifact under any name, but nothing that holds or answers held-out items."""
     kind: Loc = ("stages", index, "kind")

@@ -14,6 +14,7 @@ Scope = Literal[
     "critique_responses",
     "revise",
     "prefer",
+    "prefer_verified",
     "generate",
     "evaluate",
     "perplexity",

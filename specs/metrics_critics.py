@@ -9,6 +9,7 @@ _LABELLED = "the labelled sample: items that a person has judged"
 _CHAINS = "all chains of critique and revision, one for each example"
 _SAMPLED = "all sampled responses"
 _COMPARED = "all comparisons of two sampled responses"
+_VERIFIED = "all samples that came in, each judged by the task's verifier"
 _PAIRS = "the pairs that are kept, of all sources"
 _OF_THEM = "the pairs that are kept, but for those that are wrong by their length on purpose"
 
@@ -174,5 +175,32 @@ CRITIC_METRICS: tuple[MetricDefinition, ...] = (
     _m("pairs_length_difference", "prefer", "words", _OF_THEM, "mean words of chosen - rejected", "none"),
     _m(
         "pairs_length_bias", "prefer", "ratio", _OF_THEM, "mean words of chosen - rejected / mean words of both", "none"
+    ),
+    _m("verified_samples", "prefer_verified", "completions", _VERIFIED, "number of rows", "none"),
+    _m(
+        "verified_accepted_rate",
+        "prefer_verified",
+        "fraction",
+        _VERIFIED,
+        "samples that end by themselves and that the verifier accepts / samples",
+        "none",
+    ),
+    _m(
+        "verified_mixed_prompts",
+        "prefer_verified",
+        "prompts",
+        _VERIFIED,
+        "prompts with a sample that is accepted and one that is refused",
+        "higher",
+    ),
+    _m("verified_pairs", "prefer_verified", "pairs", _PAIRS, "number of pairs", "higher"),
+    _m("verified_pairs_for_validation", "prefer_verified", "pairs", _PAIRS, "pairs marked for validation", "none"),
+    _m(
+        "verified_length_bias",
+        "prefer_verified",
+        "ratio",
+        _PAIRS,
+        "mean words of chosen - rejected / mean words of both",
+        "none",
     ),
 )

@@ -245,6 +245,14 @@ class CandidateRow(Contract):
     finish: Finish
 
 
+class VerifiedRow(Contract):
+    """What the task's verifier says of one sample. A sample that the token limit ended is neither."""
+
+    item: str
+    sample: int
+    verdict: Literal["accepted", "refused", "truncated"]
+
+
 class Preference(Contract):
     """One pair to learn from: a line of a ``preferences`` artifact.
 
@@ -256,7 +264,7 @@ class Preference(Contract):
     chosen: Annotated[str, Field(min_length=3)]
     rejected: Annotated[str, Field(min_length=3)]
     group: str
-    source: Literal["revision", "best_of_n", "hard_negative", "given"]
+    source: Literal["revision", "best_of_n", "verified", "hard_negative", "given"]
     margin: Annotated[float, Field(ge=0)] | None = None
     """The judge's margin for the chosen response, in nats: the smaller of both orders. None: no judge compared them."""
     item: str | None = None

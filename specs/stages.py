@@ -16,6 +16,7 @@ from specs.kinds_critics import (
     CRITIQUE_INSTRUCTIONS_KIND,
     CRITIQUE_RESPONSES_KIND,
     PREFER_KIND,
+    PREFER_VERIFIED_KIND,
     REVISE_KIND,
     CritiqueInstructionsParameters,
     CritiqueInstructionsStage,
@@ -23,6 +24,8 @@ from specs.kinds_critics import (
     CritiqueResponsesStage,
     PreferParameters,
     PreferStage,
+    PreferVerifiedParameters,
+    PreferVerifiedStage,
     ReviseParameters,
     ReviseStage,
 )
@@ -88,6 +91,8 @@ __all__ = [
     "ReviseStage",
     "PreferParameters",
     "PreferStage",
+    "PreferVerifiedParameters",
+    "PreferVerifiedStage",
     "DpoParameters",
     "DpoStage",
     "EvaluateParameters",
@@ -129,6 +134,7 @@ Kind = Literal[
     "critique_responses",
     "revise",
     "prefer",
+    "prefer_verified",
     "generate",
     "sft",
     "dpo",
@@ -191,6 +197,7 @@ Parameters = (
     | CritiqueResponsesParameters
     | ReviseParameters
     | PreferParameters
+    | PreferVerifiedParameters
     | GenerateParameters
     | SftParameters
     | DpoParameters
@@ -212,6 +219,7 @@ STAGE_KINDS: dict[Kind, StageKind] = {
     "critique_responses": CRITIQUE_RESPONSES_KIND,
     "revise": REVISE_KIND,
     "prefer": PREFER_KIND,
+    "prefer_verified": PREFER_VERIFIED_KIND,
     "generate": StageKind(
         inputs={"model": "checkpoint", "prompts": "items"}, outputs={"rows": "rows", "accepted": "examples"}
     ),
@@ -236,6 +244,7 @@ PARAMETERS: dict[Kind, type[Parameters]] = {
     "critique_responses": CritiqueResponsesParameters,
     "revise": ReviseParameters,
     "prefer": PreferParameters,
+    "prefer_verified": PreferVerifiedParameters,
     "generate": GenerateParameters,
     "sft": SftParameters,
     "dpo": DpoParameters,
@@ -278,6 +287,7 @@ AnyStage = (
     | CritiqueResponsesStage
     | ReviseStage
     | PreferStage
+    | PreferVerifiedStage
     | GenerateStage
     | SftStage
     | DpoStage

@@ -16,11 +16,12 @@ from reviews.measure_critics import (
     revision_rows,
 )
 from reviews.rows import read_rows
+from reviews.verified import due_verdicts
 from specs.errors import EvidenceMissing
 from specs.evidence import Example
 from specs.kinds_critics import ReviseParameters
 from specs.metrics import MetricSet
-from specs.rows_critics import RevisionRow
+from specs.rows_critics import RevisionRow, VerifiedRow
 from specs.rows_text import Form
 from specs.stages import Kind
 from training.critics.pairs import fault_in, length_bias, revised
@@ -29,7 +30,8 @@ from training.critics.subjects import spread
 from training.text.prompting import form_of
 
 _REVISE: tuple[Kind, ...] = ("revise",)
-_PAIRS: tuple[Kind, ...] = ("revise", "prefer")
+_PAIRS: tuple[Kind, ...] = ("revise", "prefer", "prefer_verified")
+_VERIFIED: tuple[Kind, ...] = ("prefer_verified",)
 
 
 def _granted(evidence: Evidence) -> ReviseParameters:
@@ -121,6 +123,18 @@ def _examples(evidence: Evidence, _: MetricSet | None) -> Found:
     if list(kept) != due:
         return Found("FAIL", f"{len(kept)} examples were kept, {len(due)} follow from the chains", float(len(kept)))
     return Found("PASS", f"all {len(due)} usable chains gave their example", float(len(due)))
+
+
+def _verdicts(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Judge every sample again and compare the verdicts."""
+    due = due_verdicts(evidence)
+    rows = read_rows(evidence.outputs.get("rows"), VerifiedRow, "verdicts of the verifier")
+    if list(rows) == due:
+        return Found("PASS", f"the verifier says the same of all {len(due)} samples", float(len(due)))
+    other = [one for one in rows if one not in due]
+    shown = tuple({"item": one.item, "sample": one.sample, "stated": one.verdict} for one in other)
+    detail = f"{len(due)} samples came in, {len(rows)} verdicts are there; {len(other)} are not the verifier's"
+    return Found("FAIL", detail, float(len(other)), shown)
 
 
 def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -220,6 +234,13 @@ CHECKS = (
         _REVISE,
         _examples,
         "edited training data",
+    ),
+    Check(
+        "pairs.verdicts",
+        "Every sample was judged by the task's verifier, none was left out",
+        _VERIFIED,
+        _verdicts,
+        "labels that come from nowhere; rates over samples that had been filtered before",
     ),
     Check(
         "pairs.derived",

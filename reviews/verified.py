@@ -1,0 +1,40 @@
+"""Pairs by the task's verifier, made again from the samples and prompts that came in."""
+
+from __future__ import annotations
+
+from reviews.evidence import Evidence
+from reviews.rows import read_rows
+from specs.errors import EvidenceMissing
+from specs.evidence import GenerationRow, Item
+from specs.kinds_critics import PreferVerifiedParameters
+from specs.rows_critics import Preference, VerifiedRow
+from training.critics.verified import NotTheirs, verdicts, verified_pairs
+
+
+def due_verdicts(evidence: Evidence) -> list[VerifiedRow]:
+    """Return what the verifier says of the samples that came in.
+
+    Raises:
+        EvidenceMissing: samples or prompts are absent or unreadable, or do not belong together.
+    """
+    items = read_rows(evidence.inputs.get("prompts"), Item, "the prompts")
+    try:
+        return verdicts(evidence.resolved.spec.task, items, _samples(evidence))
+    except NotTheirs as error:
+        raise EvidenceMissing(str(error), where="samples") from error
+
+
+def verified_preferences(evidence: Evidence) -> list[Preference]:
+    """Return the pairs that follow from the samples that came in.
+
+    Raises:
+        EvidenceMissing: as :func:`due_verdicts`, or the order of the attempt is not on record.
+    """
+    if not evidence.parameters:
+        raise EvidenceMissing("the order of the attempt is not on record")
+    given = PreferVerifiedParameters.model_validate(evidence.parameters)
+    return verified_pairs(_samples(evidence), due_verdicts(evidence), given)
+
+
+def _samples(evidence: Evidence) -> tuple[GenerationRow, ...]:
+    return read_rows(evidence.inputs.get("samples"), GenerationRow, "the samples")
