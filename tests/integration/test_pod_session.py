@@ -183,9 +183,9 @@ def test_a_transfer_that_was_broken_off_goes_on_and_one_that_went_wrong_begins_a
     [
         (flip_a_byte, "damaged"),
         (cut_and_close_again, "entries were cut off"),
-        (write_all_anew, "this is another history"),
+        pytest.param(write_all_anew, "this is another history", marks=pytest.mark.nightly),
         (fork, "this is another history"),
-        (write_all_anew_with_other_keys, "damaged"),
+        pytest.param(write_all_anew_with_other_keys, "damaged", marks=pytest.mark.nightly),
     ],
 )
 def test_a_trail_that_was_changed_between_two_pulls_is_found(finished: Finished, attack: Attack, told: str) -> None:
@@ -262,7 +262,12 @@ TAMPERING: dict[str, tuple[Callable[[Path], None], str | None]] = {
 }
 
 
-@pytest.mark.parametrize("what", TAMPERING)
+NIGHTLY = ("above-jobs", "absolute", "gone", "link")
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(one, marks=[pytest.mark.nightly] if one in NIGHTLY else []) for one in TAMPERING]
+)
 def test_what_a_pod_names_comes_to_its_place_or_not_at_all(finished: Finished, what: str) -> None:
     tamper, told = TAMPERING[what]
     place, run = copied(finished, f"t-{what}", pulled=False)
