@@ -218,6 +218,10 @@ def test_a_ceiling_that_fails_too_opens_no_training(tmp_path: Path) -> None:
     failing = with_plan(replace(tuned, earlier={"base": low}), plan)
     refused = result(failing, "gap.before_training")
     assert refused.status == "FAIL" and "the ceiling fails too" in refused.detail
+    # 9 of 12 is below 0.8, however wide the slack.
+    nearly = replace(evidence_of(tmp_path, "tuned", answers([True] * 9 + [False] * 3)), earlier={"base": low})
+    loose = EvaluationPlan(gap=Gap(base=("base",), ceiling="tuned", slack=0.5))
+    assert result(with_plan(nearly, loose), "gap.before_training").status == "FAIL"
     able = with_plan(replace(evidence_of(tmp_path, "tuned", answers([True] * N)), earlier={"base": low}), plan)
     assert result(able, "gap.before_training").status == "PASS"
 
@@ -340,6 +344,17 @@ def test_a_judge_that_nobody_can_vouch_for_does_not_count(
     evidence = compare_evidence(tmp_path, ["candidate"] * 6, labels, judged)
     found = result(evidence, "compare.judge")
     assert (found.status, found.blocking) == (status, True), found.detail
+
+
+@pytest.mark.parametrize(("longer", "status"), [(0.31, "FAIL"), (-0.31, "FAIL"), (0.3, "PASS")])
+def test_a_judge_that_prefers_length_more_than_people_do_does_not_count(
+    tmp_path: Path, longer: float, status: str
+) -> None:
+    evidence = compare_evidence(tmp_path, ["candidate"] * 6, TWENTY, TWENTY)
+    metrics = measure(evidence)
+    changed = metrics.metrics["judge_longer"].model_copy(update={"value": longer})
+    leaning = metrics.model_copy(update={"metrics": metrics.metrics | {"judge_longer": changed}})
+    assert {one.id: one.status for one in run_checks(evidence, leaning)}["compare.judge"] == status
 
 
 def test_a_judge_that_goes_by_the_order_is_told(tmp_path: Path) -> None:

@@ -186,6 +186,18 @@ def test_a_duel_counts_ties_half_and_knows_flips(tmp_path: Path) -> None:
     assert found["win_rate_controlled"] == pytest.approx(0.65, abs=0.01)
 
 
+def test_a_judge_that_prefers_the_longer_answer_more_than_people_do(tmp_path: Path) -> None:
+    evidence = compare_evidence(tmp_path, ["candidate"], TWENTY, ["candidate"] * 20)
+    unequal = [
+        (len(str(item.constraint["candidate"])) > len(str(item.constraint["reference"])), item.constraint["label"])
+        for item in evidence.data["labels"]
+        if len(str(item.constraint["candidate"])) != len(str(item.constraint["reference"]))
+    ]
+    judged = sum(longer for longer, _ in unequal) / len(unequal)
+    people = sum(longer == (label == "candidate") for longer, label in unequal) / len(unequal)
+    assert values(evidence)["judge_longer"] == pytest.approx(judged - people) != 0
+
+
 def test_a_judge_without_eyes_has_no_kappa(tmp_path: Path) -> None:
     found = values(compare_evidence(tmp_path, ["candidate"], TWENTY, ["reference"] * 20))
     assert found["judge_kappa"] == pytest.approx(0.0)
