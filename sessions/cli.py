@@ -44,7 +44,7 @@ DEFAULT_RUNS = Path("runs")
 @app.command(rich_help_panel="Sessions")
 def start(
     spec: Annotated[
-        str, typer.Argument(help="Spec file, or the name of a shipped spec (demo, demo_leaky, demo_null).")
+        str, typer.Argument(help="Spec file, or the name of a shipped one: demo, cai_stage1, cai_preferences.")
     ],
     name: Annotated[str | None, typer.Option("--name", help="Name of the session; the spec's name by default.")] = None,
     runs: Runs = DEFAULT_RUNS,

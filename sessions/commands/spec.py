@@ -9,6 +9,7 @@ from pathlib import Path
 from sessions.commands.output import print_json
 from specs.errors import Problem, SpecError
 from specs.loading import find_spec, list_profiles, load_spec
+from specs.machines import attempt_usd, held_hours
 from specs.session import ResolvedSpec
 
 
@@ -39,8 +40,16 @@ def check(spec: str, as_json: bool, profile: str | None = None) -> None:
         of = "" if name is None else f", profile {name}"
         stages = ", ".join(stage.name for stage in resolved.spec.stages)
         print(f"{path}{of}: ok\n  stages: {stages}\n  registration: {resolved.registration()}")
-        for line in _plans(resolved, path):
+        for line in (_cost(resolved), *_plans(resolved, path)):
             print(line)
+
+
+def _cost(resolved: ResolvedSpec) -> str:
+    """Return what one attempt of each stage may take at most: the limits, not a forecast."""
+    spec = resolved.spec
+    hours = sum(held_hours(stage) for stage in spec.stages)
+    usd = sum(attempt_usd(spec.budget, stage) for stage in spec.stages)
+    return f"  at most, an attempt of each stage: {hours:.1f} h, {usd:.2f} of {spec.budget.max_cost_usd:.2f} USD"
 
 
 def _plans(resolved: ResolvedSpec, path: Path) -> Iterator[str]:

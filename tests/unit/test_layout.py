@@ -15,7 +15,7 @@ from sessions.cli import app
 from sessions.graph import NODES, build_graph
 from sessions.overview import EXIT_CODES
 from specs.errors import ExitCode
-from specs.loading import find_spec, load_spec
+from specs.loading import find_spec, list_profiles, load_spec
 
 HOME = Path(__file__).parents[2]
 PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
@@ -54,13 +54,18 @@ def test_the_orchestrator_never_imports_torch() -> None:
     assert done.stdout.strip() == "False False"
 
 
-@pytest.mark.parametrize("name", ["demo", "demo_leaky", "demo_null"])
+SHIPPED = {"cai_preferences", "cai_stage1", "demo", "demo_leaky", "demo_null"}
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_every_shipped_spec_loads_and_is_named_as_its_file(name: str) -> None:
-    assert load_spec(find_spec(name)).spec.name == name
+    path = find_spec(name)
+    for profile in list_profiles(path) or (None,):
+        assert load_spec(path, profile).spec.name == name
 
 
 def test_no_shipped_spec_is_left_out_of_the_tests() -> None:
-    assert {path.stem for path in (HOME / "specs" / "library").glob("*.yaml")} == {"demo", "demo_leaky", "demo_null"}
+    assert {path.stem for path in (HOME / "specs" / "library").glob("*.yaml")} == SHIPPED
 
 
 def test_exit_codes_are_frozen_and_documented() -> None:
