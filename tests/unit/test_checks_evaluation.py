@@ -315,6 +315,21 @@ def test_choices_and_conversations_must_not_fall_either(tmp_path: Path) -> None:
     assert held_against(converse_evidence(tmp_path), mute, tmp_path, 0.3).status == "PASS"
 
 
+def test_items_of_a_data_file_are_the_registered_ones(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, "base")
+    elsewhere = evidence.stage.model_copy(update={"inputs": {"model": "model", "items": "data.prompts"}})
+    assert evidence.manifest is not None
+    for digest, status in (
+        (evidence.resolved.data_digests["prompts"], "PASS"),
+        (evidence.manifest.inputs["items"], "FAIL"),
+    ):
+        read = evidence.manifest.model_copy(update={"inputs": evidence.manifest.inputs | {"items": digest}})
+        found = result(replace(evidence, stage=elsewhere, manifest=read), "registration.split")
+        assert found.status == status
+    assert result(replace(evidence, stage=elsewhere), "power.n").status == "NOT_APPLICABLE"
+    assert result(evidence, "power.n").status == "PASS"
+
+
 # Judges and conversations
 
 
