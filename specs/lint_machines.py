@@ -1,4 +1,4 @@
-"""Rules on where jobs run and what they ask for: what a launcher can give, and that a rented machine has a price cap."""
+"""Rules on where jobs run and what they ask for: what a launcher can give, and what a rented machine may cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def lint_machines(spec: SessionSpec) -> Iterator[LintProblem]:
             message = f"the kind of GPU is '{asked.gpu}', and no number of them is asked for"
             yield LintProblem(_place(spec, index, "gpu"), message, "add gpus: 1")
         if held_hours(stage) * 60 < stage.max_minutes - 1e-9:
-            message = f"the machine is held for {held_hours(stage):g} h at most, the job may take {stage.max_minutes:g} min"
+            message = (
+                f"the machine is held for {held_hours(stage):g} h at most, the job may take {stage.max_minutes:g} min"
+            )
             hint = "raise max_hours: it includes the machine's start; or lower max_minutes"
             uses = (("stages", index, "max_minutes"), ("stages", index, "kind"))
             yield LintProblem(_place(spec, index, "max_hours"), message, hint, uses)

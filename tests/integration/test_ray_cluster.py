@@ -17,7 +17,7 @@ import pytest
 
 from sessions.jobs.engines import EngineLauncher, EngineUnavailable
 from sessions.jobs.presence import beat, present
-from sessions.jobs.ray_head import SessionCluster
+from sessions.jobs.ray_head import SessionCluster, end_left_over
 from sessions.jobs.ray_jobs import Cluster, RayEngine, named_cluster, require_address
 from specs.errors import Blocked, UserError
 from specs.evidence import JobOrder
@@ -67,6 +67,8 @@ def run(tmp_path: Path) -> Iterator[Path]:
         if not is_gone(keeper):
             os.kill(keeper, signal.SIGTERM)
             until(lambda: is_gone(keeper))
+    # Also what a test left when it failed between a keeper and the next one.
+    end_left_over(run)
 
 
 # ---- without a cluster ----------------------------------------------------------------------------------------
