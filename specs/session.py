@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
 from specs.digests import Contract, Digest
-from specs.machines import LauncherName, Resources, filled
 from specs.kinds_evaluation import EvaluationPlan, Task
+from specs.machines import LauncherName, Resources, filled
 from specs.stages import Name, Stage
 from specs.thresholds import Thresholds
 
