@@ -34,6 +34,7 @@ from sessions.leases import lease, take_up
 from sessions.listing import INDEX, glance, listed
 from sessions.overview import overview
 from sessions.savers import checkpoints
+from sessions.state import State
 from specs.digests import digest_path
 from specs.session import ResolvedSpec
 from tests.fixtures.postgres_server import MISSING, Server, programs, running
@@ -279,8 +280,6 @@ def trail_kb(server: Server) -> float:
 def state_growth(folder: Path, run: Path, nodes: int) -> tuple[float, float]:
     """Return what LangGraph keeps for one node, in kB, and the time it takes, in seconds."""
     from langgraph.graph import END, START, StateGraph
-
-    from sessions.state import State
 
     def node(state: State) -> State:
         return {"stage": f"s{state.get('attempt', 0)}", "attempt": state.get("attempt", 0) + 1, "route": "go"}
