@@ -97,7 +97,7 @@ def _ours(kind: str, path: Path, model: Path, folder: Path) -> tuple[float, floa
     from training.optimise import resuming
     from training.stages import dpo, sft
 
-    more = {"validation_share": 0.0} if kind == "dpo" else {}
+    more: dict[str, Any] = {"validation_share": 0.0} if kind == "dpo" else {}
     job = training_job(folder / kind, "sft" if kind == "sft" else "dpo", model, path, **SETTINGS, **more)
     found: list[tuple[float, float]] = []
 

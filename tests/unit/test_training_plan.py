@@ -46,11 +46,10 @@ def test_sizes_are_the_published_ones(name: str, parameters: int) -> None:
 
 
 def test_adapters_of_the_approved_run_by_hand() -> None:
+    two: dict[str, Any] = QLORA | {"target_modules": ("q_proj", "v_proj")}
     # 64 blocks, rank 16: q and o 2 x (5120 + 5120), k and v 2 x (5120 + 1024), three of the MLP 3 x (5120 + 27648).
     assert trained_parameters(PUBLISHED["Qwen2.5-32B"], SftParameters(**QLORA)) == 134_217_728
-    assert trained_parameters(
-        PUBLISHED["Qwen2.5-32B"], SftParameters(**QLORA | {"target_modules": ("q_proj", "v_proj")})
-    ) == (64 * 16 * (5120 + 5120 + 5120 + 1024))
+    assert trained_parameters(PUBLISHED["Qwen2.5-32B"], SftParameters(**two)) == (64 * 16 * (5120 + 5120 + 5120 + 1024))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,8 @@ def test_memory_by_hand(name: str, parameters: SftParameters, gigabytes: tuple[f
 def test_32b_with_adapters_of_4_bits_fits_where_full_training_of_8b_does_not() -> None:
     shape, whole = PUBLISHED["Qwen2.5-32B"], PUBLISHED["Llama-3.1-8B"]
     assert memory(shape, SftParameters(**QLORA), gpu=True).total() / GB < 40
-    dpo = DpoParameters(**QLORA | {"max_length": 1024}, learning_rate=5e-6)
+    shorter: dict[str, Any] = QLORA | {"max_length": 1024}
+    dpo = DpoParameters(**shorter, learning_rate=5e-6)
     assert memory(shape, dpo, gpu=True).total() / GB < 40
     full = SftParameters(device="cuda", precision="mixed", batch_size=1, max_length=2048, gradient_checkpointing=True)
     assert memory(whole, full, gpu=True).total() / GB > 141
