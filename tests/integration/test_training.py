@@ -435,7 +435,11 @@ def judged(folder: Path, job: Job, done: Done) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", ["sft", "lora", "packed", "dpo", "kto"])
 def test_checks_pass_on_what_a_real_job_leaves(tmp_path: Path, model: Path, kind: str) -> None:
-    more = {"lora": ADAPTER, "packed": {"packing": True, "max_length": 160, "batch_size": 2}, "kto": {"loss": "kto"}}
+    more: dict[str, dict[str, Any]] = {
+        "lora": ADAPTER,
+        "packed": {"packing": True, "max_length": 160, "batch_size": 2},
+        "kto": {"loss": "kto"},
+    }
     make = dpo_job if kind in ("dpo", "kto") else sft_job
     job = make(tmp_path, model, scheduler="cosine", **more.get(kind, {}))
     found = judged(tmp_path, job, run(job))
