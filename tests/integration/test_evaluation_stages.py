@@ -104,10 +104,10 @@ def test_conditions_differ_in_what_is_read_and_in_nothing_else(tmp_path: Path, b
 
 def test_braces_in_a_prompt_mean_nothing_to_the_wrapper(tmp_path: Path, base: Path) -> None:
     odd = [items(1)[0].model_copy(update={"prompt": "Write JSON like {a} and {prompt}."})]
-    job = job_of(tmp_path, "evaluate", base, odd, max_new_tokens=2, prompting="wrapped", wrapper="Q: {prompt} A:")
+    job = job_of(tmp_path, "evaluate", base, odd, max_new_tokens=2, prompting="wrapped", wrapper="Q: {x} {prompt} A:")
     _, tokenizer = load(base)
     row = run(job)[0]
-    assert row["prompt_tokens"] == len(tokenizer("Q: Write JSON like {a} and {prompt}. A:")["input_ids"])
+    assert row["prompt_tokens"] == len(tokenizer("Q: {x} Write JSON like {a} and {prompt}. A:")["input_ids"])
 
 
 def test_an_answer_ends_before_its_stop_string_and_counts_as_whole(tmp_path: Path, base: Path) -> None:
@@ -254,8 +254,8 @@ def test_a_border_that_the_tokenizer_melts_is_scored_whole(base: Path) -> None:
 
 def talks() -> list[Item]:
     given: list[dict[str, str | int]] = [
-        {"turn_2": "tell a tale", "turn_3": "a short song", "require_3": "sea"},
         {"turn_2": "name the cat", "forbid_2": "dog"},
+        {"turn_2": "tell a tale", "turn_3": "a short song", "require_3": "sea"},
         {"turn_2": "write a list", "most_words_2": 4},
     ]
     return [
@@ -269,7 +269,7 @@ def test_a_conversation_goes_on_from_what_was_answered(tmp_path: Path, chat: Pat
     job = job_of(tmp_path, "converse", chat, talks(), max_new_tokens=8, prompting=prompting, batch_size=8)
     rows = run(job)
     model, tokenizer = load(chat)
-    assert [len(row["turns"]) for row in rows] == [3, 2, 2]
+    assert [len(row["turns"]) for row in rows] == [2, 3, 2]
     for item, row in zip(talks(), rows, strict=True):
         said = [item.prompt, *(str(value) for key, value in item.constraint.items() if key.startswith("turn_"))]
         history: list[tuple[str, str]] = []
@@ -297,7 +297,7 @@ def test_without_history_every_turn_is_asked_alone(tmp_path: Path, base: Path) -
     assert [row["turns"][0] for row in whole] == [row["turns"][0] for row in none]
     assert [row["turns"][1] for row in whole] != [row["turns"][1] for row in none]
     _, tokenizer = load(base)
-    assert none[0]["turns"][2]["prompt_tokens"] == len(tokenizer("User: a short song\nAssistant:")["input_ids"])
+    assert none[1]["turns"][2]["prompt_tokens"] == len(tokenizer("User: a short song\nAssistant:")["input_ids"])
 
 
 def answers_file(folder: Path, name: str, words: str) -> Path:
