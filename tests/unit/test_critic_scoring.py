@@ -12,7 +12,7 @@ from specs.rows_critics import LabelScores
 from specs.rows_text import Form
 from tests.fixtures.tiny_training import tiny_checkpoint
 from training.checkpoint import load
-from training.critics.rubrics import prompts_of_instruction, shipped
+from training.critics.rubrics import prompts_of_comparison, prompts_of_instruction, shipped
 from training.critics.scoring import Labels, NoLabels, encode_prompt, labels_of, score
 from training.text.prompting import EncodingFault
 
@@ -144,3 +144,10 @@ def test_the_shipped_rubrics_have_labels_for_every_example() -> None:
         examples = shipped("instruction").examples
         assert [line[-1] == good for line in answers] == [one.good for one in examples]
         assert order.endswith("Instruction: Sing.\nLabel:")
+
+
+def test_compared_responses_change_places_and_the_labels_stay() -> None:
+    one, other = prompts_of_comparison(shipped("comparison"), "Say it.", "First {second}.", "Second.")
+    assert one.endswith("Response A: First {second}.\nResponse B: Second.\nLabel:")
+    assert other.endswith("Response A: Second.\nResponse B: First {second}.\nLabel:")
+    assert one.partition("Instruction: Say it.")[0] == other.partition("Instruction: Say it.")[0]
