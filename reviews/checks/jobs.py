@@ -9,6 +9,7 @@ from reviews.checks.check import Check, Found, listed
 from reviews.evidence import Evidence
 from specs.errors import EvidenceMissing
 from specs.evidence import Manifest
+from specs.machines import usd_per_hour
 from specs.metrics import MetricSet
 from specs.stages import STAGE_KINDS, Kind
 
@@ -115,7 +116,8 @@ def _cost(evidence: Evidence, _: MetricSet | None) -> Found:
     record, grant = evidence.exit, evidence.grant
     if record is None or grant is None:
         raise EvidenceMissing("the attempt has no grant" if grant is None else "the job left no exit record")
-    usd = (record.ended - record.started) / 3600 * evidence.resolved.spec.budget.machine_usd_per_hour
+    rate = usd_per_hour(evidence.resolved.spec.budget, grant.resources)
+    usd = (record.ended - record.started) / 3600 * rate
     detail = f"the attempt cost {usd:.4f} USD of the {grant.price_cap_usd:.4f} USD reserved for it"
     if usd > grant.price_cap_usd:
         return Found("WARN", f"{detail}: its time limit did not hold", usd)

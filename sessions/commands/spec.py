@@ -11,6 +11,7 @@ from specs.errors import Problem, SpecError
 from specs.loading import find_spec, list_profiles, load_spec
 from specs.machines import attempt_usd, held_hours
 from specs.session import ResolvedSpec
+from specs.stages import DpoStage, SftStage
 
 
 def check(spec: str, as_json: bool, profile: str | None = None) -> None:
@@ -59,7 +60,7 @@ def _plans(resolved: ResolvedSpec, path: Path) -> Iterator[str]:
 
     shape = shape_of(resolved.spec.model.source, path.parent)
     for stage in resolved.spec.stages:
-        if shape is not None and stage.kind in ("sft", "dpo"):
+        if shape is not None and isinstance(stage, SftStage | DpoStage):
             yield f"  {stage.name}: {told(shape, stage.parameters)}"
 
 

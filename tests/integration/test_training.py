@@ -408,8 +408,8 @@ def judged(folder: Path, job: Job, done: Done) -> dict[str, str]:
     """Return what the checks say of a real job, by id; NOT_APPLICABLE ones are left out."""
     (folder / "evidence").mkdir()
     base = evidence_of(folder / "evidence", "train")
-    stages = {"sft": SftStage, "dpo": DpoStage}
-    stage: Any = stages[job.order.kind](name="train", kind=job.order.kind, inputs={}, parameters=job.parameters)
+    stages: dict[str, Any] = {"sft": SftStage, "dpo": DpoStage}
+    stage = stages[job.order.kind](name="train", kind=job.order.kind, inputs={}, parameters=job.parameters)
     outputs = {path.name.removesuffix(".jsonl"): path for path in job.out.iterdir()}
     evidence = replace(
         base,
