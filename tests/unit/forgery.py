@@ -64,6 +64,7 @@ def put(path: Path, rows: Rows, keys: KeyFolder | None = None, *, seal: bool = T
         database.execute("DROP TRIGGER IF EXISTS entry_stays")
         database.execute("DROP INDEX IF EXISTS entry_key")
         database.execute("DROP INDEX IF EXISTS entry_keys")
+        database.execute("DROP INDEX IF EXISTS entry_resumes")
         database.execute("DELETE FROM entry")
         values = [(row.seq, row.payload.decode(), row.signatures.decode()) for row in rows]
         database.executemany("INSERT INTO entry VALUES (?, ?, ?)", values)

@@ -32,7 +32,8 @@ from tests.unit.critic_evidence import (
 )
 from training.critics.rubrics import shipped
 
-OWN = (*critics.CHECKS, *pairs.CHECKS)
+# Pairs by a verifier are judged in test_verified_pairs.
+OWN = tuple(check for check in (*critics.CHECKS, *pairs.CHECKS) if check.kinds != ("prefer_verified",))
 
 
 def results_of(evidence: Evidence) -> dict[str, CheckResult]:

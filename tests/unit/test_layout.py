@@ -100,10 +100,10 @@ REQUEST_OPTIONS = {
     *("--max-cost", "--out", "--force", "--json"),
 }
 COMMANDS = {
-    "start": {"spec", "--name", "--runs", "--database", "--launcher"},
+    "start": {"spec", "--name", "--runs", "--database", "--launcher", "--profile"},
     "resume": {"name", "--runs", "--answer", "--reason"},
     "cancel": {"name", "--runs"},
-    "mcp": {"target", "--name", "--runs", "--http", "--token-file"},
+    "mcp": {"target", "--name", "--runs", "--http", "--token-file", "--profile"},
     "pause": {"name", "--runs"},
     "transcript": {"run", "attempt", "--json"},
     "override": {"name", "--gate", "--check", "--stage", "--condition", "--by", "--reason", "--expires", "--runs"},
@@ -114,8 +114,8 @@ COMMANDS = {
     "report": {"name", "--runs", "--json"},
     "cost": {"run", "--json"},
     "graph": set[str](),
-    "spec check": {"spec", "--json"},
-    "spec show": {"spec", "--json"},
+    "spec check": {"spec", "--json", "--profile"},
+    "spec show": {"spec", "--json", "--profile"},
     "audit verify": {"run", "--policy", "--anchor", "--json"},
     "audit list": {
         *("run", "--kind", "--stage", "--attempt", "--decision", "--reviewer", "--overrides", "--open-conditions"),

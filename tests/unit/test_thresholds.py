@@ -150,13 +150,22 @@ def test_checks_name_the_thresholds_that_their_code_reads() -> None:
     assert {f"thresholds.{name}" for name in Thresholds.model_fields} <= used
 
 
-PASSED_ON = {one.id for one in DESIGN_CHECKS if one.limits} | {"leakage.overlap", "leakage.duplicates", "text.overlap"}
+PASSED_ON = {one.id for one in DESIGN_CHECKS if one.limits} | {
+    "leakage.overlap",
+    "leakage.duplicates",
+    "text.overlap",
+    "dpo.overlap",
+}
 """They hand all thresholds to a function of both the design and the stages; its tests are in test_design_checks."""
+
+
+TOLERANCES = {"training.objective", "dpo.reference"}
+"""How far two ways to add up the same numbers may differ: arithmetic, not a judgement that anybody registers."""
 
 
 def test_no_check_of_ours_holds_a_threshold_in_its_code() -> None:
     for one in listing():
-        assert one.limits or one.threshold is None, one.id
+        assert one.limits or one.threshold is None or one.id in TOLERANCES, one.id
 
 
 def test_a_limit_tells_value_default_and_meaning(tmp_path: Path) -> None:
