@@ -44,8 +44,10 @@ class Watched(QuickLauncher):
         self._what, self._at = what, at
 
     def start(self, folder: Path) -> None:
-        self.started[folder.name] += 1
-        super().start(folder)
+        # Asked again, as after a kill between a node and its checkpoint: a claim lets a job begin once.
+        if not (folder / "manifest.json").exists():
+            self.started[folder.name] += 1
+            super().start(folder)
 
     def poll(self, folder: Path) -> JobState:
         if folder.name == self._at and self._what is not None:
