@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -50,7 +50,7 @@ def forms(scores: LabelScores) -> list[float | None]:
     return [scores.a, scores.a_spaced, scores.b, scores.b_spaced]
 
 
-@pytest.mark.parametrize("form", get_args(Form))
+@pytest.mark.parametrize("form", ["completion", pytest.param("chat", marks=pytest.mark.nightly)])
 def test_batched_verdicts_are_those_of_one_prompt_at_a_time(loaded: tuple[Any, Any], form: Form) -> None:
     critic = Critic(*loaded, RUBRIC, CritiqueInstructionsParameters(batch_size=3), form)
     rows = critic.critiques([Subject(text, text, "any", None, text, None) for text in TEXTS])
