@@ -48,11 +48,10 @@ def test_a_root_that_cannot_be_written_or_is_full_or_in_memory(machine: Pod, tmp
     told, error = up(tmp_path, machine, python, "root: /proc/peergate")
     assert "write: /proc/peergate cannot be written: FileNotFoundError" in told
     assert "make room, or name another root" in error and "nothing was installed or started after it" in error
-    if machine.apart:
-        told, _ = up(tmp_path, machine, python, "root: /full/peergate")
-        assert "write: /full/peergate cannot be written: OSError" in told and "No space left" in told
-        told, _ = up(tmp_path, machine, python, "root: /dev/shm/peergate")
-        assert "lies in memory (tmpfs): a restart loses it" in told
+    told, _ = up(tmp_path, machine, python, "root: /full/peergate")
+    assert "write: /full/peergate cannot be written: OSError" in told and "No space left" in told
+    told, _ = up(tmp_path, machine, python, "root: /dev/shm/peergate")
+    assert "lies in memory (tmpfs): a restart loses it" in told
     told, _ = up(tmp_path, machine, python, "min_disk_gb: 1e6")
     assert "GB are free, the pod file wants 1e+06" in told
     assert not machine.seen.exists(), "nothing is left there"
@@ -63,9 +62,8 @@ def test_a_machine_without_gpu_hub_or_torch(machine: Pod, tmp_path: Path) -> Non
     told, _ = up(tmp_path, machine, python, "gpus: 1")
     assert "gpu: 0 GPUs" in told and "rent another machine" in told
     hub = write_quick_spec(tmp_path / "hub", ('source: "path:model"', 'source: "hub:lab/none"'))
-    if machine.apart:
-        told, _ = up(tmp_path, machine, python, spec=hub)
-        assert "no snapshot of lab/none there, and the hub is not reached" in told
+    told, _ = up(tmp_path, machine, python, spec=hub)
+    assert "no snapshot of lab/none there, and the hub is not reached" in told
     hangs = plant_environment(machine, "hangs", "import time\ntime.sleep(600)\n")
     told, _ = up(tmp_path, machine, hangs, "torch_import_s: 1.0")
     assert "torch: importing torch did not end within 1 s" in told
@@ -80,8 +78,6 @@ def test_a_machine_without_gpu_hub_or_torch(machine: Pod, tmp_path: Path) -> Non
 
 def test_a_machine_without_python(tmp_path: Path) -> None:
     with pod(tmp_path / "pod") as machine:
-        if not machine.apart:
-            pytest.skip("without a root of its own the pod has the Python of this machine")
         (tmp_path / "pod" / "root" / "root" / ".bashrc").write_text("PATH=/nowhere\n", encoding="utf-8")
         told, error = up(tmp_path, machine, None)
         assert "python: none of python3.13" in told and "install Python 3.11 or newer" in error
@@ -89,8 +85,6 @@ def test_a_machine_without_python(tmp_path: Path) -> None:
 
 def test_an_installation_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pod(tmp_path / "pod") as machine:
-        if not machine.apart:
-            pytest.skip("without a network of its own the pod would install for real")
         # No index: pip fails at once, as it does where the network of a pod is closed.
         config = tmp_path / "pod" / "root" / "root" / ".config" / "pip"
         config.mkdir(parents=True)
