@@ -98,8 +98,11 @@ def require_machine(spec: SessionSpec) -> None:
         Blocked: with the first of them.
     """
     for stage in spec.with_resources().stages:
-        if stage.resources is not None and spec.launcher_of(stage.name) == "local":
+        if spec.launcher_of(stage.name) != "local":
+            continue
+        if stage.resources is not None:
             machine.require(stage.resources, stage.name)
+        machine.require_device(stage.parameters.model_dump(), stage.name)
 
 
 def make_launcher(spec: SessionSpec, run: Path) -> Launcher:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sessions.commands.output import print_json
-from specs.errors import Problem, SpecError
+from sessions.wiring import require_machine
+from specs.errors import Blocked, Problem, SpecError
 from specs.loading import find_spec, list_profiles, load_spec
 from specs.machines import attempt_usd, held_hours
 from specs.session import ResolvedSpec
@@ -15,7 +16,14 @@ from specs.stages import DpoStage, SftStage
 
 
 def check(spec: str, as_json: bool, profile: str | None = None) -> None:
-    """Check a spec, each of its profiles unless one is named; problems end with exit code 2."""
+    """Check a spec, each of its profiles unless one is named; problems end with exit code 2.
+
+    Of each is told what this machine lacks for it.
+
+    Raises:
+        SpecError: with every problem.
+        Blocked: this machine cannot carry out the profile that was named.
+    """
     path = find_spec(spec)
     profiles = (profile,) if profile is not None else list_profiles(path) or (None,)
     found: list[Problem] = []
@@ -31,9 +39,12 @@ def check(spec: str, as_json: bool, profile: str | None = None) -> None:
         told = {"spec": str(path), "ok": not found, "problems": problems}
         if not found:
             told |= {"registrations": registered} if None not in checked else {"registration": registered[""]}
+            told |= {"lacking_here": {name or "": _lacking(resolved) for name, resolved in checked.items()}}
         print_json(told)
         if found:
             raise SystemExit(int(SpecError.exit_code))
+        if profile is not None:
+            require_machine(checked[profile].spec)
         return
     if found:
         raise SpecError(found)
@@ -43,6 +54,19 @@ def check(spec: str, as_json: bool, profile: str | None = None) -> None:
         print(f"{path}{of}: ok\n  stages: {stages}\n  registration: {resolved.registration()}")
         for line in (_cost(resolved), *_plans(resolved, path)):
             print(line)
+        if profile is None and (lacking := _lacking(resolved)):
+            print(f"  not on this machine: {lacking}")
+    if profile is not None:
+        require_machine(checked[profile].spec)
+
+
+def _lacking(resolved: ResolvedSpec) -> str:
+    """Return what this machine lacks for the spec; empty when it would be started here."""
+    try:
+        require_machine(resolved.spec)
+    except Blocked as error:
+        return f"{error.where}: {error.message}"
+    return ""
 
 
 def _cost(resolved: ResolvedSpec) -> str:

@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from reviews.store import write_durably
@@ -56,17 +57,18 @@ class LocalLauncher:
         """Start the wrapper in a session of its own, so that a signal to our terminal does not reach it.
 
         Raises:
-            Blocked: the order asks for more than this machine has.
+            Blocked: the order asks for more than this machine has, or for a GPU where there is none.
         """
         if (folder / "claim").exists():
             return
-        try:
-            asked = read_order(folder).grant.resources
-        except EvidenceMissing:
-            # The wrapper tells what is wrong with it.
-            asked = None
-        if asked is not None:
-            machine.require(asked, folder.name)
+        asked = None
+        # What is wrong with an order the wrapper tells.
+        with suppress(EvidenceMissing):
+            order = read_order(folder)
+            asked = order.grant.resources
+            if asked is not None:
+                machine.require(asked, folder.name)
+            machine.require_device(order.parameters, folder.name)
         with (folder / "wrapper.log").open("ab") as log:
             wrapper = subprocess.Popen(
                 [sys.executable, "-P", "-m", "sessions.jobs.wrapper", str(folder)],
