@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.kill.house import HOUSES, House
+from tests.kill.house import House
 from tests.kill.runs import Result, result_of, run
 from tests.kill.site import Site
 
@@ -34,14 +38,35 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site.close()
 
 
-@pytest.fixture(scope="session", params=HOUSES, ids=lambda house: house.name)
-def ground(request: pytest.FixtureRequest, site: Site) -> Ground:
-    """A house with the result of a run that nobody disturbed."""
-    house: House = request.param
+@pytest.fixture(scope="module")
+def grounds(site: Site) -> Iterator[Callable[[House], Ground]]:
+    """Opens houses, each when it is first asked for; they are held until the module's tests are done."""
+    with ExitStack() as held:
+
+        @cache
+        def ground_of(described: House) -> Ground:
+            return held.enter_context(opened(site, described))
+
+        yield ground_of
+
+
+@pytest.fixture
+def ground(house: House, grounds: Callable[[House], Ground]) -> Ground:
+    """The house that a test is given, with the result of a run that nobody disturbed."""
     if missing := house.missing():
         pytest.skip(missing)
-    # The first pays for what is loaded late.
-    run(site, house, f"first.{house.name}", [], 1.0)
-    ran = run(site, house, f"whole.{house.name}", [], 1.0)
-    assert (ran.commands, ran.answers) == (1, 0)
-    return Ground(site, house, ran.seconds, result_of(house, ran.run))
+    return grounds(house)
+
+
+@contextmanager
+def opened(site: Site, described: House) -> Generator[Ground]:
+    """Open a house, and run a session in it that nobody disturbs."""
+    folder = Path(tempfile.mkdtemp(prefix=f"house.{described.name}.", dir=site.folder))
+    with described.opened(described, folder) as house:
+        # The first pays for what is loaded late.
+        site.forget(run(site, house, f"first.{house.name}", [], 1.0).ground)
+        ran = run(site, house, f"whole.{house.name}", [], 1.0)
+        assert (ran.commands, ran.answers) == (1, 0)
+        result = result_of(house, ran.run)
+        site.forget(ran.ground)
+        yield Ground(site, house, ran.seconds, result)

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ def _without_tasks() -> None:
 def _count(at: int, path: str | None) -> None:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
+    import sessions.jobs.engines
     import sessions.jobs.launcher
     import sessions.jobs.local
     from reviews import store
@@ -88,9 +90,15 @@ def _count(at: int, path: str | None) -> None:
 
         return step
 
-    for owner, name in ((Trail, "append"), (SqliteSaver, "put"), (SqliteSaver, "put_writes"), (store.Store, "put")):
+    savers: list[type[Any]] = [SqliteSaver]
+    if find_spec("psycopg"):
+        from langgraph.checkpoint.postgres import PostgresSaver
+
+        savers.append(PostgresSaver)
+    steps = [(owner, name) for owner in savers for name in ("put", "put_writes")]
+    for owner, name in (*steps, (Trail, "append"), (store.Store, "put")):
         setattr(owner, name, counted(f"{owner.__name__}.{name}", getattr(owner, name)))
-    launcher = sessions.jobs.local.LocalLauncher
-    launcher.start = counted("start", launcher.start)  # type: ignore[method-assign]
+    for launcher in (sessions.jobs.local.LocalLauncher, sessions.jobs.engines.EngineLauncher):
+        launcher.start = counted("start", launcher.start)  # type: ignore[method-assign]
     write = counted("write order.json", sessions.jobs.launcher.write_durably)
     sessions.jobs.launcher.write_durably = write

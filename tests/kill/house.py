@@ -1,37 +1,44 @@
 """Where sessions of the matrix live: what stores their trail and graph, and what launches their jobs.
 
-Another house is another value: its spec says which launcher it takes, its variables which database, and its two
-functions read the trail back. A house that cannot be had on a machine says why.
+Another house is another value: its spec says which launcher it takes, and opening it brings up what it needs, a server
+or a cluster, which all of its sessions share. A house that cannot be had on a machine says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from reviews.audit import Audit, verify_run
+from reviews.log.pointer import keep_database
 from reviews.store import Store
 from reviews.trail import Recorded, read_entries
-
-
-def _entries(run: Path) -> list[Recorded]:
-    return read_entries(run / "trail.sqlite")
-
-
-def _audit(run: Path) -> Audit:
-    return verify_run(run, "trail.sqlite", "store")
-
-
-def _store(run: Path) -> Store:
-    return Store(run / "store")
+from tests.fixtures import postgres_server, ray_cluster
+from tests.fixtures.job_python import REAL, job_python
+from tests.kill import processes
 
 
 def _nothing() -> str:
     return ""
 
 
-@dataclass(frozen=True)
+def _bare(_: Path) -> None:
+    return
+
+
+def _only_forked(_: Path) -> list[int]:
+    return []
+
+
+@contextmanager
+def _as_it_is(house: House, _: Path) -> Generator[House]:
+    yield house
+
+
+@dataclass(frozen=True, eq=False)
 class House:
     """One combination of saver and launcher."""
 
@@ -44,9 +51,73 @@ class House:
     """Further variables of `peergate`."""
     missing: Callable[[], str] = _nothing
     """Says what is not there on this machine; empty when everything is."""
-    entries: Callable[[Path], list[Recorded]] = _entries
-    audit: Callable[[Path], Audit] = _audit
-    store: Callable[[Path], Store] = _store
+    opened: Callable[[House, Path], AbstractContextManager[House]] = _as_it_is
+    """Brings up what the house needs, with a folder to work in; what it gives is the house to use."""
+    furnish: Callable[[Path], None] = _bare
+    """Prepares the place of a session."""
+    wrappers: Callable[[Path], list[int]] = _only_forked
+    """Finds the wrappers of a session, by its place, that the zygote did not fork."""
+    wrapper_takes: float = 1.0
+    """How much longer a wrapper lives than a forked one."""
+
+    def entries(self, run: Path) -> list[Recorded]:
+        """Read the trail."""
+        return read_entries(run / "trail.sqlite")
+
+    def audit(self, run: Path) -> Audit:
+        """Verify the trail, as `peergate audit verify` does."""
+        return verify_run(run, "trail.sqlite", "store")
+
+    def store(self, run: Path) -> Store:
+        """Return the store of a run folder."""
+        return Store(run / "store")
+
+
+# ---- a trail and checkpoints in Postgres ----------------------------------------------------------------------
+
+
+def _no_postgres() -> str:
+    if postgres_server.programs() is None:
+        return postgres_server.MISSING
+    return "" if find_spec("psycopg") else "psycopg is not installed: pip install 'peergate[postgres]'"
+
+
+@contextmanager
+def _with_postgres(house: House, _: Path) -> Generator[House]:
+    """Start a server with one database, in which all sessions are, as those of a workspace are."""
+    from reviews.log.postgres import connected
+
+    with postgres_server.running() as server:
+        address = server.new_database()
+        # Held open: every look at a trail would connect anew.
+        database = connected(address)
+
+        def furnish(ground: Path) -> None:
+            keep_database(ground / "runs", address)
+
+        try:
+            yield replace(house, furnish=furnish)
+        finally:
+            database.close()
+
+
+# ---- jobs on Ray ----------------------------------------------------------------------------------------------
+
+_STAGE = """
+stage = {stage!r}
+wrapper.stage_command = lambda order, folder: [{python!r}, "-I", "-S", stage, str(folder)]
+"""
+
+
+@contextmanager
+def _with_ray(house: House, folder: Path) -> Generator[House]:
+    """Start a cluster, on which the jobs of all sessions run."""
+    planted = _STAGE.format(stage=str(Path(__file__).with_name("stage.py")), python=REAL)
+    with ray_cluster.running(folder / "cluster") as cluster:
+        assert cluster.token is not None
+        python = job_python(folder / "python", planted)
+        named = {"RAY_ADDRESS": cluster.address, "RAY_AUTH_TOKEN": cluster.token, "PEERGATE_JOB_PYTHON": python}
+        yield replace(house, environ={**house.environ, **named})
 
 
 TRAINING = (
@@ -55,4 +126,13 @@ TRAINING = (
 )
 """Changes of the spec for a site whose model can be trained: it learns enough to be seen, and saves steps."""
 SQLITE_LOCAL = House("sqlite+local")
-HOUSES = (SQLITE_LOCAL,)
+POSTGRES_LOCAL = House("postgres+local", missing=_no_postgres, opened=_with_postgres)
+SQLITE_RAY = House(
+    "sqlite+ray",
+    changes=(("task: format_instructions\n", "task: format_instructions\nlauncher: ray\n"),),
+    missing=ray_cluster.missing,
+    opened=_with_ray,
+    wrappers=processes.wrappers,
+    wrapper_takes=8.0,
+)
+HOUSES = (SQLITE_LOCAL, POSTGRES_LOCAL, SQLITE_RAY)

@@ -17,7 +17,8 @@ from sessions.overview import is_waiting
 from specs.errors import ExitCode
 from specs.metrics import MetricSet
 from tests.kill.house import House
-from tests.kill.site import NAME, Command, Site, is_alive
+from tests.kill.processes import is_alive
+from tests.kill.site import NAME, Command, Site
 
 TARGETS = ("orchestrator", "job", "wrapper", "reviewer", "all")
 STAGES = 5
@@ -102,7 +103,7 @@ def run(site: Site, house: House, name: str, kills: list[Kill], whole_s: float, 
         ran.commands += 1
         assert ran.commands <= MOST_COMMANDS, f"{ran.run} does not end: {_told(ran)}"
         command = _go_on(site, house, ran, environ if ran.commands == 1 else _kept(environ))
-        code = _watch(site, ran, command, due)
+        code = _watch(site, house, ran, command, due)
         if code == -signal.SIGKILL:
             continue
         entries = house.entries(ran.run)
@@ -164,27 +165,27 @@ class Due:
         self._since = None
 
 
-def _watch(site: Site, ran: Ran, command: Command, due: Due) -> int:
+def _watch(site: Site, house: House, ran: Ran, command: Command, due: Due) -> int:
     """Wait for a command to end; kill what is due."""
     until = time.monotonic() + WITHIN_S
     while not command.wait(LOOK_S if due.left else 1.0):
         assert time.monotonic() < until, f"a command does not end: {_told(ran)}"
         kill = due.now()
-        if kill is not None and _strike(site, ran, kill):
+        if kill is not None and _strike(site, house, ran, kill):
             due.done()
     return command.code()
 
 
-def _strike(site: Site, ran: Ran, kill: Kill) -> bool:
+def _strike(site: Site, house: House, ran: Ran, kill: Kill) -> bool:
     """Kill the target, if it is there; say whether it was."""
-    there = site.living(ran.ground)
+    there = site.living(ran.ground, house)
     if kill.target == "all":
         victims = [(role, pid) for role, pids in there.items() for pid in pids]
     else:
         role = _NAMES.get(kill.target, kill.target)
         if not there[role]:
             return False
-        time.sleep(kill.delay_s)
+        time.sleep(kill.delay_s * (house.wrapper_takes if role == "wrapper" else 1.0))
         victims = [(role, pid) for pid in there[role]]
     random.Random(kill.delay_s).shuffle(victims)
     hit = False

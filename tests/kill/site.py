@@ -16,6 +16,7 @@ from typing import Any
 from tests.fixtures.quick_session import POWERED, ROOMY
 from tests.kill.forked import ASK, GROUND, ask, fork
 from tests.kill.house import House
+from tests.kill.processes import children
 from tests.unit.evidence_on_disk import resolved_spec
 
 HOME = Path(__file__).parents[2]
@@ -77,17 +78,15 @@ class Site:
         """Return the exit code of a forked process."""
         return ask(self.socket, {"op": "code", "pid": pid})
 
-    def living(self, ground: Path) -> dict[str, list[int]]:
+    def living(self, ground: Path, house: House) -> dict[str, list[int]]:
         """Return the processes of a session that live, by role; a job is what a wrapper started."""
         found: dict[str, list[int]] = {"peergate": [], "wrapper": [], "reviewer": [], "job": []}
-        owners: list[int] = []
         for one in ask(self.socket, {"op": "living"}):
-            if one["ground"] != str(ground):
-                continue
-            found[one["role"]].append(one["pid"])
-            owners += [one["pid"]] if one["role"] == "wrapper" else []
-        for pid in owners:
-            found["job"] += _children(pid)
+            if one["ground"] == str(ground):
+                found[one["role"]].append(one["pid"])
+        found["wrapper"] += house.wrappers(ground)
+        for pid in found["wrapper"]:
+            found["job"] += children(pid)
         return found
 
     def ground(self, name: str, house: House) -> Path:
@@ -96,6 +95,7 @@ class Site:
         ground.mkdir()
         (ground / "templates").symlink_to(self.folder / "templates")
         resolved_spec(ground, POWERED, ROOMY, *house.changes)
+        house.furnish(ground)
         return ground
 
     def peergate(self, ground: Path, house: House, *arguments: str, **environ: str) -> Command:
@@ -112,17 +112,3 @@ class Site:
         """Remove what a session left."""
         with suppress(OSError):
             shutil.rmtree(ground)
-
-
-def _children(pid: int) -> list[int]:
-    with suppress(OSError, ValueError):
-        told = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-        return [int(one) for one in told if is_alive(int(one))]
-    return []
-
-
-def is_alive(pid: int) -> bool:
-    """Say whether a process is there and no zombie."""
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"  # noqa: PLW1514
-    return False

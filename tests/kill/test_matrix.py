@@ -1,25 +1,36 @@
 """The kill matrix: processes of a session are killed at drawn moments, and it goes on as if nothing had been.
 
-40 runs are made every time, 500 with ``-m nightly``. ``pytest tests/kill --kill-seed N`` makes one again.
+40 runs are made every time, 500 with ``-m nightly``, shared by the houses. ``pytest tests/kill --kill-seed N``
+makes one again, in every house; with ``-k postgres`` and the like in one of them.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.kill.conftest import Ground
+from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL, SQLITE_RAY
 from tests.kill.runs import describe, drawn, problems, run
 
-SEEDS = 40
-NIGHTLY = 500
+SHARES = ((SQLITE_LOCAL, 24, 300), (POSTGRES_LOCAL, 12, 120), (SQLITE_RAY, 4, 80))
+"""By house: how many seeds are run every time, and how many with ``-m nightly``."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of every seed."""
-    if "seed" in metafunc.fixturenames:
-        only = metafunc.config.getoption("--kill-seed", default=None)
-        every = [pytest.param(seed, marks=[pytest.mark.nightly] if seed >= SEEDS else []) for seed in range(NIGHTLY)]
-        metafunc.parametrize("seed", every if only is None else [only])
+    """Make a test of every seed in its house; no two houses share one."""
+    if "seed" not in metafunc.fixturenames:
+        return
+    only = metafunc.config.getoption("--kill-seed", default=None)
+    cases: list[Any] = []
+    begin = 0
+    for house, always, nightly in SHARES:
+        for seed in range(begin, begin + nightly) if only is None else [only]:
+            marks = [] if only is not None or seed < begin + always else [pytest.mark.nightly]
+            cases.append(pytest.param(house, seed, marks=marks, id=f"{house.name}-{seed}"))
+        begin += nightly
+    metafunc.parametrize(("house", "seed"), cases)
 
 
 def test_whatever_is_killed_the_session_ends_as_if_nothing_had_been(ground: Ground, seed: int) -> None:

@@ -7,7 +7,7 @@ between a start and a claim happens here too.
 
 What differs from the command line: the starting weights are a few bytes, the key of the reviewer is made in the process
 that needs it, the reviewer's process has no wall around it, no plots are drawn, a stage is ``tests/kill/stage.py``, and
-whoever waits looks more often.
+whoever waits looks more often and gives up on an engine's job earlier.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,11 @@ HOME = Path(__file__).parents[2]
 STAGE = Path(__file__).with_name("stage.py")
 POLL_S = 0.02
 RESTART_S = 0.4
+ASK_EVERY_S = 0.2
 OPEN_FILES = 1024
+LATE = ("httpx", "sessions.jobs.ray_head")
+"""Modules that only sessions of some houses import."""
+POSTGRES = ("psycopg_pool", "langgraph.checkpoint.postgres", "reviews.log.postgres_table", "sessions.lease_rows")
 
 
 def wire(weights: Path) -> None:
@@ -48,9 +54,12 @@ def wire(weights: Path) -> None:
     import sessions.plots
     import sessions.runtime
     import sessions.steps
+    import sessions.wiring
     from reviews.log import keys
     from sessions.jobs import wrapper
+    from sessions.jobs.engines import EngineLauncher
     from specs.digests import digest_path
+    from tests.fixtures.houses import IMPATIENT
     from tests.fixtures.reviewer_here import key_here
 
     real = wrapper.stage_command
@@ -78,6 +87,7 @@ def wire(weights: Path) -> None:
     sessions.plots.draw = undrawn
     sessions.steps.prepare_model = prepared
     sessions.steps.POLL_S, sessions.steps.RESTART_S = POLL_S, RESTART_S
+    sessions.wiring.EngineLauncher = partial(EngineLauncher, patience=IMPATIENT, ask_every_s=ASK_EVERY_S)  # type: ignore[misc, assignment]
     wrapper.HEARTBEAT_S, wrapper.TERM_GRACE_S = 0.5, 0.5
     wrapper.stage_command = command
 
@@ -88,8 +98,11 @@ def warm(templates: Path) -> None:
     from tests.fixtures.quick_session import drive, open_quick, quick_session
     from tests.unit.evidence_on_disk import weights
 
-    for name in ("reviews.process.__main__", "sessions.commands.run", "sessions.jobs.wrapper"):
+    for name in ("reviews.process.__main__", "sessions.commands.run", "sessions.jobs.wrapper", *LATE):
         importlib.import_module(name)
+    if find_spec("psycopg"):
+        for name in POSTGRES:
+            importlib.import_module(name)
     (templates / "weights").mkdir(parents=True, exist_ok=True)
     if not (templates / "weights" / "config.json").exists():
         (templates / "weights" / "model.safetensors").write_bytes(weights("untouched"))

@@ -1,0 +1,44 @@
+"""Processes as the kernel lists them: which live, whose children they are, and which are wrappers of a session."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+_PROC = Path("/proc")
+WRAPPERS = (b"sessions.jobs.far_side", b"sessions.jobs.wrapper")
+"""Modules that are a wrapper, or become one."""
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process is there and no zombie."""
+    with suppress(OSError, IndexError):
+        stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        return stat.rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process that live."""
+    with suppress(OSError, ValueError):
+        told = (_PROC / str(pid) / "task" / str(pid) / "children").read_text(encoding="ascii").split()
+        return [int(one) for one in told if is_alive(int(one))]
+    return []
+
+
+def wrappers(ground: Path) -> list[int]:
+    """Return the wrappers of the sessions below a folder, whoever started them: their command lines name it."""
+    below = f"{ground}/".encode()
+    found: list[int] = []
+    for process in _PROC.iterdir():
+        if not process.name.isdigit():
+            continue
+        with suppress(OSError):
+            line = (process / "cmdline").read_bytes()
+            if below not in line:
+                continue
+            # A shell's command is one word, which is none of the modules.
+            words = line.split(b"\0")
+            if any(module in words for module in WRAPPERS) and is_alive(int(process.name)):
+                found.append(int(process.name))
+    return found
