@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 from pathlib import Path
@@ -55,11 +56,18 @@ def read_owner(folder: Path) -> dict[str, Any] | None:
     return owner
 
 
-def withdraw(folder: Path, key: str, why: str) -> bool:
-    """Take the claim of a job that nobody has claimed, so that no wrapper ever will; say whether that went well."""
-    ready = folder / f".withdrawn.{secrets.token_hex(4)}"
+def take_claim(folder: Path, said: dict[str, Any]) -> bool:
+    """Take the claim of a job for good: of any number of takers one gets True.
+
+    A folder that already says who claims is given the name ``claim``, which is atomic and fails where there is one. Who
+    is killed meanwhile has claimed nothing, or has claimed and said who it was.
+
+    Raises:
+        OSError: it cannot be written, for another reason than that there is one.
+    """
+    ready = folder / f".claim.{os.getpid()}.{secrets.token_hex(4)}"
     try:
-        write_durably(ready / "claim.json", json.dumps({"key": key, "withdrawn": why}).encode())
+        write_durably(ready / "claim.json", json.dumps(said).encode())
         ready.rename(folder / "claim")
     except OSError:
         if not (folder / "claim").is_dir():
@@ -69,6 +77,11 @@ def withdraw(folder: Path, key: str, why: str) -> bool:
         shutil.rmtree(ready, ignore_errors=True)
     sync_folder(folder)
     return True
+
+
+def withdraw(folder: Path, key: str, why: str) -> bool:
+    """Take the claim of a job that nobody has claimed, so that no wrapper ever will; say whether that went well."""
+    return take_claim(folder, {"key": key, "withdrawn": why})
 
 
 def is_withdrawn(folder: Path) -> bool:

@@ -12,12 +12,9 @@ is *lost*, which a decision must settle.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import platform
 import resource
-import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,11 +27,12 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from reviews.store import sync_folder, write_durably
+from reviews.store import write_durably
 from sessions.jobs import orphans, usage
 from sessions.jobs.joblog import JobLog
 from sessions.jobs.owner import this_process
 from sessions.jobs.presence import Absence
+from sessions.jobs.state import take_claim
 from specs.digests import canonical_bytes
 from specs.evidence import ExitRecord, JobOrder
 
@@ -70,26 +68,8 @@ def main() -> int:
 
 
 def claim(folder: Path, key: str) -> bool:
-    """Take the job: of any number of wrappers one gets True.
-
-    A folder that already says who claims is given the name ``claim``, which is atomic and fails where there is one. A
-    wrapper that is killed meanwhile has claimed nothing, or has claimed and said who it was.
-    """
-    if (folder / "claim").exists():
-        return False
-    ready = folder / f".claim.{os.getpid()}.{secrets.token_hex(4)}"
-    try:
-        write_durably(ready / "claim.json", json.dumps(this_process(key)).encode())
-        ready.rename(folder / "claim")
-    except OSError:
-        # The other one was quicker; any other reason is one to tell.
-        if not (folder / "claim").is_dir():
-            raise
-        return False
-    finally:
-        shutil.rmtree(ready, ignore_errors=True)
-    sync_folder(folder)
-    return True
+    """Take the job: of any number of wrappers one gets True."""
+    return not (folder / "claim").exists() and take_claim(folder, this_process(key))
 
 
 def stage_command(order: JobOrder, folder: Path) -> list[str]:

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,14 @@ import pytest
 from sessions.jobs import engines
 from sessions.jobs.engines import EngineLauncher, EngineStatus, EngineUnavailable
 from sessions.jobs.launcher import JobState
-from sessions.jobs.presence import present
-from sessions.jobs.ray_head import SessionCluster
 from specs.digests import digest_file
 from specs.evidence import JobOrder
 from specs.machines import Resources
+from tests.fixtures import ray_cluster
 from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, settled, until
 from tests.fixtures.job_python import WITHOUT_CLAIM
 from tests.fixtures.process_engine import ProcessEngine
-from tests.unit.sessions_on_disk import open_session
+from tests.unit.sessions_on_disk import first_order
 
 ONCE = """
 import os, sys
@@ -40,25 +38,16 @@ THREE = f"{ONCE}\nimport time; time.sleep(1); sys.exit(3)"
 
 @pytest.fixture(scope="module")
 def order(tmp_path_factory: pytest.TempPathFactory) -> JobOrder:
-    session = open_session(tmp_path_factory.mktemp("session") / "run")
-    session.decide(None, 1, "approve")
-    order = session.order(session.mint())
-    session.trail.close()
-    return order
+    return first_order(tmp_path_factory.mktemp("session") / "run")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    if find_spec("ray") is None:
-        pytest.skip("Ray is not installed: `pip install -c constraints.txt 'peergate[ray]'`")
-    run = tmp_path_factory.mktemp("cluster")
-    with present(run):
-        found = SessionCluster(run)(True)
-        assert found is not None and found.token is not None
+    if missing := ray_cluster.missing():
+        pytest.skip(missing)
+    with ray_cluster.running(tmp_path_factory.mktemp("cluster")) as found:
+        assert found.token is not None
         yield found.address, found.token
-        keeper = SessionCluster(run)._recorded()["pid"]  # pyright: ignore[reportPrivateUsage]
-        os.kill(keeper, signal.SIGTERM)
-        until(lambda: is_gone(keeper))
 
 
 KINDS = [

@@ -19,7 +19,7 @@ from sessions.jobs.local import LocalLauncher
 from sessions.jobs.presence import BEAT, Absence, beat, present
 from specs.evidence import ExitRecord, JobOrder
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
-from tests.unit.sessions_on_disk import open_session
+from tests.unit.sessions_on_disk import first_order
 
 DRIVER = Path(__file__).parents[1] / "fixtures" / "wrapper_driver.py"
 SLEEP = "import time; time.sleep(60)"
@@ -38,11 +38,7 @@ Start = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def order(tmp_path_factory: pytest.TempPathFactory) -> JobOrder:
-    session = open_session(tmp_path_factory.mktemp("session") / "run")
-    session.decide(None, 1, "approve")
-    order = session.order(session.mint())
-    session.trail.close()
-    return order
+    return first_order(tmp_path_factory.mktemp("session") / "run")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from sessions.jobs.local import LocalLauncher
 from specs.digests import digest_file
 from specs.evidence import ExitRecord, JobOrder
 from tests.integration.test_wrapper import SLEEP, child_of, ended, exit_of, is_gone, job, wait_for
-from tests.unit.sessions_on_disk import open_session
+from tests.unit.sessions_on_disk import first_order
 
 DRIVER = Path(__file__).parents[1] / "fixtures" / "wrapper_driver.py"
 FULL_AT_FIRST = """
@@ -44,14 +44,14 @@ raise SystemExit(wrapper_driver.main())
 DIES_BEFORE_THE_NAME = """
 import os, signal, sys
 from pathlib import Path
-from sessions.jobs import wrapper
+from sessions.jobs import state, wrapper
 
 def dies(path, data):
     path.parent.mkdir()
     path.write_bytes(data[:10])
     os.kill(os.getpid(), signal.SIGKILL)
 
-wrapper.write_durably = dies
+state.write_durably = dies
 wrapper.main()
 """
 # A process that left group and session, holds the pipe and goes on, whether or not somebody reads.
@@ -87,11 +87,7 @@ Drive = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture(scope="module")
 def order(tmp_path_factory: pytest.TempPathFactory) -> JobOrder:
-    session = open_session(tmp_path_factory.mktemp("session") / "run")
-    session.decide(None, 1, "approve")
-    order = session.order(session.mint())
-    session.trail.close()
-    return order
+    return first_order(tmp_path_factory.mktemp("session") / "run")
 
 
 @pytest.fixture
@@ -262,7 +258,7 @@ def test_a_claim_on_a_full_disk_is_no_claim(folder: Path, order: JobOrder, monke
     def full(path: Path, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(wrapper, "write_durably", full)
+    monkeypatch.setattr("sessions.jobs.state.write_durably", full)
     with pytest.raises(OSError, match="No space left"):
         wrapper.claim(folder, order.key)
     assert [path.name for path in folder.iterdir()] == ["order.json"]

@@ -19,7 +19,7 @@ from sessions.jobs.launcher import JobState, submit
 from sessions.jobs.local import CLAIM_GRACE_S, LocalLauncher, job_environment
 from specs.digests import digest_bytes, digest_file
 from specs.evidence import ExitRecord, JobOrder
-from tests.unit.sessions_on_disk import open_session
+from tests.unit.sessions_on_disk import first_order, open_session
 
 DRIVER = Path(__file__).parents[1] / "fixtures" / "wrapper_driver.py"
 SLEEP = "import time; time.sleep(60)"
@@ -41,11 +41,7 @@ Path(sys.argv[1], "pid.part").rename(Path(sys.argv[1], "pid"))
 
 @pytest.fixture(scope="module")
 def order(tmp_path_factory: pytest.TempPathFactory) -> JobOrder:
-    session = open_session(tmp_path_factory.mktemp("session") / "run")
-    session.decide(None, 1, "approve")
-    order = session.order(session.mint())
-    session.trail.close()
-    return order
+    return first_order(tmp_path_factory.mktemp("session") / "run")
 
 
 @pytest.fixture

@@ -98,3 +98,12 @@ def open_session(folder: Path, *changes: tuple[str, str]) -> OnDisk:
     trail = Trail(folder / "trail.sqlite", "small")
     trail.append("open", "open", body_of("open", registration=resolved.registration()))
     return OnDisk(folder, trail, resolved)
+
+
+def first_order(folder: Path) -> JobOrder:
+    """Return the order of the first job of the small session, opened in a new run folder and closed again."""
+    session = open_session(folder)
+    session.decide(None, 1, "approve")
+    order = session.order(session.mint())
+    session.trail.close()
+    return order
