@@ -18,7 +18,7 @@ from reviews.measure import measure, measuring_code
 from reviews.store import Store
 from reviews.trail import Recorded
 from sessions.stated import Stated, stated_in_json, stated_in_markdown
-from sessions.trace import Part, parts_of
+from sessions.trace import BASELINE, ROWS, Part, parts_of
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing, PeergateError, UserError
 from specs.grants import ClaimResult
@@ -184,8 +184,8 @@ class Report:
     def trace(self, one: Measured) -> Traced:
         """Follow a metric to the code and the rows it was computed from, and back to whoever states it."""
         statements = tuple(each for each in self.statements if each.measured == one)
-        rows = tuple(self._rows(name, digest) for name, digest in one.set.rows.items())
-        problems = [each.problem for each in (*statements, *rows) if each.problem]
+        rows = [self._rows(name, digest) for name, digest in one.set.rows.items()]
+        problems: list[str] = []
         again, parts = None, ()
         try:
             evidence = gather(
@@ -194,8 +194,12 @@ class Report:
             computed = measure(evidence).metrics.get(one.metric.id)
             again = computed.value if computed else None
             parts = parts_of(evidence, one.metric.id)
+            # The labelled sample of a critic, the pairs: what else the metric is computed from.
+            files = dict.fromkeys(part.file for part in parts if part.file not in (ROWS, BASELINE))
+            rows += [self._rows(file, evidence.output_digests[file]) for file in files]
         except (EvidenceMissing, PeergateError) as error:
             problems.append(f"the rows give nothing now: {str(error).splitlines()[0]}")
+        problems[:0] = [each.problem for each in (*statements, *rows) if each.problem]
         same_code = one.set.code == measuring_code()
         if again is not None and again != one.metric.value:
             by = "" if same_code else ", by other code than is at hand"
@@ -209,7 +213,7 @@ class Report:
             for each in claims
             if each.now != each.recorded
         ]
-        return Traced(one, statements, rows, same_code, again, parts, claims, tuple(problems))
+        return Traced(one, statements, tuple(rows), same_code, again, parts, claims, tuple(problems))
 
     def _rows(self, name: str, digest: str) -> Rows:
         for one in self._entries:

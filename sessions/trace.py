@@ -1,31 +1,25 @@
 """From a metric to the raw rows it was computed from: computed again, and the lines that made it up.
 
-Lines count from 1 in the file of rows, which the content store keeps under its digest.
+Lines count from 1 in the file of rows, which the content store keeps under its digest. The first part is what the
+metric counts, or what its mean, median or sum is over; where only some rows are its population, the last part says
+which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeVar
 
 from reviews.evidence import Evidence
 from reviews.measure import Judged, accepted_rows, judged_rows
 from reviews.rows import read_rows
-from specs.evidence import EvaluationRow, GenerationRow, PackageRow, TrainingRow
+from sessions.trace_critics import compared_responses, critiques, revisions, verified_samples
+from sessions.trace_evaluation import choices, conversations, judgements, texts
+from sessions.trace_parts import BASELINE, ROWS, Part, every, part
+from sessions.trace_text import calls, responses, sentinels
+from sessions.trace_training import preference_training, supervised_training
+from specs.evidence import EvaluationRow, GenerationRow, PackageRow
 
-RowT = TypeVar("RowT")
-ROWS, BASELINE = "rows", "baseline"
-
-
-class Part(NamedTuple):
-    """Some lines of a file of rows, and what they have in common."""
-
-    what: str
-    file: str
-    """``rows`` of the attempt itself, or ``baseline``: those of the other arm."""
-    lines: tuple[int, ...]
-    of: int
-    """How many lines the file has."""
+__all__ = ["BASELINE", "ROWS", "Part", "parts_of", "ranges"]
 
 
 def parts_of(evidence: Evidence, metric: str) -> tuple[Part, ...]:
@@ -34,17 +28,16 @@ def parts_of(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     Raises:
         EvidenceMissing: the rows are absent or unreadable.
     """
-    by_kind = {"generate": _generated, "evaluate": _evaluated, "sft": _trained, "package": _packaged}
-    find = by_kind.get(evidence.stage.kind)
+    find = _BY_KIND.get(evidence.stage.kind)
     return find(evidence, metric) if find else ()
 
 
 def _generated(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     rows = read_rows(evidence.outputs.get("rows"), GenerationRow, "generation rows")
     if metric == "generate_truncation_rate":
-        return (_part("hit the token limit", rows, lambda row: row.truncated),)
+        return (part("hit the token limit", rows, lambda row: row.truncated),)
     if metric == "samples":
-        return (_part("every sample", rows, lambda _: True),)
+        return (every("every sample", rows),)
     # Both are in the order of the file, so the next accepted row is the next one that equals it.
     accepted = list(accepted_rows(evidence)[1])
     lines: list[int] = []
@@ -68,14 +61,14 @@ def _generated(evidence: Evidence, metric: str) -> tuple[Part, ...]:
 def _evaluated(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     rows = read_rows(evidence.outputs.get("rows"), EvaluationRow, "evaluation rows")
     if metric == "truncation_rate":
-        return (_part("hit the token limit", rows, lambda row: row.truncated),)
+        return (part("hit the token limit", rows, lambda row: row.truncated),)
     if metric == "empty_rate":
-        return (_part("have no visible character", rows, lambda row: not row.output.strip()),)
+        return (part("have no visible character", rows, lambda row: not row.output.strip()),)
     if metric in ("items", "mean_output_tokens"):
-        return (_part("every answer", rows, lambda _: True),)
+        return (every("every answer", rows),)
     after = _passed(judged_rows(evidence, evidence.outputs.get("rows")))
     if metric == "accuracy":
-        return (_part("are accepted by the verifier", rows, lambda row: after[row.item]),)
+        return (part("are accepted by the verifier", rows, lambda row: after[row.item]),)
     before = _passed(judged_rows(evidence, evidence.baseline_rows, "baseline rows"))
     other = read_rows(evidence.baseline_rows, EvaluationRow, "baseline rows")
     pairs: tuple[tuple[str, Callable[[EvaluationRow], bool]], ...] = (
@@ -84,7 +77,7 @@ def _evaluated(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     )
     wanted = [pair for pair in pairs if metric not in ("gained", "lost") or pair[0].startswith(metric)]
     return tuple(
-        _part(what, arm, fits, file) for what, fits in wanted for file, arm in ((ROWS, rows), (BASELINE, other))
+        part(what, arm, fits, file) for what, fits in wanted for file, arm in ((ROWS, rows), (BASELINE, other))
     )
 
 
@@ -92,31 +85,11 @@ def _passed(judged: Iterable[Judged]) -> dict[str, bool]:
     return {one.item.id: one.passed for one in judged}
 
 
-def _trained(evidence: Evidence, metric: str) -> tuple[Part, ...]:
-    rows = read_rows(evidence.outputs.get("rows"), TrainingRow, "training rows")
-    n = len(rows)
-    fifth = max(1, n // 5)
-    first = Part("the first fifth of the steps", ROWS, tuple(range(1, fifth + 1)), n)
-    last = Part("the last fifth of the steps", ROWS, tuple(range(n - fifth + 1, n + 1)), n)
-    largest = max(row.grad_norm for row in rows)
-    chosen = {
-        "first_loss": (first,),
-        "last_loss": (last,),
-        "loss_drop": (first, last),
-        "max_grad_norm": (_part("have the largest gradient norm", rows, lambda row: row.grad_norm == largest),),
-    }
-    return chosen.get(metric) or (_part("every step", rows, lambda _: True),)
-
-
 def _packaged(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
     if metric == "identical_outputs":
-        return (_part("give the same tokens from the package", rows, lambda row: row.expected == row.reloaded),)
-    return (_part("every probe", rows, lambda _: True),)
-
-
-def _part(what: str, rows: tuple[RowT, ...], fits: Callable[[RowT], bool], file: str = ROWS) -> Part:
-    return Part(what, file, tuple(number for number, row in enumerate(rows, 1) if fits(row)), len(rows))
+        return (part("give the same tokens from the package", rows, lambda row: row.expected == row.reloaded),)
+    return (every("every probe", rows),)
 
 
 def ranges(lines: Iterable[int]) -> str:
@@ -128,3 +101,25 @@ def ranges(lines: Iterable[int]) -> str:
         else:
             found.append([line, line])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+_BY_KIND: dict[str, Callable[[Evidence, str], tuple[Part, ...]]] = {
+    "guard": sentinels,
+    "instruct": calls,
+    "respond": responses,
+    "critique_instructions": lambda evidence, metric: critiques(evidence, metric.removeprefix("instructions_")),
+    "critique_responses": lambda evidence, metric: critiques(evidence, metric.removeprefix("responses_")),
+    "revise": revisions,
+    "prefer": compared_responses,
+    "prefer_verified": verified_samples,
+    "generate": _generated,
+    "sft": supervised_training,
+    "dpo": preference_training,
+    "evaluate": _evaluated,
+    "perplexity": texts,
+    "choose": choices,
+    "compare": judgements,
+    "converse": conversations,
+    "package": _packaged,
+}
+"""A recipe has no metrics."""
