@@ -46,7 +46,7 @@ def _guard(folder: Path) -> Evidence:
 
 def _respond(folder: Path) -> Evidence:
     same = f" {ANSWERS[1]}"
-    broken = {"raw_3": f"{ANSWERS[3]} ###", "raw_4": " True.", "raw_5": " very" * 120, "finish_5": "length"}
+    broken = {"raw_4": f"{ANSWERS[4]} ###", "raw_5": " very" * 120, "finish_5": "length"}
     rows = respond_rows("completion", raw_0=same, raw_1=same, raw_2=same, **broken)
     return text_evidence(folder, "respond", rows)
 
