@@ -12,6 +12,7 @@ from specs.rows_critics import LabelScores
 from specs.rows_text import Form
 from tests.fixtures.tiny_training import tiny_checkpoint
 from training.checkpoint import load
+from training.critics import reading
 from training.critics.rubrics import prompts_of_comparison, prompts_of_instruction, shipped
 from training.critics.scoring import Labels, NoLabels, encode_prompt, labels_of, score
 from training.text.prompting import EncodingFault
@@ -82,6 +83,29 @@ def test_a_prompt_that_is_the_beginning_of_another_is_scored_at_its_own_end(load
     ours = score(*loaded, prompts, form="completion", batch_size=2)
     plain = one_by_one(*loaded, prompts, "completion")
     assert all(one.a is not None and abs(one.a - other[0]) < 1e-4 for one, other in zip(ours, plain, strict=True))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("tree", [True, False])
+def test_a_tree_reads_each_beginning_once_and_rows_give_the_same(
+    loaded: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, tree: bool
+) -> None:
+    """Kills: a tree that repeats what prompts share; rows that pad what nobody reads into a score."""
+    monkeypatch.setitem(reading._APART, loaded[0], tree)  # pyright: ignore[reportPrivateUsage]
+    count: list[int] = []
+
+    def told(_: Any, __: Any, named: dict[str, Any]) -> None:
+        count.append(named["input_ids"].numel())
+
+    hook = loaded[0].register_forward_pre_hook(told, with_kwargs=True)
+    prompts = ["Judge it: a red door.", "Judge it: a red dog.", "Judge it: a sea.", "Judge it: a red dog. Now."]
+    found = score(*loaded, prompts, form="completion", batch_size=4)
+    hook.remove()
+    # 12 letters begin all of them. Then "red dog.", " Now.", "or." and "sea.", or four rows of the longest.
+    assert count == [12, 8 + 5 + 3 + 4 if tree else 4 * 13]
+    for one, plain in zip(found, one_by_one(*loaded, prompts, "completion"), strict=True):
+        assert (
+            one.a is not None and one.b is not None and (one.a, one.b) == pytest.approx((plain[0], plain[2]), abs=1e-4)
+        )
 
 
 def test_a_byte_tokenizer_has_no_spaced_label(loaded: tuple[Any, Any]) -> None:

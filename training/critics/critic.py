@@ -23,7 +23,7 @@ from training.critics.rubrics import (
     prompts_of_response,
     shown_of,
 )
-from training.critics.scoring import labels_of, score
+from training.critics.scoring import labels_of, score_both
 from training.critics.subjects import Pair, Subject
 
 Told = Callable[[int], None]
@@ -94,7 +94,7 @@ class Critic:
                 swapped=swapped,
                 preferred=names[decide(plain, swapped, given.agreement, given.margin)],
             )
-            for one, texts, (plain, swapped) in zip(pairs, shown, self._ask(prompts), strict=True)
+            for one, texts, (plain, swapped) in zip(pairs, shown, self._ask(prompts, alike=True), strict=True)
         ]
 
     def calibrated_pairs(self, sample: Sequence[tuple[Pair, Any]]) -> list[JudgeCalibrationRow]:
@@ -110,18 +110,15 @@ class Critic:
             "label_tokens": list(labels_of(self._tokenizer)),
         }
 
-    def _ask(self, prompts: Sequence[Prompts]) -> list[tuple[Arrangement, Arrangement]]:
+    def _ask(self, prompts: Sequence[Prompts], *, alike: bool = False) -> list[tuple[Arrangement, Arrangement]]:
         margin = self._parameters.margin
-        # One order after the other: prompts of one order begin alike, and that beginning is read once.
-        plain, swapped = (
-            score(
-                self._model,
-                self._tokenizer,
-                [one[order] for one in prompts],
-                form=self._form,
-                batch_size=self._parameters.batch_size,
-            )
-            for order in (0, 1)
+        plain, swapped = score_both(
+            self._model,
+            self._tokenizer,
+            prompts,
+            form=self._form,
+            batch_size=self._parameters.batch_size,
+            alike=alike,
         )
         return [
             (arrangement(one, "A", margin), arrangement(other, "B", margin))

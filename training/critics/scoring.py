@@ -1,4 +1,4 @@
-"""Next-token log-probabilities of the labels A and B: in batches sorted by length, the shared beginning read once.
+"""Next-token log-probabilities of the labels A and B: many prompts in one pass, what they begin with read once.
 
 The same prompts, batch size and thread count give the same figures; other batch sizes give figures that differ in the
 last digits of the arithmetic. What is scored is the whole prompt, tokenized whole: the beginning that prompts share is
@@ -7,12 +7,14 @@ found among their token ids, so that it never cuts a token in two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from specs.digests import digest_bytes
 from specs.rows_critics import DIGITS, LabelScores
 from specs.rows_text import Form
+from training.critics.reading import common, keeps_apart, last_logits, passes
+from training.critics.rubrics import Prompts
 from training.text.prompting import EncodingFault, encode_bare, encode_chat, prompt_ids
 
 SHARED_AT_LEAST = 8
@@ -74,7 +76,6 @@ def score(
     *,
     form: Form,
     batch_size: int,
-    on_batch: Callable[[int], None] = lambda _: None,
 ) -> list[LabelScores]:
     """Return the log-probabilities of the labels after each prompt, in the order given; equal prompts are read once.
 
@@ -84,7 +85,6 @@ def score(
         prompts: texts, as from ``training/critics/rubrics.py``.
         form: bare text, or the model's chat template.
         batch_size: prompts read together.
-        on_batch: told how many distinct prompts are done.
 
     Raises:
         NoLabels: as :func:`labels_of`.
@@ -100,16 +100,21 @@ def score(
     limit = getattr(model.config, "max_position_embeddings", None)
     if limit is not None and longest > limit:
         raise ValueError(f"a prompt has {longest} tokens, the model reads {limit}")
-    order = sorted(range(len(ids)), key=lambda index: (len(ids[index]), index))
     shared = _shared(ids)
+    tails = [one[shared:] for one in ids]
     found: dict[str, LabelScores] = {}
     with torch.inference_mode():
-        cache = model(input_ids=_row(ids[0][:shared], model), use_cache=True, logits_to_keep=1) if shared else None
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            rows = _batch(model, [ids[index] for index in chosen], shared, cache, labels)
-            for index, row in zip(chosen, rows, strict=True):
-                forms = [None if value is None else round(value, DIGITS) for value in row]
+        before = None
+        if shared:
+            start = torch.tensor([ids[0][:shared]], device=model.device)
+            before = model(input_ids=start, use_cache=True, logits_to_keep=1).past_key_values
+        tree = keeps_apart(model, longest)
+        for chosen in passes(tails, batch_size):
+            logits = last_logits(model, [tails[index] for index in chosen], shared, before, tree)
+            logs = torch.log_softmax(logits, -1)
+            columns = [None if id is None else logs[:, id].tolist() for id in labels]
+            for row, index in enumerate(chosen):
+                forms = [None if column is None else round(column[row], DIGITS) for column in columns]
                 found[texts[index]] = LabelScores(
                     a=forms[0],
                     a_spaced=forms[1],
@@ -118,8 +123,27 @@ def score(
                     prompt=digest_bytes(texts[index].encode()),
                     prompt_tokens=len(ids[index]),
                 )
-            on_batch(start + len(chosen))
     return [found[text] for text in prompts]
+
+
+def score_both(
+    model: Any, tokenizer: Any, prompts: Sequence[Prompts], *, form: Form, batch_size: int, alike: bool
+) -> tuple[list[LabelScores], list[LabelScores]]:
+    """Return the scores of the plain prompts and those of the swapped ones, as :func:`score` does.
+
+    Args:
+        model: as for :func:`score`, like ``tokenizer``, ``form`` and ``batch_size``.
+        tokenizer: its tokenizer.
+        prompts: the two prompts of each question.
+        form: bare text, or the model's chat template.
+        batch_size: prompts read together.
+        alike: both orders have one long beginning in common, as those of a comparison have. They are read together
+            then; otherwise one order after the other, each with a beginning of its own.
+    """
+    orders = [[one[order] for one in prompts] for order in (0, 1)]
+    calls = [[*orders[0], *orders[1]]] if alike else orders
+    found = [one for texts in calls for one in score(model, tokenizer, texts, form=form, batch_size=batch_size)]
+    return found[: len(prompts)], found[len(prompts) :]
 
 
 def _shared(ids: list[list[int]]) -> int:
@@ -127,55 +151,5 @@ def _shared(ids: list[list[int]]) -> int:
     if len(ids) < 2:
         return 0
     # Of all sequences the first and the last in order differ the earliest.
-    low, high = min(ids), max(ids)
-    most = min(len(one) for one in ids) - 1
-    equal = zip(low[:most], high[:most], strict=False)
-    count = next((place for place, (one, other) in enumerate(equal) if one != other), most)
+    count = min(common(min(ids), max(ids)), min(len(one) for one in ids) - 1)
     return count if count >= SHARED_AT_LEAST else 0
-
-
-def _row(ids: Sequence[int], model: Any) -> Any:
-    import torch
-
-    return torch.tensor([list(ids)], device=model.device)
-
-
-def _batch(
-    model: Any, prompts: list[list[int]], shared: int, before: Any, labels: Labels
-) -> list[tuple[float | None, ...]]:
-    """Return the label log-probabilities of a batch of prompts, whose first ``shared`` tokens are in a cache."""
-    import torch
-
-    tails = [prompt[shared:] for prompt in prompts]
-    longest = max(len(tail) for tail in tails)
-    device = model.device
-    # Right padding: what is read never looks at what comes after it.
-    ids = torch.zeros((len(tails), longest), dtype=torch.long, device=device)
-    mask = torch.zeros((len(tails), shared + longest), dtype=torch.long, device=device)
-    for row, tail in enumerate(tails):
-        ids[row, : len(tail)] = torch.tensor(tail, device=device)
-        mask[row, : shared + len(tail)] = 1
-    ends = torch.tensor([len(tail) - 1 for tail in tails], device=device)
-    # Logits are as wide as the vocabulary: only the places where some prompt ends are computed.
-    places, which = ends.unique(return_inverse=True)
-    named: dict[str, Any] = {}
-    if before is not None:
-        named["past_key_values"] = _repeated(before.past_key_values, len(tails))
-    positions = torch.arange(shared, shared + longest, device=device)[None].expand(len(tails), -1)
-    out = model(
-        input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=before is not None,
-        logits_to_keep=places, **named,
-    )  # fmt: skip
-    last = out.logits[torch.arange(len(tails), device=device), which].float()
-    logs = torch.log_softmax(last, -1)
-    columns = [None if id is None else logs[:, id].tolist() for id in labels]
-    return [tuple(None if column is None else column[row] for column in columns) for row in range(len(tails))]
-
-
-def _repeated(cache: Any, times: int) -> Any:
-    """Return a copy of the cache of one row for so many rows; the original stays for the next batch."""
-    import copy
-
-    repeated = copy.deepcopy(cache)
-    repeated.batch_repeat_interleave(times)
-    return repeated

@@ -14,7 +14,7 @@ from specs.rows_evaluation import DuelRow
 from specs.stages import CompareParameters
 from training.checkpoint import device_of, load
 from training.critics.rubrics import prompts_of_comparison, rubric_for
-from training.critics.scoring import score
+from training.critics.scoring import score_both
 from training.entry import Done, Job, run_stage
 from training.scoring.labelled import labelled_pairs
 from training.tasks import load_items
@@ -72,16 +72,8 @@ def _judged(
         prompts_of_comparison(rubric, one.item.prompt, one.reference.strip()[:limit], one.candidate.strip()[:limit])
         for one in pairs
     ]
-    # One order after the other: prompts of one order begin alike, and that beginning is read once.
-    plain, swapped = (
-        score(
-            model,
-            tokenizer,
-            [one[order] for one in prompts],
-            form=parameters.form,
-            batch_size=parameters.batch_size,
-        )
-        for order in (0, 1)
+    plain, swapped = score_both(
+        model, tokenizer, prompts, form=parameters.form, batch_size=parameters.batch_size, alike=True
     )
     sides: dict[bool | None, Literal["reference", "candidate"] | None] = {
         True: "reference",
