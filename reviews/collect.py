@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence import Arm, Evidence
+from reviews.lineage import lineages
 from reviews.standing import retracted, standing
 from reviews.store import Store
 from reviews.text import plain
@@ -111,6 +112,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
         log_tail=log_tail,
         code=_code(order, store),
+        lineages=lineages(seen, store, resolved.spec, order) if order else {},
         attempts=_attempts(seen, stage_name),
         evaluations_of_heldout=_evaluations(seen, resolved),
         earlier=_earlier(seen, store, resolved),

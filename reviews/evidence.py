@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from reviews.lineage import Lineage
 from specs.evidence import ExitRecord, Item, Manifest
 from specs.grants import Claim, Grant
 from specs.metrics import MetricSet
@@ -53,6 +54,8 @@ class Evidence:
     log_tail: str = ""
     code: str = ""
     """The script that was granted, if the stage runs one."""
+    lineages: dict[str, Lineage] = field(default_factory=dict[str, Lineage])
+    """By role, where the checkpoints come from that the job was given."""
     attempts: tuple[dict[str, Any], ...] = ()
     """One small record per attempt of this stage so far: attempt, parameters, outcome, metrics of interest."""
     evaluations_of_heldout: int = 0

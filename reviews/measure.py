@@ -77,6 +77,7 @@ def _own_code() -> dict[str, str]:
     files += (home.parent / "training" / "text").glob("*.py")
     files += (path for path in (home.parent / "training" / "critics").rglob("*") if path.suffix in (".py", ".yaml"))
     files.append(home.parent / "training" / "optimise" / "pairs.py")
+    files += (home.parent / "training" / name for name in ("left_checkpoint.py", "weights.py"))
     contracts = ("metric*", "stage*", "kinds_*", "rows_*", "text", "thresholds*", "verdicts", "session")
     files += [path for name in contracts for path in (home.parent / "specs").glob(f"{name}.py")]
     return {path.relative_to(home.parent).as_posix(): digest_file(path) for path in sorted(files)}

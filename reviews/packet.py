@@ -100,6 +100,11 @@ def build_packet(
         lifted=history.lifted,
         previous_findings=history.previous_findings,
         code=plain(evidence.code, CODE_CHARACTERS),
+        lineages={
+            role: tuple(one._asdict() for one in way)
+            for role, way in evidence.lineages.items()
+            if any(one.script is not None for one in way)
+        },
     )
 
 
@@ -289,6 +294,8 @@ def _effective(evidence: Evidence) -> dict[str, Any]:
         "seed": manifest.seed,
         "threads": manifest.threads,
     }
+    if evidence.stage.kind == "recipe" and "checkpoint" in manifest.facts:
+        told["checkpoint"] = manifest.facts["checkpoint"]
     return {
         plain(name, VALUE_CHARACTERS): plain(value, VALUE_CHARACTERS) if isinstance(value, str) else value
         for name, value in list(told.items())[:EFFECTIVE_SETTINGS]

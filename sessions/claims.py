@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from reviews.claims import look_up
 from reviews.collect import gather, registered_spec
+from reviews.lineage import Lineage
 from reviews.measure import measure, measuring_code
 from reviews.store import Store
 from reviews.trail import Recorded
@@ -81,6 +82,8 @@ class Traced(NamedTuple):
     """What the rows give now; None when they give nothing."""
     parts: tuple[Part, ...]
     claims: tuple[Claimed, ...]
+    lineages: dict[str, Lineage]
+    """By role, where the checkpoints come from that were measured."""
     problems: tuple[str, ...]
 
 
@@ -186,11 +189,12 @@ class Report:
         statements = tuple(each for each in self.statements if each.measured == one)
         rows = [self._rows(name, digest) for name, digest in one.set.rows.items()]
         problems: list[str] = []
-        again, parts = None, ()
+        again, parts, ways = None, (), dict[str, Lineage]()
         try:
             evidence = gather(
                 self._folder, self._entries[: one.entry.entry.seq], self._store, one.set.stage, one.set.attempt
             )
+            ways = evidence.lineages
             computed = measure(evidence).metrics.get(one.metric.id)
             again = computed.value if computed else None
             parts = parts_of(evidence, one.metric.id)
@@ -213,7 +217,7 @@ class Report:
             for each in claims
             if each.now != each.recorded
         ]
-        return Traced(one, statements, tuple(rows), same_code, again, parts, claims, tuple(problems))
+        return Traced(one, statements, tuple(rows), same_code, again, parts, claims, ways, tuple(problems))
 
     def _rows(self, name: str, digest: str) -> Rows:
         for one in self._entries:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sessions.session import Session
 from specs.lint_stages import HELDOUT_READERS
 from specs.session import SessionSpec
-from specs.stages import STAGE_KINDS, Stage
+from specs.stages import Stage, outputs_of
 
 
 def sees_heldout(spec: SessionSpec, stage: Stage) -> bool:
@@ -17,7 +17,7 @@ def sees_heldout(spec: SessionSpec, stage: Stage) -> bool:
     for reference in stage.inputs.values():
         owner, _, output = reference.partition(".")
         source = next((one for one in spec.stages if one.name == owner and one.name != stage.name), None)
-        if source is None or STAGE_KINDS[source.kind].outputs.get(output) == "checkpoint":
+        if source is None or outputs_of(source.kind, source.parameters).get(output) == "checkpoint":
             continue
         # A stage reads of earlier ones only, so this ends.
         if spec.stages.index(source) < spec.stages.index(stage) and sees_heldout(spec, source):

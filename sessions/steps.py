@@ -33,7 +33,7 @@ from specs.errors import PeergateError
 from specs.evidence import Artifact, JobOrder, Manifest, Progress
 from specs.machines import held_hours
 from specs.session import ModelSource
-from specs.stages import FOLDERS, STAGE_KINDS, WITHOUT_MODEL_KIND, Stage, resolve_parameters
+from specs.stages import FOLDERS, WITHOUT_MODEL_KIND, RecipeParameters, Stage, outputs_of, resolve_parameters
 
 CANCEL_WAIT_S = 30.0
 CONTROL = "model/control"
@@ -126,8 +126,9 @@ def _order(session: Session, state: State) -> JobOrder:
 
 def _expected_bytes(session: Session, stage: Stage, order: JobOrder) -> int:
     """Return how large what a job leaves is going to be: a checkpoint is as large as the one it is made from."""
-    model = order.inputs.get("model")
-    if model is None or "checkpoint" not in STAGE_KINDS[stage.kind].outputs.values():
+    trains = stage.parameters.trains if isinstance(stage.parameters, RecipeParameters) else None
+    model = order.inputs.get(trains or "model")
+    if model is None or "checkpoint" not in outputs_of(stage.kind, stage.parameters).values():
         return 0
     return sum(one.stat().st_size for one in (session.run / model.path).rglob("*") if one.is_file())
 
@@ -211,7 +212,7 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | N
     except ValidationError:
         session.display.say(f"{stage.name}: the job's manifest does not have the manifest's form; it does not count")
         return None, outputs
-    for name, kind in STAGE_KINDS[stage.kind].outputs.items():
+    for name, kind in outputs_of(stage.kind, stage.parameters).items():
         path = _output_path(folder, name, kind)
         if path.is_symlink() or not path.exists():
             continue

@@ -21,6 +21,7 @@ from specs.lint_stages import (
     lint_names,
     lint_ranges,
     lint_samples,
+    lint_trained,
 )
 from specs.machines import attempt_usd, held_hours
 from specs.places import LintProblem, Loc, suggest
@@ -40,6 +41,7 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
         lint_inputs,
         lint_samples,
         lint_code,
+        lint_trained,
         lint_criteria,
         lint_ranges,
         _lint_data,

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from specs.places import LintProblem, Loc, suggest
 from specs.session import SessionSpec
-from specs.stages import Kind
+from specs.stages import Kind, Stage, outputs_of
 
-TRAINING: tuple[Kind, ...] = ("sft", "dpo")
 GAP_KINDS: tuple[Kind, ...] = ("evaluate", "converse")
 DRIFT_KINDS: tuple[Kind, ...] = ("evaluate", "perplexity", "choose", "converse")
 
@@ -30,7 +29,7 @@ def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
     if gap is None:
         return
     order = [stage.name for stage in spec.stages]
-    training = next((place for place, stage in enumerate(spec.stages) if stage.kind in TRAINING), len(order))
+    training = next((place for place, stage in enumerate(spec.stages) if _trains(stage)), len(order))
     named: list[tuple[Loc, str]] = [(("evaluation", "gap", "base", n), name) for n, name in enumerate(gap.base)]
     if gap.ceiling is not None:
         named.append((("evaluation", "gap", "ceiling"), gap.ceiling))
@@ -46,6 +45,10 @@ def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
     if len(known) > 1:
         message = f"the stages of the gap read different items: {', '.join(sorted(map(str, known)))}"
         yield LintProblem(("evaluation", "gap"), message, "they answer the same ones")
+
+
+def _trains(stage: Stage) -> bool:
+    return "checkpoint" in outputs_of(stage.kind, stage.parameters)
 
 
 def _drift(spec: SessionSpec) -> Iterator[LintProblem]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from specs.metrics import METRICS, metrics_of
 from specs.places import LintProblem, Loc, closest, suggest
 from specs.session import SessionSpec
-from specs.stages import PARAMETERS, STAGE_KINDS, ArtifactKind, Criterion, Kind, Parameters, Stage
+from specs.stages import PARAMETERS, STAGE_KINDS, ArtifactKind, Criterion, Kind, Parameters, Stage, outputs_of
 
 RESERVED = ("model", "control", "heldout", "data", "constitution")
 """Words that already mean something where a stage is referred to."""
@@ -104,16 +104,46 @@ def _recipe_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[Lint
         loc: Loc = ("stages", index, "inputs", role)
         if not _ROLE.fullmatch(role):
             yield LintProblem(loc, f"'{role}' cannot be the name of an input", "lower-case letters, digits and '_'")
-        head, _, tail = reference.partition(".")
-        source = next((one for one in spec.stages[:index] if one.name == head), None)
         if reference == "heldout":
             message = "the held-out split is not for recipe stages"
             yield LintProblem(loc, message, f"only {', '.join(HELDOUT_READERS)} stages may read it", (kind,))
-        elif source is not None and source.reads_heldout and STAGE_KINDS[source.kind].outputs.get(tail) == "rows":
+        elif _tells_heldout(spec, index, reference):
             message = f"'{reference}' holds answers to held-out items, which no code of a builder may read"
             yield LintProblem(loc, message, "what they add up to is measured by Peergate", (kind,))
         else:
             yield from _reference(spec, index, loc, reference, None)
+
+
+def _tells_heldout(spec: SessionSpec, index: int, reference: str) -> bool:
+    """Say whether an artifact of an earlier stage was made from held-out items, at any remove; weights are not text."""
+    head, _, tail = reference.partition(".")
+    place = next((number for number, one in enumerate(spec.stages[:index]) if one.name == head), None)
+    if place is None:
+        return False
+    source = spec.stages[place]
+    if outputs_of(source.kind, source.parameters).get(tail, "checkpoint") == "checkpoint":
+        return False
+    return source.reads_heldout or any(_tells_heldout(spec, place, one) for one in source.inputs.values())
+
+
+def lint_trained(spec: SessionSpec) -> Iterator[LintProblem]:
+    """A recipe that trains names one of its own inputs, a checkpoint."""
+    for index, stage in enumerate(spec.stages):
+        if stage.kind != "recipe" or stage.parameters.trains is None:
+            continue
+        loc: Loc = ("stages", index, "parameters", "trains")
+        role = stage.parameters.trains
+        if role not in stage.inputs:
+            hint = suggest(role, stage.inputs, "its inputs are")
+            yield LintProblem(loc, f"the stage has no input '{role}' to train", hint, (("stages", index, "inputs"),))
+            continue
+        needed = list(_reference(spec, index, ("stages", index, "inputs", role), stage.inputs[role], "checkpoint"))
+        # What the reference itself gets wrong is told by the rule on inputs.
+        if needed and not list(_reference(spec, index, loc, stage.inputs[role], None)):
+            message = f"trains '{role}', and '{stage.inputs[role]}' is no checkpoint"
+            yield LintProblem(
+                loc, message, _candidates(spec, index, "checkpoint"), (("stages", index, "inputs", role),)
+            )
 
 
 def lint_code(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -177,9 +207,9 @@ def _reference(
             where = "the stage itself" if source == index else f"stages[{source}], which comes later"
             yield LintProblem(loc, f"'{reference}' points to {where}", "inputs come from earlier stages", uses)
             return
-        outputs = STAGE_KINDS[spec.stages[source].kind].outputs
+        outputs = outputs_of(spec.stages[source].kind, spec.stages[source].parameters)
         if tail not in outputs:
-            hint = suggest(tail, outputs, "it leaves")
+            hint = _left_by(spec.stages[source], tail)
             message = f"stage '{head}' ({spec.stages[source].kind}) has no output '{tail}'"
             yield LintProblem(loc, message, hint, uses)
             return
@@ -187,6 +217,13 @@ def _reference(
     if needed is not None and found != needed:
         hint = _candidates(spec, index, needed)
         yield LintProblem(loc, f"needs {_a(needed)}, '{reference}' is {_a(found)}", hint, uses)
+
+
+def _left_by(stage: Stage, output: str) -> str:
+    """Say what a stage leaves, to who reads something else of it."""
+    if stage.kind == "recipe" and output == "checkpoint":
+        return "it leaves one where its parameters say trains: INPUT"
+    return suggest(output, outputs_of(stage.kind, stage.parameters), "it leaves")
 
 
 def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
@@ -198,7 +235,9 @@ def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
         if spec.stages[index].kind in HELDOUT_READERS:
             found.append("heldout")
     for stage in spec.stages[:index]:
-        found += [f"{stage.name}.{out}" for out, kind in STAGE_KINDS[stage.kind].outputs.items() if kind == needed]
+        found += [
+            f"{stage.name}.{out}" for out, kind in outputs_of(stage.kind, stage.parameters).items() if kind == needed
+        ]
     return f"{needed} here: {', '.join(found)}" if found else f"no earlier stage leaves {needed}"
 
 

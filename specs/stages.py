@@ -123,6 +123,7 @@ __all__ = [
     "StageBase",
     "StageKind",
     "WITHOUT_MODEL_KIND",
+    "outputs_of",
     "resolve_parameters",
 ]
 
@@ -186,6 +187,9 @@ class RecipeParameters(Contract):
     """Threads are counted too."""
     gpu: bool = False
     """Whether it may use the machine's NVIDIA GPUs."""
+    trains: Name | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The input, a checkpoint, that the script trains: what it leaves in the folder ``checkpoint`` of /out is then
+    taken over as output ``checkpoint``, if it is the same model with other weights. None: it leaves nothing to use."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
@@ -301,6 +305,15 @@ AnyStage = (
 )
 Stage = Annotated[AnyStage, Field(discriminator="kind")]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def outputs_of(kind: Kind, parameters: Parameters) -> dict[str, ArtifactKind]:
+    """Return what a stage leaves: role -> artifact kind. A recipe leaves a checkpoint only where that is registered."""
+    trained = isinstance(parameters, RecipeParameters) and parameters.trains is not None
+    found = dict(STAGE_KINDS[kind].outputs)
+    if trained:
+        found["checkpoint"] = "checkpoint"
+    return found
 
 
 def resolve_parameters(stage: AnyStage, changes: dict[str, Any]) -> Parameters:

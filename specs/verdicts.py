@@ -158,6 +158,8 @@ class Packet(Contract):
     """The earlier attempt that gave the same metrics, checks and rows."""
     code: str = Field(default="", exclude_if=lambda given: not given)
     """The script of a recipe, as it ran."""
+    lineages: dict[str, tuple[dict[str, Any], ...]] = Field(default={}, exclude_if=lambda given: not given)
+    """By input, where its weights come from, if a builder's script trained them at some point."""
 
 
 class Decision(Contract):

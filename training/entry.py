@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from specs.digests import digest_file, digest_path, digest_value
 from specs.errors import ExitCode
 from specs.evidence import JobOrder, Manifest, Progress
-from specs.stages import FOLDERS, PARAMETERS, STAGE_KINDS, Kind, Parameters
+from specs.stages import FOLDERS, PARAMETERS, Kind, Parameters, outputs_of
 from training.takeover import NotTheStep, take_over
 
 PACKAGES = ("torch", "transformers", "tokenizers", "trl", "datasets", "accelerate", "numpy", "safetensors", "peft")
@@ -146,7 +146,7 @@ def refuse(why: str) -> NoReturn:
 
 def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: float) -> None:
     outputs: dict[str, str] = {}
-    for name, kind in STAGE_KINDS[job.order.kind].outputs.items():
+    for name, kind in outputs_of(job.order.kind, job.parameters).items():
         path = job.out / (name if kind in FOLDERS else f"{name}.jsonl")
         outputs[name] = digest_path(path)
     manifest = Manifest(

@@ -21,7 +21,7 @@ from filelock import FileLock
 from specs.digests import digest_file, digest_tree, digest_value
 
 # Which version wrote a file and from where must not change the digest of the same weights.
-_UNSTABLE = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
+UNSTABLE = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
 _HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
 
 
@@ -109,7 +109,7 @@ def drop_unstable(folder: Path) -> None:
     """Remove from a checkpoint's JSON files what differs between machines for the same weights."""
     for path in folder.glob("*config.json"):
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        kept = {name: value for name, value in data.items() if name not in _UNSTABLE}
+        kept = {name: value for name, value in data.items() if name not in UNSTABLE}
         path.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 

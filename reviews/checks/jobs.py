@@ -11,7 +11,7 @@ from specs.errors import EvidenceMissing
 from specs.evidence import Manifest
 from specs.machines import usd_per_hour
 from specs.metrics import MetricSet
-from specs.stages import STAGE_KINDS, Kind
+from specs.stages import STAGE_KINDS, Kind, outputs_of
 
 _ALL: tuple[Kind, ...] = tuple(STAGE_KINDS)
 _MODELLED: tuple[Kind, ...] = tuple(kind for kind in STAGE_KINDS if kind != "recipe")
@@ -63,7 +63,7 @@ def _granted(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def _outputs(evidence: Evidence, _: MetricSet | None) -> Found:
     manifest = manifest_of(evidence)
-    expected = set(STAGE_KINDS[evidence.stage.kind].outputs)
+    expected = set(outputs_of(evidence.stage.kind, evidence.stage.parameters))
     missing = sorted(expected - evidence.output_digests.keys())
     if missing:
         raise EvidenceMissing(f"output {listed(missing)} was not left")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from reviews.lineage import Made
 from reviews.text import plain
 from sessions.claims import Report, Statement, Traced
 from sessions.commands.audit import way_of
@@ -86,12 +87,25 @@ def _tell(one: Traced, report: Report) -> None:
     for part in one.parts:
         lines = plain(ranges(part.lines), LINES_SHOWN)
         print(f"  {part.file}: {len(part.lines)} of {part.of} {part.what}{': lines ' + lines if lines else ''}")
+    for role, way in one.lineages.items():
+        print(f"of the weights given as {plain(role, 40)}")
+        for made in way:
+            print(f"  {plain(_made(made), 400)}")
     print("claimed by the builder")
     for each in one.claims:
         claim, at = each.recorded.claim, each.packet.entry
         print(f"  entry {at.seq} {plain(at.key, 200)}: {claim.value:.10g} +- {claim.tolerance:g}: {each.now.status}")
     if not one.claims:
         print("  nothing")
+
+
+def _made(made: Made) -> str:
+    """Say what a checkpoint is and what made it."""
+    where = "" if made.entry is None else f", entry {made.entry}"
+    if made.attempt is None:
+        return f"{made.reference} {made.digest}, declared {made.by}{where}"
+    by = "" if made.script is None else f" with the builder's script {made.script}"
+    return f"{made.reference} {made.digest}, made by {made.by}{by}, attempt {made.attempt}{where}, from"
 
 
 def _statement(one: Statement) -> dict[str, Any]:
@@ -126,6 +140,7 @@ def _as_data(one: Traced) -> dict[str, Any]:
         "parts": [
             {"what": part.what, "rows": part.file, "lines": list(part.lines), "of": part.of} for part in one.parts
         ],
+        "lineages": {role: [made._asdict() for made in way] for role, way in one.lineages.items()},
         "builder_claims": [
             each.recorded.model_dump(mode="json") | {"entry": each.packet.entry.seq, "status_now": each.now.status}
             for each in one.claims

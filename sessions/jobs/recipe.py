@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,9 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, NamedTuple, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
+
+import psutil
 
 from sessions.jobs import sandbox
 from sessions.jobs.outputs import CutShort, Received, Refused, receive
@@ -28,9 +31,12 @@ from specs.digests import digest_file
 from specs.evidence import JobOrder
 from specs.stages import RecipeParameters
 from training.entry import Done, Job, refuse, run_stage
+from training.left_checkpoint import NotTaken, take_checkpoint
 
 SCRIPT = "recipe.py"
 """The script's name in the job folder, where the launcher puts it."""
+CHECKPOINT = "checkpoint"
+"""The folder of /out in which a recipe that trains leaves its weights."""
 ALLOWED = "without_sandbox"
 """A file in the job folder: the launcher found a person's permission to run without a sandbox."""
 LOOK_S = 0.1
@@ -52,6 +58,7 @@ def recipe(job: Job) -> Done:
     found = digest_file(script) if script.is_file() else "nothing"
     if found != parameters.code:
         refuse(f"{job.order.key}: the script is {found}, granted was {parameters.code}")
+    _require_room(job, parameters)
     host = sandbox.this_host()
     why = sandbox.why_not(host)
     if why and not (job.folder / ALLOWED).exists():
@@ -63,15 +70,48 @@ def recipe(job: Job) -> Done:
     else:
         ran = _inside(job, parameters, script, host)
         confined = sandbox.version(host)
+    trained = {} if parameters.trains is None else {"checkpoint": _checkpoint(job, parameters.trains)}
     return Done(
         device="cpu and gpu" if parameters.gpu and host and host.devices else "cpu",
         dtype="not stated",
         tokens=0,
         effective=parameters.model_dump(mode="json") | {"code": found},
         facts={"sandbox": confined, "peak_memory_mb": ran.peak_mb, "log_bytes_left_out": ran.log_left_out}
-        | ran.received._asdict(),
+        | ran.received._asdict()
+        | trained,
         threads=os.cpu_count() or 1,
     )
+
+
+def _require_room(job: Job, parameters: RecipeParameters) -> None:
+    """Refuse before hours of training what could not be left or held: /out is memory, and takes the whole checkpoint.
+
+    A script that trains nothing is not asked: what it leaves may be as small as it likes.
+    """
+    if parameters.trains is None:
+        return
+    base = sum(path.stat().st_size for path in job.inputs[parameters.trains].glob("*.safetensors")) / _MB
+    if base > parameters.output_mb:
+        told = f"the weights of '{parameters.trains}' have {base:.1f} MB, output_mb is {parameters.output_mb}"
+        refuse(f"{job.order.key}: {told}: the trained ones would not fit")
+    needed, free = parameters.memory_mb + parameters.output_mb, psutil.virtual_memory().available // _MB
+    if needed > free:
+        told = f"memory_mb {parameters.memory_mb} and output_mb {parameters.output_mb}, which is memory too"
+        refuse(f"{job.order.key}: {free} MB of memory are free here, the stage may use {needed} ({told})")
+
+
+def _checkpoint(job: Job, role: str) -> dict[str, Any]:
+    """Take the trained weights over from the files of the recipe; return what is known of them."""
+    left = job.out / "files" / CHECKPOINT
+    try:
+        change = take_checkpoint(left, job.inputs[role], job.out / CHECKPOINT)
+    except (NotTaken, OSError) as error:
+        # Refused weights are of no use to anybody and may fill a disk.
+        shutil.rmtree(left, ignore_errors=True)
+        _fail(f"the checkpoint is not taken: {error}")
+    shutil.rmtree(left)
+    base = job.order.inputs[role]
+    return {"of": base.name, "base": base.digest, "code": job.order.parameters["code"], **change.as_facts()}
 
 
 class Ran(NamedTuple):

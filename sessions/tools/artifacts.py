@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sessions.heldout import sees_heldout
 from sessions.session import Session
 from specs.digests import Digest
-from specs.stages import STAGE_KINDS
+from specs.stages import outputs_of
 
 MOST_FILES = 200
 """Of one attempt's files; the rest can be seen in the job folder."""
@@ -42,7 +42,7 @@ def artifacts(session: Session) -> Iterator[Readable]:
             continue
         if ended.body["manifest"]:
             yield Readable(f"{stage.name}.{attempt}.manifest", ended.body["manifest"], "what really ran", ".json")
-        for output, kind in STAGE_KINDS[stage.kind].outputs.items():
+        for output, kind in outputs_of(stage.kind, stage.parameters).items():
             made = ended.body["outputs"].get(output)
             name = f"{stage.name}.{attempt}.{output}"
             if made is not None and kind == "files":

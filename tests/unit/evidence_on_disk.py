@@ -18,6 +18,7 @@ from tests.unit.recipe_session import RECIPE
 from tests.unit.spec_files import write_spec
 
 N = 12
+SCRIPT = "print('a script')"
 RIGHT, WRONG = "this is a fine answer in small letters.", "This Is A Wrong Answer In Large Letters."
 TALES = (
     "waves came up to the old house every night.",
@@ -135,13 +136,20 @@ def weights(content: str, parameters: int = 100) -> bytes:
     return len(header).to_bytes(8, "little") + header + bytes(parameters)
 
 
-def evidence_of(folder: Path, stage_name: str, rows: list[dict[str, Any]] | None = None, **changes: Any) -> Evidence:
+def evidence_of(
+    folder: Path,
+    stage_name: str,
+    rows: list[dict[str, Any]] | None = None,
+    *,
+    recipe: tuple[tuple[str, str], ...] = RECIPE,
+    **changes: Any,
+) -> Evidence:
     """Return the healthy evidence of a stage's first attempt; ``changes`` replace fields of it."""
-    resolved = resolved_spec(folder, *(RECIPE if stage_name == "look" else ()))
+    resolved = resolved_spec(folder, *(recipe if stage_name == "look" else ()))
     stage = resolved.spec.stage(stage_name)
     parameters = stage.parameters.model_dump(mode="json")
     if stage.kind == "recipe":
-        parameters["code"] = digest_bytes(b"print('a script')")
+        parameters["code"] = digest_bytes(SCRIPT.encode())
     out = folder / stage_name
     healthy = {
         "evaluate": answers([True] * 10 + [False] * 2),
@@ -265,6 +273,7 @@ def evidence_of(folder: Path, stage_name: str, rows: list[dict[str, Any]] | None
         output_digests=output_digests,
         inputs=inputs,
         log_tail="loading\ntraining\ndone",
+        code=SCRIPT if stage.kind == "recipe" else "",
         attempts=({"attempt": 1, "changes": {}, "outcome": None},),
         evaluations_of_heldout=1,
         **extra,
