@@ -23,9 +23,12 @@ from reviews.store import Store, write_durably
 from reviews.text import plain
 from reviews.trail import Recorded, read_entries
 from sessions import ledger, plots, transcript
+from sessions.report_critics import critic_in_words
+from sessions.report_waiting import answers_to, question, reasons_of, result_of
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import EvidenceMissing
 from specs.session import ResolvedSpec
+from specs.thresholds import Thresholds
 from specs.verdicts import CheckResult, Packet, Verdict
 
 FINAL, INTERIM = "report", "interim"
@@ -37,13 +40,47 @@ WAITING = "waiting"
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
+Arms = tuple[tuple[Judged, ...], tuple[Judged, ...]]
+"""The judged rows of the registered comparison: baseline, treatment."""
+
 
 def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FINAL) -> dict[str, str]:
     """Write the report of a session that ends with ``outcome``; returns digests by path relative to the run folder."""
     entries, store = read_entries(run / trail), Store(run / store_name)
+    resolved, _ = registered_spec(entries, store)
+    data, arms = _data(run, entries, store, outcome)
+    pictures = plots.draw(run / folder, data, _losses(entries, store, resolved))
+    data["plots"] = pictures
+    markdown, for_machines = f"{folder}/report.md", f"{folder}/report.json"
+    write_durably(run / markdown, _rendered(data, arms).encode())
+    write_durably(
+        run / for_machines, json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False).encode()
+    )
+    told = transcript.write(run / folder, entries[0].entry.session, entries, store)
+    files = [for_machines, markdown, *(f"{folder}/{name}" for name in (*pictures, *told))]
+    return {name: digest_file(run / name) for name in files}
+
+
+def told_so_far(run: Path, trail: str, store_name: str) -> tuple[dict[str, Any], str]:
+    """Return the report of a session that waits for a person, as data and as Markdown. Nothing is written.
+
+    Raises:
+        EvidenceMissing: it does not wait for an answer.
+    """
+    entries, store = read_entries(run / trail), Store(run / store_name)
+    if question(entries) is None:
+        raise EvidenceMissing(f"session '{run.name}' asks nothing of a person", where=str(run))
+    data, arms = _data(run, entries, store, WAITING)
+    return data, _rendered(data, arms)
+
+
+def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tuple[dict[str, Any], Arms | None]:
+    """Return everything a report says but its plots, and the judged rows of both arms."""
     resolved, registered = registered_spec(entries, store)
-    stages = [_stage(entries, store, stage.name, stage.kind) for stage in resolved.spec.stages]
+    limits = resolved.spec.thresholds
+    stages = [_stage(entries, store, stage.name, stage.kind, limits) for stage in resolved.spec.stages]
     arms = _arms(run, entries, store, resolved)
+    asked = question(entries) if outcome == WAITING else None
     comparison = _comparison(entries, store, resolved)
     balance = ledger.balance_of(entries, resolved.spec.budget)
     model = find(entries, "model")
@@ -51,8 +88,9 @@ def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FI
         "schema_version": 1,
         "session": entries[0].entry.session,
         "outcome": outcome,
-        "result": _result(entries, resolved, outcome, comparison),
-        "why": _why(entries, store) if outcome != "approve" else [],
+        "result": result_of(asked) if asked else _result(entries, resolved, outcome, comparison),
+        "why": reasons_of(asked) if asked else _why(entries, store) if outcome != "approve" else [],
+        "answers": answers_to(asked, run.name) if asked else [],
         "objective": resolved.spec.objective,
         "registration": registered,
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
@@ -61,7 +99,7 @@ def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FI
         "builder": resolved.spec.builder.vendor,
         "reviewer": ", ".join(one.vendor for one in resolved.spec.reviewers()),
         "not_judged": list(_not_judged(entries, store)),
-        "design": _gate(entries, store, "design", 1),
+        "design": _gate(entries, store, "design", _times_decided(entries, None)),
         "comparison": comparison,
         "stages": [stage for stage in stages if stage["attempts"]],
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
@@ -82,23 +120,17 @@ def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FI
         "started": _when(entries[0]),
         "trail": {"entries": len(entries), "head": entries[-1].digest},
         "verify": f"peergate audit verify {run.name}",
+        "plots": [],
     }
-    pictures = plots.draw(run / folder, data, _losses(entries, store, resolved))
-    data["plots"] = pictures
-    examples = _examples(arms)
+    return data, arms
+
+
+def _rendered(data: dict[str, Any], arms: Arms | None) -> str:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["cell"] = _cell
-    text = environment.get_template("report.md.j2").render(report=data, examples=examples)
-    markdown, for_machines = f"{folder}/report.md", f"{folder}/report.json"
-    write_durably(run / markdown, text.encode())
-    write_durably(
-        run / for_machines, json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False).encode()
-    )
-    told = transcript.write(run / folder, entries[0].entry.session, entries, store)
-    files = [for_machines, markdown, *(f"{folder}/{name}" for name in (*pictures, *told))]
-    return {name: digest_file(run / name) for name in files}
+    return environment.get_template("report.md.j2").render(report=data, examples=_examples(arms))
 
 
 _BY_PEOPLE = ("human", "override", "amendment", "retraction")
@@ -164,8 +196,6 @@ def _result(
             return f"stopped by a person at the gate of '{stage}'"
         case "budget":
             return f"stopped after the gate of '{stage}': the next attempt does not fit in the budget"
-        case "waiting":
-            return f"interim, after the gate of '{stage}': the session waits for a larger budget"
         case _:
             return f"{outcome} after the gate of '{stage}'"
 
@@ -216,6 +246,11 @@ def _checks(entries: Sequence[Recorded], store: Store, stage: str, attempt: int)
     return [CheckResult.model_validate(one) for one in store.get_value(recorded.body["checks"])]
 
 
+def _times_decided(entries: Sequence[Recorded], stage: str | None) -> int:
+    """Return how often a stage was decided on; None is the design, judged again after *retry*."""
+    return sum(one.entry.kind == "decision" and one.body["stage"] == stage for one in entries)
+
+
 def _gate(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
     """Return what one gate saw and decided."""
     decided = find(entries, f"decision/{stage}.{attempt}")
@@ -242,7 +277,7 @@ def _gate(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -
     }
 
 
-def _stage(entries: Sequence[Recorded], store: Store, name: str, kind: str) -> dict[str, Any]:
+def _stage(entries: Sequence[Recorded], store: Store, name: str, kind: str, limits: Thresholds) -> dict[str, Any]:
     """Return every attempt of a stage: those that failed stand beside the one that was accepted."""
     session = entries[0].entry.session
     attempts: list[dict[str, Any]] = []
@@ -250,6 +285,7 @@ def _stage(entries: Sequence[Recorded], store: Store, name: str, kind: str) -> d
         number = plan.body["attempt"]
         measured = find(entries, f"metrics/{name}.{number}")
         digest = measured.body["metrics"] if measured else None
+        metrics: dict[str, Any] = store.get_value(digest)["metrics"] if digest else {}
         settled = find(entries, f"settle/{session}.{name}.{number}")
         attempts.append(
             {
@@ -259,7 +295,8 @@ def _stage(entries: Sequence[Recorded], store: Store, name: str, kind: str) -> d
                 "seconds": settled.body["seconds"] if settled else None,
                 "usd": settled.body["usd"] if settled else None,
                 "metrics_digest": digest,
-                "metrics": store.get_value(digest)["metrics"] if digest else {},
+                "metrics": metrics,
+                "critic": critic_in_words(kind, metrics, limits),
                 "gate": _gate(entries, store, name, number),
             }
         )
@@ -299,9 +336,7 @@ def _latest_metrics(entries: Sequence[Recorded], store: Store, stage: str) -> tu
     return None
 
 
-def _arms(
-    run: Path, entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec
-) -> tuple[tuple[Judged, ...], tuple[Judged, ...]] | None:
+def _arms(run: Path, entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Arms | None:
     """Return the judged rows of both arms; None when the comparison was not reached."""
     treatment = resolved.spec.analysis.treatment
     last = next(
@@ -316,7 +351,7 @@ def _arms(
         return None
 
 
-def _by_kind(arms: tuple[tuple[Judged, ...], tuple[Judged, ...]] | None) -> dict[str, dict[str, int]]:
+def _by_kind(arms: Arms | None) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for before, after in zip(*arms, strict=True) if arms else ():
         kind = found.setdefault(before.item.kind, {"items": 0, "baseline": 0, "treatment": 0, "gained": 0, "lost": 0})
@@ -328,7 +363,7 @@ def _by_kind(arms: tuple[tuple[Judged, ...], tuple[Judged, ...]] | None) -> dict
     return found
 
 
-def _examples(arms: tuple[tuple[Judged, ...], tuple[Judged, ...]] | None) -> list[dict[str, Any]]:
+def _examples(arms: Arms | None) -> list[dict[str, Any]]:
     """Return items of each constraint kind at fixed places, whatever their result: not a selection of good ones."""
     by_kind: dict[str, list[tuple[Judged, Judged]]] = {}
     for pair in zip(*arms, strict=True) if arms else ():

@@ -18,7 +18,8 @@ from sessions.commands.output import print_json, print_table
 from sessions.doing import Doing, doing
 from sessions.listing import everywhere, listed
 from sessions.overview import overview, waits_for_verdict
-from sessions.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN
+from sessions.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
+from sessions.report_waiting import question, result_of
 from sessions.runtime import require_run
 from sessions.wiring import STORE, TRAIL
 from specs.errors import EvidenceMissing
@@ -87,16 +88,22 @@ def status(name: str, runs: Path, as_json: bool) -> None:
 
 
 def report(name: str, runs: Path, as_json: bool) -> None:
-    """Print the report of a closed session.
+    """Print the report of a closed session, or how far one has come that waits for a person.
 
     Raises:
-        EvidenceMissing: the session is still open, so there is no report.
+        EvidenceMissing: the session is still open and asks nothing, so there is no report.
     """
     run = require_run(runs / name)
     path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
-    if not path.is_file() and waits_for_budget(read_entries(run / TRAIL)) is not None:
-        path = run / INTERIM / path.name
-        print("interim: the session waits for a larger budget", file=sys.stderr)
+    if not path.is_file() and (asked := question(read_entries(run / TRAIL))) is not None:
+        print(result_of(asked), file=sys.stderr)
+        data, text = told_so_far(run, TRAIL, STORE)
+        if as_json:
+            data.pop("schema_version", None)
+            print_json(data | {"retracted": []})
+        else:
+            sys.stdout.write(text)
+        return
     if not path.is_file():
         raise EvidenceMissing(
             f"session '{name}' has no report yet", where=str(run), hint=f"`peergate status {name}` says how it stands"
@@ -141,6 +148,8 @@ def print_summary(run: Path) -> None:
     if waits_for_budget(read_entries(run / TRAIL)) is not None:
         print(f"interim report: {where}/{INTERIM}/report.md")
     if state.state == "waiting":
+        if question(read_entries(run / TRAIL)) is not None:
+            print(f"report so far: peergate report {state.name}{_below(run.parent)}")
         print(f"answer: {_how_to_answer(read_entries(run / TRAIL), state.name, run.parent)}")
 
 
@@ -148,11 +157,16 @@ def _how_to_answer(entries: list[Recorded], name: str, runs: Path) -> str:
     run = _shown(runs.resolve() / name)
     if waits_for_verdict(entries) is not None:
         return f"peergate review show {run}, then peergate review give {run} --file VERDICT.json"
-    where = "" if runs.resolve() == Path("runs").resolve() else f" --runs {_shown(runs.resolve())}"
+    where = _below(runs)
     if waits_for_budget(entries) is not None:
         amend = f"peergate amend {name} SPEC{where} --reason ..., then peergate resume {name}{where}"
         return f"{amend}; or peergate resume {name}{where} --answer stop --reason ..."
     return f"peergate resume {name}{where} --answer retry|approve|stop --reason ..."
+
+
+def _below(runs: Path) -> str:
+    """Return the option that names the folder of runs; nothing for the one that is meant without it."""
+    return "" if runs.resolve() == Path("runs").resolve() else f" --runs {_shown(runs.resolve())}"
 
 
 def _builder(one: Doing) -> str:
