@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reviews.answers import answer_effect
+from reviews.answers import answer_effect, is_design_again, is_without_verdict
 from reviews.collect import find, registered_spec
 from reviews.obligations import open_for
+from reviews.packet import DESIGN
 from reviews.panel import NAME as PANEL
 from reviews.standing import JUDGEMENTS, newest_judgement, retracted
 from reviews.store import Store
@@ -28,6 +29,8 @@ def order_damage(entries: list[Recorded]) -> Iterator[str]:
         if recorded.entry.key in seen:
             yield f"entry {number}: key '{recorded.entry.key}' appears twice"
         yield from _out_of_order(entries, seen, recorded)
+        if recorded.entry.kind == "packet" and recorded.body["stage"] == DESIGN:
+            yield from _design_again(seen, recorded)
         seen[recorded.entry.key] = recorded
     closing = next((one for one in entries if one.entry.kind == "close"), None)
     if closing is not None:
@@ -62,6 +65,17 @@ def _out_of_order(entries: list[Recorded], seen: dict[str, Recorded], recorded: 
         for needed in ("metrics", "checks", "packet", "verdict"):
             if f"{needed}/{body['stage']}.{body['attempt']}" not in seen:
                 yield f"entry {number} (decision): there is no '{needed}' entry before it"
+
+
+def _design_again(seen: dict[str, Recorded], packet: Recorded) -> Iterator[str]:
+    """Check that a design was judged again only where it had no verdict, and a person wanted that."""
+    number, attempt = packet.entry.seq, packet.body["attempt"]
+    before = f"{DESIGN}.{attempt - 1}"
+    answered = seen.get(f"human/decision/{before}")
+    if attempt > 1 and not is_without_verdict(seen.get(f"verdict/{before}")):
+        yield f"entry {number} (packet): the design had a verdict and was judged again"
+    if attempt > 1 and (answered is None or not is_design_again(answered.body)):
+        yield f"entry {number} (packet): nobody wanted the design to be judged again"
 
 
 def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reviews.answers import answer_effect, waits_for_budget
+from reviews.answers import answer_effect, design_attempt, waits_for_budget
 from reviews.collect import is_in_force
 from reviews.grants import latest_opening
 from reviews.packet import DESIGN
@@ -42,7 +42,7 @@ def ask_for_budget(session: Session, node: str, state: State, error: BudgetExcee
 def _where(session: Session, node: str, state: State) -> tuple[str | None, int]:
     """Return stage and attempt; before they are planned the graph's state is still that of the stage before."""
     if node == "design_gate":
-        return None, 1
+        return None, design_attempt(list(session.trail.iterate("human")))
     opening = latest_opening(session.trail) if node == "plan" else None
     return (opening.stage, opening.attempt) if opening else (state.get("stage"), state.get("attempt", 0))
 

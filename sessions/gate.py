@@ -10,7 +10,7 @@ from typing import Any
 
 from langgraph.types import interrupt
 
-from reviews.answers import answer_effect, last_question
+from reviews.answers import answer_effect, design_attempt, is_design_again, last_question
 from reviews.checks import run_checks
 from reviews.collect import gather
 from reviews.derive import check_design, derive_packet
@@ -34,13 +34,13 @@ from specs.verdicts import CheckResult, Packet, Verdict
 def design_gate(session: Session, state: State) -> State:
     """Judge the design before anything is spent: power, overlap of the splits, independence, cost."""
     session.display.say("design gate: power, overlap of training and held-out data, independence, cost")
-    resolved = session.resolved
+    resolved, attempt = session.resolved, design_attempt(list(session.trail.iterate("human")))
     results = check_design(resolved, session.store)
     session.display.checks(results)
-    digest = keep_checks(session, DESIGN, 1, results)
+    digest = keep_checks(session, DESIGN, attempt, results)
     packet = build_design_packet(resolved, results, checks_digest=digest)
-    ask(session, DESIGN, 1, packet)
-    return _route(_settle(session, DESIGN, None, 1))
+    ask(session, DESIGN, attempt, packet)
+    return _route(_settle(session, DESIGN, None, attempt))
 
 
 def measure(session: Session, state: State) -> State:
@@ -99,6 +99,8 @@ def human(session: Session, state: State) -> State:
     body = {"stage": stage, "attempt": attempt, "asked": asked.digest, **answer}
     body |= answer_effect(session.resolved, list(session.trail.iterate()), asked, answer["answer"])
     recorded = session.trail.append("human", f"human/{asked.entry.key}", body)
+    if is_design_again(recorded.body):
+        return {"route": "design_gate"}
     if recorded.body["opens"] is not None:
         return {"route": "again" if recorded.body["answer"] == "retry" else "next"}
     # Nothing left to open: an override of the last gate accepts the session, anything else ends it.

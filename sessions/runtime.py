@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from langgraph.types import Command
 
+from reviews.answers import why_no_retry
 from reviews.log.pointer import database_of
 from reviews.process.confined import is_confined
 from reviews.reviewer import Unanswered
@@ -35,6 +36,7 @@ from specs.errors import LeaseLost, UserError
 from specs.loading import load_spec
 from specs.machines import LauncherName
 from specs.session import ResolvedSpec
+from specs.text import plain
 
 Answer = Literal["retry", "approve", "stop"]
 
@@ -215,13 +217,13 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
             snapshot = _snapshot(session, graph, config)
             waiting = bool(snapshot.interrupts)
             asked = session.trail.find(snapshot.interrupts[0].value["asked"]) if waiting else None
-            if asked is not None and asked.entry.kind == "budget":
-                answer = answer_of(list(session.trail.iterate()), asked, answer)
+            if asked is not None:
+                answer = _answer_to(session, asked, answer)
             if answer is not None and not waiting:
                 raise UserError(
                     "nothing is being asked of a person", where=session.name, hint="resume without --answer"
                 )
-            if waiting and answer is None:
+            if (waiting and answer is None) or session.trail.find("close") is not None:
                 return
             # Both empty means there is nothing to go on with; nodes find what they did in the trail, so beginning
             # again repeats nothing.
@@ -243,6 +245,34 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
         session.trail.close()
         if not taken_over:
             pausing.take_back(session.run)
+
+
+def _answer_to(session: Session, asked: Recorded, given: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the answer that a waiting question has by now: the one on record, or else the given one.
+
+    Raises:
+        UserError: it was answered before, or the answer is none to this question.
+    """
+    recorded = session.trail.find(f"human/{asked.entry.key}")
+    if recorded is not None:
+        # A kill came between the answer and the step after it.
+        if given is not None and given["answer"] != recorded.body["answer"]:
+            raise UserError(
+                f"the answer is '{recorded.body['answer']}' already, given by {plain(recorded.body['by'], 60)}",
+                where=session.name,
+                hint="resume without --answer carries it out",
+            )
+        return {name: recorded.body.get(name) for name in ("answer", "reason", "by", "expires")}
+    entries = list(session.trail.iterate())
+    if asked.entry.kind == "budget":
+        return answer_of(entries, asked, given)
+    if given is not None and given["answer"] == "retry" and (why := why_no_retry(entries, asked)):
+        raise UserError(
+            f"'retry' is no answer here: {why}",
+            where=session.name,
+            hint="change it with `peergate amend`; or --answer approve, which is an override, or --answer stop",
+        )
+    return given
 
 
 def _tell_loss(session: Session, held: Held) -> None:

@@ -83,9 +83,11 @@ def _count(at: int, path: str | None) -> None:
 
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def step(*given: Any, **named: Any) -> Any:
-            tick(f"before {name}")
+            # Which entry it is: its kind is the first argument.
+            told = f"{name}({given[1]})" if name == "Trail.append" else name
+            tick(f"before {told}")
             done = real(*given, **named)
-            tick(f"after {name}")
+            tick(f"after {told}")
             return done
 
         return step

@@ -6,13 +6,15 @@ order, a job that is started. The command is killed right before and right after
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.kill.conftest import Ground
 from tests.kill.faults import COUNT, KILL_AT, WITHOUT
 from tests.kill.forked import STARTS_WITHIN
 from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL, SQLITE_RAY, House
-from tests.kill.runs import problems, run
+from tests.kill.runs import Kill, problems, run
 
 HOUSES = (SQLITE_LOCAL, POSTGRES_LOCAL, pytest.param(SQLITE_RAY, marks=pytest.mark.nightly))
 SAVERS = {"sqlite": "SqliteSaver", "postgres": "PostgresSaver"}
@@ -26,30 +28,50 @@ in_every_house = pytest.mark.parametrize("house", HOUSES, ids=lambda house: hous
 in_local_houses = pytest.mark.parametrize("house", HOUSES[:2], ids=lambda house: house.name)
 
 
+ASKED: list[Kill] = [Kill("job", 1, 0.0, 0.0)]
+"""The first command ends with a question, and the second one answers it."""
+
+
 @pytest.fixture(scope="module")
 def counted() -> dict[str, list[str]]:
-    """What a command does, by house; filled when it is first asked for."""
+    """What commands do, by the file it was written into; filled when it is first asked for."""
     return {}
 
 
-@pytest.fixture
-def moments(ground: Ground, counted: dict[str, list[str]]) -> list[str]:
+def steps_of(ground: Ground, counted: dict[str, list[str]], kills: list[Kill], command: int) -> list[str]:
     """Return what a command does, moment by moment."""
-    name = ground.house.name
+    name = f"{ground.house.name}.{command}"
     if name not in counted:
         path = ground.site.folder / f"count.{name}"
-        run(ground.site, ground.house, f"counted.{name}", [], 1.0, **{COUNT: str(path)})
+        environ = {COUNT: str(path)}
+        ran = run(ground.site, ground.house, f"counted.{name}", kills, 1.0, command_of=command, **environ)
+        ground.site.forget(ran.ground)
         counted[name] = [line.split(" ", 1)[1] for line in path.read_text(encoding="utf-8").splitlines()]
     return counted[name]
 
 
-def killed_at(ground: Ground, name: str, moment: int, **environ: str) -> list[str]:
-    """Return what is wrong with a run whose first command is killed at a moment."""
+@pytest.fixture
+def moments(ground: Ground, counted: dict[str, list[str]]) -> list[str]:
+    """Return what the first command does."""
+    return steps_of(ground, counted, [], 1)
+
+
+@pytest.fixture
+def answering(ground: Ground, counted: dict[str, list[str]]) -> list[str]:
+    """Return what the command with an answer does until the answer is carried out."""
+    every = steps_of(ground, counted, ASKED, 2)
+    return every[: every.index("after Trail.append(grant)") + 1]
+
+
+def killed_at(ground: Ground, name: str, moment: int, kills: Sequence[Kill] = (), /, **environ: str) -> list[str]:
+    """Return what is wrong with a run of which one command is killed at a moment: the first, or the one after kills."""
+    command = 2 if kills else 1
+    name = f"{ground.house.name}.{name}"
     try:
-        name = f"{ground.house.name}.{name}"
-        ran = run(ground.site, ground.house, name, [], 1.0, **{KILL_AT: str(moment)}, **environ)
+        environ = {KILL_AT: str(moment), **environ}
+        ran = run(ground.site, ground.house, name, list(kills), 1.0, command_of=command, **environ)
         found = problems(ground.house, ran, ground.undisturbed)
-        assert ran.commands > 1 or environ, "nothing was killed"
+        assert ran.commands > command or WITHOUT in environ, "nothing was killed"
     except AssertionError as error:
         return [str(error)]
     ground.site.forget(ran.ground)
@@ -63,7 +85,7 @@ def at(moments: list[str], what: str, count: int) -> list[int]:
 
 @in_every_house
 def test_a_command_does_all_kinds_of_steps(house: House, moments: list[str]) -> None:
-    kinds = {one.split(" ", 1)[1] for one in moments}
+    kinds = {one.split(" ", 1)[1].partition("(")[0] for one in moments}
     saver = SAVERS[house.name.partition("+")[0]]
     assert kinds == {"Trail.append", f"{saver}.put", f"{saver}.put_writes", "Store.put", "start", "write order.json"}
     assert len(at(moments, "after start", 100)) == 5
@@ -91,6 +113,23 @@ def test_with_next_alone_as_the_sign_of_the_end_a_session_is_dropped(ground: Gro
     for moment in early:
         found += killed_at(ground, f"no-tasks.{moment}", moment, **{WITHOUT: "tasks"})
     assert any("finished, it is thought" in one for one in found), found
+
+
+@in_every_house
+def test_a_kill_while_an_answer_is_recorded_loses_no_answer(ground: Ground, answering: list[str]) -> None:
+    for what in ("before Trail.append(human)", "after Trail.append(human)"):
+        (moment,) = at(answering, what, 1)
+        assert killed_at(ground, f"answer.{moment}", moment, ASKED) == [], what
+
+
+@in_every_house
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_a_kill_at_any_step_of_an_answer_changes_nothing(ground: Ground, answering: list[str]) -> None:
+    found = {moment: killed_at(ground, f"answers.{moment}", moment, ASKED) for moment in range(1, len(answering) + 1)}
+    wrong = {moment: [answering[moment - 1], *told] for moment, told in found.items() if told}
+    print(f"{len(answering)} moments of an answer, {len(wrong)} of them with problems")
+    assert not wrong
 
 
 @in_every_house

@@ -1,0 +1,175 @@
+"""What answers to a waiting session do: one on record is carried out, a design without a verdict is judged again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reviews.answers import answer_effect, last_question
+from reviews.audit import verify_run
+from reviews.checklist import Checklist
+from reviews.collect import registered_spec
+from reviews.events import order_damage
+from reviews.packet import DESIGN
+from reviews.store import Store
+from reviews.trail import Recorded, Trail, read_entries
+from sessions.overview import is_waiting
+from specs.digests import Digest
+from specs.errors import ReviewerUnavailable, UserError
+from specs.verdicts import Packet, Verdict
+from tests.fixtures.quick_session import drive, open_quick, quick_session
+
+
+def answer(word: str) -> dict[str, Any]:
+    return {"answer": word, "reason": "it was lost", "by": "ada", "expires": None}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr("sessions.plots.draw", draw)
+
+
+class Away(Checklist):
+    """Gives no verdict on the design the first times it is asked, as if it had been killed each time."""
+
+    def __init__(self, times: int = 1) -> None:
+        self.times = times
+
+    def review(self, packet: Packet, packet_digest: Digest) -> Verdict:
+        if packet.stage == DESIGN and self.times:
+            self.times -= 1
+            raise ReviewerUnavailable("killed by signal 9", where="the reviewer's process")
+        return super().review(packet, packet_digest)
+
+
+class Unwilling(Checklist):
+    """Judges the design and does not approve it."""
+
+    def review(self, packet: Packet, packet_digest: Digest) -> Verdict:
+        return super().review(packet, packet_digest).model_copy(update={"approve": False})
+
+
+def entries_of(run: Path) -> list[Recorded]:
+    return read_entries(run / "trail.sqlite")
+
+
+def keys(run: Path) -> list[str]:
+    return [one.entry.key for one in entries_of(run)]
+
+
+def outcomes(run: Path) -> dict[str, str]:
+    return {one.entry.key: one.body["outcome"] for one in entries_of(run) if one.entry.kind == "decision"}
+
+
+# ---- the design, judged again -------------------------------------------------------------------------------
+
+
+def test_a_design_without_a_verdict_is_judged_again(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    reviewer = Away(2)
+    drive(quick_session(run, reviewer=reviewer))
+    drive(quick_session(run, reviewer=reviewer), answer("retry"))
+    assert is_waiting(entries_of(run))
+    drive(quick_session(run, reviewer=reviewer), answer("retry"))
+    assert entries_of(run)[-1].body["decision"] == "approve"
+    found = outcomes(run)
+    assert [found[f"decision/design.{number}"] for number in (1, 2, 3)] == ["escalate", "escalate", "approve"]
+    # Nobody has overridden anything, and all of it is derived again.
+    assert not [key for key in keys(run) if key.startswith("override/")]
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert (audit.exit_code, audit.damage) == (0, [])
+    told = (run / "report" / "report.json").read_text(encoding="utf-8")
+    assert '"overrides": 0' in told and '"outcome": "escalate"' not in told
+
+
+def test_the_question_about_a_design_opens_nothing_by_itself(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, reviewer=Away()))
+    entries = entries_of(run)
+    resolved, _ = registered_spec(entries, Store(run / "store"))
+    asked = last_question(entries, "small")
+    # As older trails have it too, where such an answer ended the session.
+    assert answer_effect(resolved, entries, asked, "retry") == {"opens": None, "waives": []}
+
+
+def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
+    """Otherwise asking often enough would find a mild reviewer."""
+    run = open_quick(tmp_path)
+    drive(quick_session(run, reviewer=Unwilling()))
+    assert outcomes(run) == {"decision/design.1": "escalate"}
+    before = keys(run)
+    with pytest.raises(UserError, match=r"'retry' is no answer here: the design was judged"):
+        drive(quick_session(run, reviewer=Unwilling()), answer("retry"))
+    assert keys(run) == before
+    drive(quick_session(run, reviewer=Checklist()), answer("stop"))
+    assert entries_of(run)[-1].body["decision"] == "stop"
+
+
+def without_error(verdict: Recorded) -> Recorded:
+    return verdict._replace(entry=verdict.entry.model_copy(update={"body": verdict.body | {"error": ""}}))
+
+
+def packets(*made: tuple[str, str, dict[str, Any]], of: list[Recorded]) -> list[str]:
+    """Return what the audit says of a trail with these entries at its end, in the place of those that are there."""
+    kept = [one for one in of if one.entry.kind not in ("human", "close") and not one.entry.key.endswith("/design.2")]
+    for kind, key, body in made:
+        entry = kept[-1].entry.model_copy(update={"kind": kind, "key": key, "seq": len(kept), "body": body})
+        kept.append(kept[-1]._replace(entry=entry))
+    return list(order_damage(kept))
+
+
+def test_the_audit_finds_a_design_that_was_judged_again_without_need(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, reviewer=Away()))
+    lost = entries_of(run)
+    again = ("packet", "packet/design.2", {"stage": "design", "attempt": 2})
+    wanted = ("human", "human/decision/design.1", {"stage": None, "attempt": 1, "answer": "retry"})
+    other = ("human", "human/decision/design.1", {"stage": None, "attempt": 1, "answer": "approve"})
+    assert packets(wanted, again, of=lost) == []
+    for made in ((again,), (other, again)):
+        (found,) = packets(*made, of=lost)
+        assert found.endswith("nobody wanted the design to be judged again")
+    judged = [without_error(one) if one.entry.key == "verdict/design.1" else one for one in lost]
+    (found,) = packets(wanted, again, of=judged)
+    assert found.endswith("the design had a verdict and was judged again")
+
+
+# ---- an answer that was recorded, and no more ---------------------------------------------------------------
+
+
+def killed_after_the_answer(run: Path, word: str) -> None:
+    """Leave what a kill leaves between the entry of an answer and the checkpoint after it."""
+    session = quick_session(run, reviewer=Away())
+    drive(session)
+    entries = entries_of(run)
+    asked = last_question(entries, "small")
+    resolved, _ = registered_spec(entries, Store(run / "store"))
+    trail = Trail(run / "trail.sqlite", "small")
+    body = {"stage": None, "attempt": 1, "asked": asked.digest, **answer(word)}
+    trail.append("human", f"human/{asked.entry.key}", body | answer_effect(resolved, entries, asked, word))
+    trail.close()
+
+
+@pytest.mark.parametrize(("word", "closed"), [("retry", "approve"), ("approve", "approve"), ("stop", "stop")])
+def test_an_answer_on_record_is_carried_out_by_the_next_resume(tmp_path: Path, word: str, closed: str) -> None:
+    run = open_quick(tmp_path)
+    killed_after_the_answer(run, word)
+    assert not is_waiting(entries_of(run))
+    drive(quick_session(run))
+    assert entries_of(run)[-1].body["decision"] == closed
+    assert keys(run).count("human/decision/design.1") == 1
+    assert verify_run(run, "trail.sqlite", "store").damage == []
+
+
+def test_an_answer_on_record_is_not_replaced_by_another(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    killed_after_the_answer(run, "approve")
+    with pytest.raises(UserError, match=r"the answer is 'approve' already, given by ada"):
+        drive(quick_session(run), answer("stop"))
+    drive(quick_session(run), answer("approve"))
+    assert entries_of(run)[-1].body["decision"] == "approve"
