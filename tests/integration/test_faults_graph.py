@@ -6,6 +6,7 @@ Each test is made once with the rule and once with the rule taken out, where it 
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from reviews.standing import next_attempt
 from reviews.trail import read_entries
 from sessions import gate, graph, runtime, steps
 from sessions.jobs.launcher import JobState
-from sessions.savers import STATE
+from sessions.savers import STATE, FencedSqlite, checkpoints
 from sessions.session import Session
 from sessions.state import State
 from specs.errors import PeergateError
@@ -59,6 +60,10 @@ def keys(run: Path) -> list[str]:
 
 class Killed(BaseException):
     """Stands for SIGKILL: nothing cleans up."""
+
+
+class Finished(BaseException):
+    """Whoever looks takes the session for finished."""
 
 
 def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, register: Callable[..., Any] | None = None) -> list[str]:
@@ -151,6 +156,101 @@ def test_an_effect_before_the_question_would_be_had_again(tmp_path: Path, monkey
     asked, again = effects_before_the_answer(open_quick(tmp_path), acts_first, monkeypatch)
     assert len([key for key in again if key.startswith("pause/")]) == 3
     assert again != asked
+
+
+# ---- finished is what has neither next nor tasks ------------------------------------------------------------
+
+
+def killed_before_the_checkpoint(run: Path, node: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Kill a session when a node has run and kept what it wrote, before the checkpoint that takes it in.
+
+    Returns what the graph then says of itself.
+    """
+    put_writes, ran, written = FencedSqlite.put_writes, threading.Event(), threading.Event()
+
+    def kept(self: FencedSqlite, *given: Any, **named: Any) -> None:
+        put_writes(self, *given, **named)
+        if ran.is_set():
+            written.set()
+
+    def killed(*_: object, **__: object) -> None:
+        # Both are made by threads, in no fixed order.
+        assert written.wait(10)
+        raise Killed
+
+    real = graph.NODES[node]
+
+    def last(session: Session, state: State) -> State:
+        told = real(session, state)
+        patched.setattr(FencedSqlite, "put", killed)
+        ran.set()
+        return told
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FencedSqlite, "put_writes", kept)
+        patched.setitem(graph.NODES, node, last)
+        with pytest.raises(Killed):
+            drive(quick_session(run))
+    assert written.is_set()
+    session = quick_session(run)
+    with checkpoints(run, "small", session.trail) as place:
+        found = graph.build_graph(session, place.saver).get_state({"configurable": {"thread_id": place.thread}})
+    session.trail.close()
+    return found
+
+
+@pytest.mark.parametrize("node", ["open", "launch", "review"])
+def test_a_session_whose_graph_has_no_next_has_tasks_and_goes_on(
+    tmp_path: Path, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_quick(tmp_path)
+    found = killed_before_the_checkpoint(run, node, monkeypatch)
+    # What looks like an end to those who look at `next` only.
+    assert found.next == () and [one.name for one in found.tasks] == [node]
+    before = keys(run)
+    assert "close" not in before
+    drive(quick_session(run))
+    assert keys(run)[: len(before)] == before
+    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+
+
+def test_a_session_would_be_dropped_by_those_who_look_at_next_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_quick(tmp_path)
+    killed_before_the_checkpoint(run, "launch", monkeypatch)
+    real = runtime._snapshot  # pyright: ignore[reportPrivateUsage]
+
+    def told(session: Session, compiled: Any, config: Any) -> Any:
+        snapshot = real(session, compiled, config)
+        if not snapshot.next:
+            raise Finished
+        return snapshot
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime, "_snapshot", told)
+        with pytest.raises(Finished):
+            drive(quick_session(run))
+    assert keys(run)[-1].startswith("launch/")
+
+
+def test_a_session_that_was_led_from_the_beginning_again_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without `tasks` the graph would be given a beginning; that it does no harm is the trail's doing."""
+    run = open_quick(tmp_path)
+    killed_before_the_checkpoint(run, "launch", monkeypatch)
+    before = keys(run)
+    real = runtime._snapshot  # pyright: ignore[reportPrivateUsage]
+
+    def told(session: Session, compiled: Any, config: Any) -> Any:
+        return real(session, compiled, config)._replace(tasks=())
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime, "_snapshot", told)
+        drive(quick_session(run))
+    assert keys(run)[: len(before)] == before and len(set(keys(run))) == len(keys(run))
+    assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
 
 
 # ---- attempt numbers come from the trail --------------------------------------------------------------------
