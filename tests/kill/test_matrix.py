@@ -12,9 +12,9 @@ import pytest
 
 from tests.kill.conftest import Ground
 from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL, SQLITE_RAY
-from tests.kill.runs import describe, drawn, problems, run
+from tests.kill.runs import Kill, describe, drawn, problems, run
 
-SHARES = ((SQLITE_LOCAL, 24, 300), (POSTGRES_LOCAL, 12, 120), (SQLITE_RAY, 4, 80))
+SHARES = ((SQLITE_LOCAL, 25, 300), (POSTGRES_LOCAL, 12, 120), (SQLITE_RAY, 3, 80))
 """By house: how many seeds are run every time, and how many with ``-m nightly``."""
 
 
@@ -31,6 +31,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             cases.append(pytest.param(house, seed, marks=marks, id=f"{house.name}-{seed}"))
         begin += nightly
     metafunc.parametrize(("house", "seed"), cases)
+
+
+@pytest.mark.parametrize("house", [one for one, *_ in SHARES], ids=lambda house: house.name)
+def test_what_is_aimed_at_is_hit(ground: Ground) -> None:
+    """Otherwise a house in which nothing is found to be killed would pass."""
+    aimed = [Kill("wrapper", 1, 0, 0), Kill("job", 2, 0, 0), Kill("reviewer", 3, 0, 0), Kill("orchestrator", 4, 0, 0)]
+    ran = run(ground.site, ground.house, f"{ground.house.name}.aimed", aimed, ground.whole_s)
+    assert ran.landed == ["wrapper", "job", "reviewer", "peergate"]
+    assert problems(ground.house, ran, ground.undisturbed) == []
+    ground.site.forget(ran.ground)
 
 
 def test_whatever_is_killed_the_session_ends_as_if_nothing_had_been(ground: Ground, seed: int) -> None:
