@@ -90,7 +90,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "outcome": outcome,
         "result": result_of(asked) if asked else _result(entries, resolved, outcome, comparison),
         "why": reasons_of(asked) if asked else _why(entries, store) if outcome != "approve" else [],
-        "answers": answers_to(asked, run.name) if asked else [],
+        "answers": answers_to(entries, asked, run.name) if asked else [],
         "objective": resolved.spec.objective,
         "registration": registered,
         "analysis": resolved.spec.analysis.model_dump(mode="json"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reviews.answers import last_question, waits_for_budget
+from reviews.answers import last_question, waits_for_budget, why_no_retry
 from reviews.text import plain
 from reviews.trail import Recorded
 from sessions.overview import is_waiting, waits_for_verdict
@@ -33,22 +33,24 @@ def result_of(asked: Recorded) -> str:
             return f"interim: the gate of '{stage}' stays closed, and a person is asked how to go on"
 
 
-def answers_to(asked: Recorded, name: str) -> list[dict[str, Any]]:
+def answers_to(entries: Sequence[Recorded], asked: Recorded, name: str) -> list[dict[str, Any]]:
     """Return what a person can do: the commands, and what follows from them."""
     stop = _answer("ends the session here, with its report", f"peergate resume {name} --answer stop --reason WHY")
     if asked.entry.kind == "budget":
         amend = f"peergate amend {name} SPEC --reason WHY"
         return [_answer("gives it a larger budget, on record", amend, f"peergate resume {name}"), stop]
-    retry = _answer(
+    again = (
         "runs the stage once more: for a job that broke or was lost. With the same parameters and seed the rows are "
-        "the same, and what they closed stays closed",
-        f"peergate resume {name} --answer retry --reason WHY",
+        "the same, and what they closed stays closed"
+        if asked.body.get("stage")
+        else "has the design reviewed once more: there is no verdict on it"
     )
+    retry = _answer(again, f"peergate resume {name} --answer retry --reason WHY")
     lift = _answer(
         "goes on over the gate in your name, which the trail and every report count as an override",
         f"peergate override {name} --gate --reason WHY",
     )
-    return [*([retry] if asked.body.get("stage") else []), lift, stop]
+    return [*([] if why_no_retry(entries, asked) else [retry]), lift, stop]
 
 
 def _answer(effect: str, *commands: str) -> dict[str, Any]:

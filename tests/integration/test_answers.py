@@ -16,6 +16,7 @@ from reviews.packet import DESIGN
 from reviews.store import Store
 from reviews.trail import Recorded, Trail, read_entries
 from sessions.overview import is_waiting
+from sessions.report_waiting import answers_to
 from specs.digests import Digest
 from specs.errors import ReviewerUnavailable, UserError
 from specs.verdicts import Packet, Verdict
@@ -93,6 +94,8 @@ def test_the_question_about_a_design_opens_nothing_by_itself(tmp_path: Path) -> 
     entries = entries_of(run)
     resolved, _ = registered_spec(entries, Store(run / "store"))
     asked = last_question(entries, "small")
+    told = answers_to(entries, asked, "small")
+    assert told[0]["effect"].startswith("has the design reviewed once more") and len(told) == 3
     # As older trails have it too, where such an answer ended the session.
     assert answer_effect(resolved, entries, asked, "retry") == {"opens": None, "waives": []}
 
@@ -103,6 +106,8 @@ def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     drive(quick_session(run, reviewer=Unwilling()))
     assert outcomes(run) == {"decision/design.1": "escalate"}
     before = keys(run)
+    told = answers_to(entries_of(run), last_question(entries_of(run), "small"), "small")
+    assert not [one for one in told if "retry" in one["commands"][0]]
     with pytest.raises(UserError, match=r"'retry' is no answer here: the design was judged"):
         drive(quick_session(run, reviewer=Unwilling()), answer("retry"))
     assert keys(run) == before
