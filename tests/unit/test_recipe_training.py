@@ -22,7 +22,7 @@ from tests.unit.evidence_on_disk import evidence_of, examples, heldout_items, wi
 from tests.unit.recipe_session import RECIPE
 from tests.unit.spec_files import loads, told, write_spec
 from tests.unit.test_checks import results_of
-from tests.unit.trained_recipe import STAGE, TRAINED, move, trained_evidence
+from tests.unit.trained_recipe import SHIPPED, STAGE, TRAINED, move, trained_evidence
 
 OTHER = digest_bytes(b"something else")
 
@@ -40,10 +40,10 @@ def found(evidence: Evidence, check: str) -> CheckResult:
 
 
 def test_later_stages_read_the_checkpoint_of_a_recipe_that_trains(tmp_path: Path) -> None:
-    spec = loads(write_spec(tmp_path, *TRAINED)).spec
+    spec = loads(write_spec(tmp_path, *TRAINED, SHIPPED)).spec
     stage = spec.stage("look")
     assert outputs_of(stage.kind, stage.parameters) == {"rows": "rows", "files": "files", "checkpoint": "checkpoint"}
-    assert spec.stage("tuned").inputs["model"] == "look.checkpoint" == spec.stage("ship").inputs["model"]
+    assert spec.stage("tuned").inputs["model"] == "look.checkpoint" == spec.stage("train").inputs["model"]
 
 
 def test_without_the_declaration_nothing_changes(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_without_the_declaration_nothing_changes(tmp_path: Path) -> None:
             ", trains: start",
             "",
             "stage 'look' (recipe) has no output 'checkpoint' (it leaves one where its parameters",
-            3,
+            2,
         ),
         ("trains: start", "trains: stat", "the stage has no input 'stat' to train (did you mean 'start'?)", 1),
         (

@@ -29,13 +29,14 @@ TRAINED = (
         "name: tuned\n    kind: evaluate\n    inputs: {model: train.checkpoint",
         "name: tuned\n    kind: evaluate\n    inputs: {model: look.checkpoint",
     ),
-    (
-        "name: ship\n    kind: package\n    inputs: {model: train.checkpoint",
-        "name: ship\n    kind: package\n    inputs: {model: look.checkpoint",
-    ),
 )
-"""Changes of the small spec: its script trains before its sft stage, which goes on from there; the script's checkpoint
-is what is evaluated and shipped."""
+"""Changes of the small spec: a script trains before its sft stage, which goes on from there and is shipped; what the
+script left is evaluated."""
+SHIPPED = (
+    "name: ship\n    kind: package\n    inputs: {model: train.checkpoint",
+    "name: ship\n    kind: package\n    inputs: {model: look.checkpoint",
+)
+"""One more change: the script's checkpoint is shipped too."""
 
 
 def move(folder: Path, by: float = 0.01) -> None:
