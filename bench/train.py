@@ -47,10 +47,14 @@ def matrix_rate(seconds: float = 2.0) -> float:
 def data(kind: str, folder: Path, rows: int) -> Path:
     """Write rows whose lengths differ, as those of real data do."""
     from tests.fixtures.tiny_training import opposites, preferred, write_lines
+    from training.entry import file_order
 
     made = opposites(rows) if kind == "sft" else preferred(rows)
     for number, row in enumerate(made):
         row["prompt"] += " Think of it." * (number % 9)
+    if kind == "sft":
+        # The stage's own order, so that both programs have the same batches, padded to the same lengths.
+        made.sort(key=lambda row: file_order(f"{row['item']}/{row['sample']}", SETTINGS["seed"]))
     return write_lines(folder / f"{kind}.jsonl", made)
 
 
