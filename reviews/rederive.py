@@ -149,8 +149,9 @@ def _verdict_and_decision(
     before = verdict_again(entries, store, packet)
     if before is not None and before != verdict:
         problems.append(f"the evidence is that of attempt {packet.unchanged_since}, the verdict is another")
-    if verdict.reviewer == Checklist.name:
-        # Its process may have been killed. Whatever it would have said, what stands for it approves nothing.
+    if verdict.reviewer == Checklist.name and before is None:
+        # What was said before is compared above: its words have the figures of then. A process may have been killed.
+        # Whatever it would have said, what stands for it approves nothing.
         lost = entry.body["error"] if entry is not None else ""
         if verdict != (no_verdict(verdict.reviewer, lost) if lost else Checklist().review(packet, told.packet)):
             problems.append("the checklist gives another verdict than the recorded one")

@@ -18,7 +18,10 @@ from sessions import ledger
 from sessions.session import Session
 from specs.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
 from specs.policy import PERSON
-from specs.verdicts import Packet
+from specs.verdicts import Packet, Verdict
+
+REPEATS = 3
+"""How often a process may be asked to sign what was said before."""
 
 
 def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
@@ -39,18 +42,33 @@ def ask(session: Session, stage: str, attempt: int, packet: Packet) -> Recorded:
     facts: dict[str, Any] = {}
     again = verdict_again(list(session.trail.iterate()), session.store, shown)
     if again is not None:
-        answer = Answer(again.reviewer, again, "")
-        facts = {"same_as": shown.unchanged_since}
-        if again.reviewer != PERSON:
-            before = f"{stage}.{shown.unchanged_since}"
-            earlier = session.store.get(_body(session, f"packet/{before}")["packet"])
-            spoken = _spoken(session, f"verdict/{before}")
-            questions.repeat(session.reviewing, shown.canonical(), earlier, spoken)
-    elif isinstance(session.reviewer, Panel):
+        return _repeat(session, stage, attempt, shown, digest, again)
+    if isinstance(session.reviewer, Panel):
         answer, facts = _ask_panel(session, session.reviewer, stage, attempt, shown, digest)
     else:
         answer, facts = _ask_one(session, session.reviewer, stage, attempt, shown, digest)
     return _record(session, f"verdict/{at}", stage, attempt, digest, answer, facts)
+
+
+def _repeat(session: Session, stage: str, attempt: int, packet: Packet, digest: str, again: Verdict) -> Recorded:
+    """Record the verdict of an earlier attempt again, signed by whoever gave it.
+
+    Nothing is judged here, so where the reviewer's process is killed meanwhile the next one is asked the same.
+    """
+    answer, facts = Answer(again.reviewer, again, ""), {"same_as": packet.unchanged_since}
+    at, before = f"verdict/{stage}.{attempt}", f"{stage}.{packet.unchanged_since}"
+    if again.reviewer == PERSON:
+        return _record(session, at, stage, attempt, digest, answer, facts)
+    earlier = session.store.get(_body(session, f"packet/{before}")["packet"])
+    left = REPEATS
+    while True:
+        left -= 1
+        try:
+            questions.repeat(session.reviewing, packet.canonical(), earlier, _spoken(session, f"verdict/{before}"))
+            return _record(session, at, stage, attempt, digest, answer, facts)
+        except ReviewerUnavailable:
+            if not left:
+                raise
 
 
 def without_review(session: Session, stage: str, attempt: int, error: BudgetExceeded) -> Recorded:
@@ -126,6 +144,7 @@ def _record(
         return _settled(session, _signed(session, key, stage, attempt, packet, answer, facts))
     except ReviewerUnavailable as failed:
         if answer.reviewer == PERSON or "same_as" in facts:
+            # Of a repeated verdict, whoever asked tries the next process.
             raise
         # The process that came to it is gone, and nobody else may sign it.
         lost = Answer(answer.reviewer, None, f"{type(failed).__name__}: {failed.message}")

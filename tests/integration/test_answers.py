@@ -13,14 +13,16 @@ from reviews.checklist import Checklist
 from reviews.collect import registered_spec
 from reviews.events import order_damage
 from reviews.packet import DESIGN
+from reviews.process import questions
 from reviews.store import Store
 from reviews.trail import Recorded, Trail, read_entries
+from sessions.jobs.launcher import JobState
 from sessions.overview import is_waiting
 from sessions.report_waiting import answers_to
 from specs.digests import Digest
 from specs.errors import ReviewerUnavailable, UserError
 from specs.verdicts import Packet, Verdict
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 
 def answer(word: str) -> dict[str, Any]:
@@ -142,6 +144,63 @@ def test_the_audit_finds_a_design_that_was_judged_again_without_need(tmp_path: P
     judged = [without_error(one) if one.entry.key == "verdict/design.1" else one for one in lost]
     (found,) = packets(wanted, again, of=judged)
     assert found.endswith("the design had a verdict and was judged again")
+
+
+# ---- the same evidence again --------------------------------------------------------------------------------
+
+
+class Lost(QuickLauncher):
+    """The first attempts at a stage are lost."""
+
+    def __init__(self, stage: str, attempts: int) -> None:
+        super().__init__()
+        self.lost = {f"small.{stage}.{number}" for number in range(1, attempts + 1)}
+
+    def poll(self, folder: Path) -> JobState:
+        return JobState("lost") if folder.name in self.lost else super().poll(folder)
+
+
+def repeated(run: Path) -> dict[str, int]:
+    """Return the verdicts that repeat one of an earlier attempt, with its number."""
+    found = {one.entry.key: one.body.get("same_as") for one in entries_of(run) if one.entry.kind == "verdict"}
+    return {key: same for key, same in found.items() if same is not None}
+
+
+def test_a_verdict_that_is_repeated_verifies_though_figures_in_its_words_have_moved(tmp_path: Path) -> None:
+    """The checks of an evaluation count how often the held-out split was evaluated; the evidence is the same."""
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Lost("tuned", 3)))
+    for _ in range(3):
+        drive(quick_session(run, launcher=Lost("tuned", 3)), answer("retry"))
+    assert repeated(run) == {"verdict/tuned.3": 2}
+    audit = verify_run(run, "trail.sqlite", "store")
+    assert (audit.exit_code, audit.damage) == (0, [])
+
+
+@pytest.mark.parametrize(("times", "gives_up"), [(1, False), (2, False), (3, True)])
+def test_a_process_that_is_killed_while_a_verdict_is_repeated_is_replaced(
+    tmp_path: Path, times: int, gives_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run, launcher=Lost("base", 2)))
+    real, left = questions.repeat, [times]
+
+    def killed(*given: Any) -> Verdict:
+        if left[0]:
+            left[0] -= 1
+            raise ReviewerUnavailable("the reviewer's process gave no answer: it ended")
+        return real(*given)
+
+    monkeypatch.setattr(questions, "repeat", killed)
+    if gives_up:
+        with pytest.raises(ReviewerUnavailable, match="it ended"):
+            drive(quick_session(run, launcher=Lost("base", 2)), answer("retry"))
+        # What is not signed is not recorded, and the next resume asks again.
+        drive(quick_session(run, launcher=Lost("base", 2)))
+    else:
+        drive(quick_session(run, launcher=Lost("base", 2)), answer("retry"))
+    assert repeated(run) == {"verdict/base.2": 1} and is_waiting(entries_of(run))
+    assert verify_run(run, "trail.sqlite", "store").damage == []
 
 
 # ---- an answer that was recorded, and no more ---------------------------------------------------------------
