@@ -200,7 +200,8 @@ def test_the_engine_keeps_one_command_a_key(house: House) -> None:
     assert engine.submit(key, argv, {}, Resources()) == handle
     assert again.submit(key, argv, {}, Resources()) == handle
     assert again.find(key) == handle and again.find(f"{key}x") is None
-    until(lambda: engine.poll(handle).state == "running")
+    # On a machine that does other work it may have ended before it is looked at.
+    until(lambda: engine.poll(handle).state in ("running", "exited"))
     until(lambda: engine.poll(handle).state == "exited")
     assert engine.poll(handle).code in (7, None)
     assert marks.read_text() == "x"
