@@ -25,6 +25,7 @@ from reviews.trail import Recorded, read_entries
 from sessions import ledger, plots, transcript
 from sessions.report_critics import critic_in_words
 from sessions.report_waiting import answers_to, question, reasons_of, result_of
+from sessions.scripts import trained_by_scripts
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import EvidenceMissing
 from specs.session import ResolvedSpec
@@ -96,6 +97,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
         "heldout": resolved.spec.heldout.digest,
         "model": {name: model.body[name] for name in ("source", "kind", "digest")} if model else None,
+        "scripts": trained_by_scripts(entries, store, resolved.spec),
         "builder": resolved.spec.builder.vendor,
         "reviewer": ", ".join(one.vendor for one in resolved.spec.reviewers()),
         "not_judged": list(_not_judged(entries, store)),

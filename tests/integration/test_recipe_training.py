@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from reviews.audit import verify_run
 from reviews.store import Store
 from reviews.trail import read_entries
+from sessions.commands.audit_claim import show_claim
 from sessions.jobs import sandbox
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local import LocalLauncher
@@ -179,6 +181,23 @@ def test_every_later_gate_is_told_whose_script_it_was(taught: Path, writer: Path
         way = packets[stage].lineages["model"]
         assert [(one["reference"], one["by"], one["script"]) for one in way] == due
         assert way[-1]["digest"] == digest_path(writer)
+
+
+def test_a_number_of_the_report_leads_to_the_script(
+    taught: Path, writer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, base = digest_bytes(TEACH.encode()), digest_path(writer)
+    show_claim(taught, "tuned.accuracy", as_json=False)
+    told = capsys.readouterr().out
+    assert f", made by recipe with the builder's script {code}, attempt 1" in told
+    assert f"model {base}, declared instruct" in told
+    show_claim(taught, "base.accuracy", as_json=True)
+    (way,) = json.loads(capsys.readouterr().out)["claims"][0]["lineages"].values()
+    assert [(one["reference"], one["script"]) for one in way] == [("model", None)]
+    report = json.loads((taught / "report" / "report.json").read_text())
+    (one,) = report["scripts"]
+    assert (one["script"], one["from_digest"], one["read_by"]) == (code, base, ["train", "tuned", "ship"])
+    assert f"were trained by a builder's script, `{code}`, from `model`" in (taught / "report/report.md").read_text()
 
 
 @pytest.mark.nightly
