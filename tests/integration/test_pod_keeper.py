@@ -198,3 +198,9 @@ def test_orphans_are_ended_and_nothing_else(layout: Layout) -> None:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def test_a_pod_is_not_told_of_a_database(tmp_path: Path) -> None:
+    """The trail of a pod is the file that is pulled."""
+    told = Layout(tmp_path, "small").environment({"PEERGATE_DATABASE": CANARY, "PGPASSWORD": CANARY, "PATH": "/bin"})
+    assert told["PATH"] == "/bin" and CANARY not in told.values()
