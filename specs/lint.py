@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from specs.constitution import Constitution
 from specs.lint_builder import lint_builder
-from specs.lint_evaluation import lint_evaluation
+from specs.lint_evaluation import lint_evaluation, lint_examples
 from specs.lint_machines import lint_machines
 from specs.lint_reviewer import lint_reviewer, reviewers_of
 from specs.lint_stages import (
@@ -47,6 +47,7 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
         _lint_data,
         _lint_arms,
         lint_evaluation,
+        lint_examples,
         _lint_seeds,
         _lint_parties,
         lint_builder,

@@ -24,6 +24,14 @@ def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
         yield LintProblem(("evaluation", "labelled"), f"there is no data file '{labelled}'", hint)
 
 
+def lint_examples(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Sampling shows a worked example only where the task has one, which is true of forms and not of questions."""
+    for index, stage in enumerate(spec.stages):
+        if stage.kind == "generate" and stage.parameters.worked_example and spec.task != "format_instructions":
+            loc: Loc = ("stages", index, "parameters", "worked_example")
+            yield LintProblem(loc, f"task {spec.task} has no worked example", "worked_example: false", (("task",),))
+
+
 def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
     gap = spec.evaluation.gap if spec.evaluation else None
     if gap is None:

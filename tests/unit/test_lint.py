@@ -60,6 +60,12 @@ def test_what_is_allowed_stays_allowed(tmp_path: Path, old: str, new: str) -> No
             "input 'prompts' is missing: generate reads model and prompts (items here: data.prompts)",
         ),
         (
+            "task: format_instructions",
+            "task: exact_answer",
+            "stages[1].parameters.worked_example",
+            "task exact_answer has no worked example (worked_example: false)",
+        ),
+        (
             "prompts: data.prompts",
             "prompt: data.prompts",
             "stages[1].inputs.prompt",
