@@ -205,7 +205,8 @@ def reserve_turn(
     """Set aside what a turn of the builder or of a helper may cost, and return its key.
 
     Who works on a stage takes one turn at a time (a helper: of one task). A turn before it that was not settled was
-    lost with its process and counts as its whole cap.
+    lost with its process and counts as its whole cap. After the session's hours no turn begins: a builder that goes on
+    and on would otherwise be stopped by its money alone.
 
     Args:
         trail: the session's.
@@ -218,7 +219,8 @@ def reserve_turn(
         task_usd: the most all turns of the task may take.
 
     Raises:
-        BudgetExceeded: the cap does not fit in what is left for the builder, the stage or the task, or is not known.
+        BudgetExceeded: the cap does not fit in what is left for the builder, the stage or the task, or is not known; or
+            the session's hours are over.
     """
     of = f"{party}/{stage.name}.{attempt}/" + (f"{task}/" if task else "")
     with trail.alone():
@@ -228,6 +230,10 @@ def reserve_turn(
             if not line.is_settled:
                 settle(trail, line.key, None)
         key = f"{of}{len(before) + 1}"
+        hours = active_hours(list(trail.iterate()))
+        if hours > budget.max_hours:
+            told = f"the session has run {hours:.2f} h of {budget.max_hours:g} h: {_WHO[party]} does not begin"
+            raise BudgetExceeded(told, where=key, hint=AMEND)
         reserve(trail, budget, party, stage, key, cap, task, task_usd)
         return key
 

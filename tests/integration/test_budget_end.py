@@ -310,6 +310,35 @@ def test_hours_that_end_are_amended_like_money(tmp_path: Path, monkeypatch: pyte
     assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
 
 
+def test_a_builder_that_thinks_past_the_hours_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [10**18]
+    monkeypatch.setattr("reviews.trail.time.time_ns", lambda: clock[0])
+
+    class Brooding(Thinking):
+        def work(self, bench: Workbench) -> None:
+            for _ in range(4):
+                held = bench.reserve(self.cap)
+                if len(self.phases) < 4:
+                    clock[0] += 45 * 60 * 10**9
+                self.phases.append(bench.phase)
+                bench.release(held, self.cap)
+            Playbook.work(self, bench)
+
+    run, builder = open_quick(tmp_path), Brooding(0.01)
+    drive(quick_session(run, builder))
+    (asked,) = entries(run, "budget")
+    assert (asked.body["at"], asked.body["stage"]) == ("plan", "base") and builder.phases == ["plan"] * 3
+    assert asked.body["reasons"] == ["the session has run 2.25 h of 2 h: the builder's turn does not begin"]
+    assert launched(run) == [] and audited(run) == 2
+    amend(run, amended_spec(run, ("max_hours: 2", "max_hours: 9")), **AMENDED)
+    session = quick_session(run, builder)
+    session.trail.append("resume", "resume/1", {"by": "ada"})
+    drive(session)
+    assert entries(run)[-1].body["decision"] == "approve" and audited(run) == 0
+
+
 def test_a_review_that_cannot_be_paid_closes_the_gate_until_the_budget_is_amended(tmp_path: Path) -> None:
     """3 USD for reviews, 0.7 each: design and three gates. The fifth waits, with its evidence on the table."""
     run = open_quick(tmp_path)

@@ -201,6 +201,20 @@ def test_no_attempt_starts_that_may_outlast_the_hours(
         assert trail.find("reserve/small.train.1") is None
 
 
+@pytest.mark.parametrize("party", ["builder", "helper"])
+def test_after_the_hours_no_turn_begins(trail: Trail, stage: Any, clock: Clock, party: Any) -> None:
+    budget, train = BUDGET.model_copy(update={"max_hours": 2}), stage("sft", 1)
+    clock.pass_hours(1.99)
+    trail.append("decision", "decision/base.1", BODIES["decision"])
+    settle_turn(trail, reserve_turn(trail, budget, train, 1, 0.1, party), 0.1)
+    clock.pass_hours(0.02)
+    trail.append("note", "note/1", BODIES["note"])
+    with pytest.raises(BudgetExceeded, match=rf"has run 2\.01 h of 2 h: the {party}'s turn does not begin"):
+        reserve_turn(trail, budget, train, 1, 0.1, party)
+    more = budget.model_copy(update={"max_hours": 3})
+    assert reserve_turn(trail, more, train, 1, 0.1, party).endswith("/2")
+
+
 def hours(trail: Trail) -> float:
     return round(balance(trail, BUDGET).hours, 6)
 
