@@ -23,6 +23,7 @@ Task = Literal["format_instructions", "instruction_following", "exact_answer"]
 Prompting = Literal["native", "raw", "wrapped"]
 """``native``: the chat template if the tokenizer has one, else the bare text and an empty line. ``raw``: the bare text,
 for every model. ``wrapped``: the text in the spec's ``wrapper``, for every model."""
+QUESTION = "Question: {prompt}\nAnswer:"
 WRAPPER = "Instruction: {prompt}\nResponse:"
 
 
@@ -70,13 +71,34 @@ class PerplexityParameters(Contract):
         return self
 
 
+class LmEvalTask(Contract):
+    """What a question of a stage's items looks like as a task of lm-eval (``output_type: multiple_choice``).
+
+    Texts are templates of that library: ``prompt``, ``kind``, ``choices`` and ``answer`` are the fields of an item.
+    """
+
+    doc_to_text: Annotated[str, Field(min_length=1, max_length=4000)] = "Question: {{prompt}}\nAnswer:"
+    description: Annotated[str, Field(max_length=4000)] = ""
+    """Stands before every question."""
+    target_delimiter: Annotated[str, Field(max_length=10)] = " "
+    """Stands between the question and each choice."""
+
+
 class ChooseParameters(Contract):
     """Score each choice of a question by the log-likelihood of its text after the question."""
 
-    question: Annotated[str, Field(max_length=2000)] = "Question: {prompt}\nAnswer:"
+    question: Annotated[str, Field(max_length=2000)] = QUESTION
     """With ``{prompt}`` where the question stands; a choice follows after a space."""
+    lm_eval: LmEvalTask | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Have the library lm-eval ask and score, with its own model class; ``question`` is not used then."""
     batch_size: BatchSize = 16
     seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if self.lm_eval is not None and self.question != QUESTION:
+            raise ValueError("a question of lm-eval is written in lm_eval.doc_to_text, not in question")
+        return self
 
     @model_validator(mode="after")
     def _holds_prompt(self) -> Self:

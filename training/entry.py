@@ -28,7 +28,18 @@ from specs.evidence import JobOrder, Manifest, Progress
 from specs.stages import FOLDERS, PARAMETERS, Kind, Parameters, outputs_of
 from training.takeover import NotTheStep, take_over
 
-PACKAGES = ("torch", "transformers", "tokenizers", "trl", "datasets", "accelerate", "numpy", "safetensors", "peft")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "trl",
+    "datasets",
+    "accelerate",
+    "numpy",
+    "safetensors",
+    "peft",
+    "lm_eval",
+)
 PROGRESS_EVERY_S = 0.5
 
 

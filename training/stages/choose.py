@@ -1,15 +1,19 @@
 """Score every choice of every question by the log-likelihood of its text after the question.
 
 Base and instruct models read the same bare text: a choice is not an answer that is written, so no template applies.
+With the parameter ``lm_eval`` the library of that name asks and scores; the rows are the same.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from specs.rows_evaluation import ChoiceRow, ChoiceScore
 from specs.stages import ChooseParameters
 from training.checkpoint import device_of, load
 from training.entry import Done, Job, run_stage
 from training.scoring.likelihood import continuation, nats_of
+from training.scoring.lm_eval_task import ask_lm_eval
 from training.tasks import load_items
 from training.tasks.multiple_choice import choices_of
 from training.text.row_files import GroupedRows
@@ -25,6 +29,9 @@ def choose(job: Job) -> Done:
     assert isinstance(parameters, ChooseParameters)
     items = load_items(job.inputs["items"])
     model, tokenizer = load(job.inputs["model"])
+    if parameters.lm_eval is not None:
+        scored = ask_lm_eval(model, tokenizer, items, parameters.lm_eval, parameters.batch_size, job.folder / "lm_eval")
+        return _done(job, model, parameters, scored.rows, {"lm_eval": scored.facts})
     kept = GroupedRows(job.folder / "shards" / "questions.jsonl", ChoiceRow)
     for item in items[len(kept.groups) :]:
         context = parameters.question.replace("{prompt}", item.prompt)
@@ -38,11 +45,14 @@ def choose(job: Job) -> Done:
         prompt_tokens = min(one.start for one in scored)
         kept.add([ChoiceRow(item=item.id, prompt_tokens=prompt_tokens, choices=tuple(scores))])
         job.progress(len(kept.groups), len(items), "questions")
-    rows = kept.rows()
+    return _done(job, model, parameters, kept.rows(), {})
+
+
+def _done(job: Job, model: Any, parameters: ChooseParameters, rows: list[ChoiceRow], facts: dict[str, Any]) -> Done:
     job.write_rows("rows", rows)
     device, dtype = device_of(model)
     tokens = sum(choice.tokens for row in rows for choice in row.choices)
-    return Done(device, dtype, tokens, parameters.model_dump(mode="json"))
+    return Done(device, dtype, tokens, parameters.model_dump(mode="json"), facts)
 
 
 if __name__ == "__main__":
