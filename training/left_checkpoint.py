@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from specs.text import plain
 from training import weights
 from training.model import UNSTABLE
 from training.weights import Change, WrongWeights, told
@@ -37,7 +38,9 @@ _CODE = ("auto_map", "custom_pipelines", "custom_generate", "trust_remote_code")
 _HARMLESS = (*UNSTABLE, "dtype", "torch_dtype", "use_cache")
 """May differ in a configuration: who wrote it, how training loaded it. What is kept is the base's in any case."""
 _MOST_BYTES = 128 << 20
-"""Of a file that describes."""
+"""Of a file that describes, which is compared byte for byte."""
+_MOST_CONFIGURATION = 4 << 20
+"""Of one that is read: as objects it takes fifty times as much memory."""
 _HEADER_ROOM = 1 << 20
 _SHOWN = 5
 
@@ -99,8 +102,9 @@ def _require_name(name: str, path: Path) -> None:
 
 
 def _require_small(path: Path) -> None:
-    if (size := path.stat().st_size) > _MOST_BYTES:
-        raise NotTaken(f"{path.name} has {size} bytes, allowed are {_MOST_BYTES}")
+    most = _MOST_CONFIGURATION if path.name.endswith("config.json") else _MOST_BYTES
+    if (size := path.stat().st_size) > most:
+        raise NotTaken(f"{path.name} has {size} bytes, allowed are {most}")
 
 
 def _require_own(files: list[Path], base: Path) -> None:
@@ -157,10 +161,17 @@ def _configuration(path: Path) -> dict[str, Any]:
 
 
 def _holds(data: Any, name: str) -> bool:
-    """Say whether an entry of this name stands anywhere in a configuration."""
-    if isinstance(data, dict):
-        return name in data or any(_holds(value, name) for value in data.values())
-    return isinstance(data, list) and any(_holds(value, name) for value in data)
+    """Say whether an entry of this name stands anywhere in a configuration, however deep."""
+    waiting: list[Any] = [data]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            if name in one:
+                return True
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return False
 
 
 def _save_again(base: Path, folder: Path) -> None:
@@ -194,7 +205,8 @@ def _require_headers(left: Path, base: Path) -> None:
             with safe_open(path, framework="np") as opened:
                 opened.keys()
         except (SafetensorError, OSError) as error:
-            raise NotTaken(f"{path.name} is no weight file: {str(error)[:200]}") from error
+            said = " ".join(plain(str(error), 200).split())
+            raise NotTaken(f"{path.name} is no weight file: {said}") from error
 
 
 def _header_bytes(path: Path) -> int:
