@@ -29,7 +29,7 @@ from typing import Any
 
 SETTINGS: dict[str, Any] = {"batch_size": 4, "learning_rate": 1e-4, "max_length": 256, "epochs": 1, "seed": 1}
 Run = dict[str, float]
-"""One run: what ``TIMES`` names, ``tokens``, ``peak_bytes``, and ``grown_bytes`` of that since libraries were loaded."""
+"""One run: what ``TIMES`` names, ``tokens``, ``peak_bytes``, and ``grown_bytes`` since libraries were loaded."""
 
 
 def matrix_rate(seconds: float = 2.0) -> float:
