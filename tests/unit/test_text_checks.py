@@ -248,6 +248,41 @@ def test_a_flaw_is_found_by_its_check(tmp_path: Path, flaw: str) -> None:
     assert results_of(make(tmp_path))[check].status == status
 
 
+HELD = "Write one line of verse about the old stone bridge over the river."
+
+
+@pytest.mark.parametrize(
+    ("written", "status"),
+    [
+        (HELD, "FAIL"),
+        (HELD.upper().replace(".", " !!"), "FAIL"),
+        (HELD.removesuffix("river.") + "rivers.", "FAIL"),
+        (f"Please do this: {HELD} Thank you.", "FAIL"),
+        # The controls: the same form about something else, and a few of the words.
+        (HELD.replace("old stone bridge over the river", "small brown dog in the garden"), "PASS"),
+        ("Describe the old stone bridge.", "PASS"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["instruct", "respond"])
+def test_a_generated_instruction_is_compared_with_the_heldout_prompts(
+    tmp_path: Path, kind: str, written: str, status: str
+) -> None:
+    held = heldout_items()[0].model_copy(update={"prompt": HELD})
+    if kind == "instruct":
+        evidence = text_evidence(tmp_path, kind, instruct_rows("completion", *TEXTS[:5], written))
+        kept = evidence.outputs["instructions"].read_text(encoding="utf-8").splitlines()
+        assert len(kept) == 6
+    else:
+        # Whoever answers it is stopped as well, should its gate have been lifted.
+        rows = respond_rows()
+        rows[0] |= {"instruction": written, "prompt": rows[0]["prompt"].replace(TEXTS[0], written)}
+        evidence = text_evidence(tmp_path, kind, rows)
+        items = evidence.inputs["instructions"]
+        items.write_text(items.read_text(encoding="utf-8").replace(TEXTS[0], written), encoding="utf-8")
+    leaked = replace(evidence, heldout=(held, *heldout_items()[1:]))
+    assert results_of(leaked)["text.overlap"].status == status
+
+
 def test_every_check_has_a_flaw_that_it_finds() -> None:
     assert {check.id for check in text.CHECKS} == {check for check, _, _ in FLAWS.values()}
 
