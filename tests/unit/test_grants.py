@@ -314,6 +314,31 @@ def test_an_edited_input_is_refused(session: OnDisk) -> None:
         check(session, order)
 
 
+@pytest.mark.parametrize("outcome", ["reject", "escalate", "revise"])
+def test_failure_22_no_training_on_data_whose_gate_is_closed(session: OnDisk, outcome: Outcome) -> None:
+    """Elsewhere it was a warning, and the quality control was looked up by a guessed path."""
+    session.decide("base", 1, "approve")
+    session.mint("sample")
+    session.decide("sample", 1, outcome)
+    if outcome == "revise":
+        assert session.mint("sample").key() == "small.sample.2"
+    else:
+        with pytest.raises(GrantRefused, match="no stage is open"):
+            session.mint("train")
+    assert session.trail.find("grant/small.train.1") is None
+
+
+def test_failure_22_the_gate_was_passed_by_other_data(session: OnDisk) -> None:
+    session.decide("sample", 1, "approve")
+    order = session.order(session.mint("train"))
+    check(session, order)
+    (session.run / "examples.bin").write_bytes(b"what no gate has seen")
+    with pytest.raises(GrantRefused, match=r"inputs .* is not what was granted"):
+        check(session, order)
+    with pytest.raises(GrantRefused):
+        check(session, session.order(order.grant))
+
+
 @pytest.mark.parametrize("role", ["model", "items"])
 def test_an_order_that_names_other_inputs_is_refused(session: OnDisk, role: str) -> None:
     order = granted(session)
