@@ -138,7 +138,12 @@ CHECKS = (
     Check(SANDBOX, "The builder's code ran in a sandbox", _RECIPE, _sandbox, "agents that read the answers"),
     Check("recipe.rows", "The rows are whole", _RECIPE, _rows, "claims in no form"),
     Check(
-        "recipe.heldout", "Script and output hold nothing held-out", _RECIPE, _heldout, "held-out items read by agents"
+        "recipe.heldout",
+        "Script and output hold nothing held-out",
+        _RECIPE,
+        _heldout,
+        "held-out items read by agents",
+        limits=SIMILARITY,
     ),
     Check("recipe.kept", "All that was left was kept", _RECIPE, _left_out, "links out of a sandbox", blocking=False),
     Check(
