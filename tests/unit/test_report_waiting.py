@@ -51,6 +51,12 @@ def test_a_closed_gate_is_told_with_its_reasons_and_every_answer(tmp_path: Path)
     assert not (run / "report").exists() and not (run / "interim").exists()
 
 
+def test_a_design_that_was_judged_is_not_judged_again(tmp_path: Path) -> None:
+    data, _ = told_so_far(escalated(tmp_path, None), "trail.sqlite", "store")
+    assert data["result"].startswith("interim: the gate of 'design' stays closed")
+    assert [one["commands"][0].split()[1] for one in data["answers"]] == ["override", "resume"]
+
+
 def test_the_command_prints_it_and_says_that_it_is_not_the_end(tmp_path: Path) -> None:
     escalated(tmp_path)
     told = CliRunner().invoke(app, ["report", "small", "--runs", str(tmp_path / "runs")])
