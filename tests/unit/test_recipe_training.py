@@ -225,6 +225,7 @@ CARRIED: list[tuple[str, str, str]] = [
     ("in a comment", f"# {PROMPT.upper()}\nx = 1\n", "FAIL"),
     ("over two lines", f"x = ({PROMPT[:9]!r}\n     {PROMPT[9:]!r})\n", "FAIL"),
     ("added up", f"x = {PROMPT[:9]!r} + {PROMPT[9:]!r}\n", "FAIL"),
+    ("added up in three", f"x = {PROMPT[:5]!r} + {PROMPT[5:9]!r} + {PROMPT[9:]!r}\n", "FAIL"),
     ("as words", f"x = ' '.join({PROMPT.split()!r})\n", "FAIL"),
     ("as bytes", f"x = {PROMPT.encode()!r}\n", "FAIL"),
     ("escaped", "x = '" + "".join(f"\\x{ord(one):02x}" for one in PROMPT) + "'\n", "FAIL"),
