@@ -55,7 +55,7 @@ class Scripted(Critic):
         self.signed = signed
         self.margin = parameters.margin
 
-    def _ask(self, prompts: Sequence[Prompts]) -> list[tuple[Arrangement, Arrangement]]:
+    def _ask(self, prompts: Sequence[Prompts], *, alike: bool = False) -> list[tuple[Arrangement, Arrangement]]:
         found: list[tuple[Arrangement, Arrangement]] = []
         for place, one in enumerate(prompts):
             plain, swapped = self.signed(place)
