@@ -84,8 +84,11 @@ class WriteRecipe(Arguments):
     """Hand in the script of a stage of kind recipe. It is kept and not run; launch_stage takes its digest as `code`."""
 
     script: Annotated[str, StringConstraints(min_length=1, max_length=40_000)]
-    """Python that reads $INPUTS/ROLE, writes rows.jsonl and other files into $OUT, and has no network. Where the
-    stage's parameters say trains: ROLE, it leaves the trained weights of that input as safetensors in $OUT/checkpoint."""
+    """Python that reads $INPUTS/ROLE, writes rows.jsonl and other files into $OUT, and has no network.
+
+    Where the stage's parameters say trains: ROLE, it leaves the trained weights of that input as safetensors in
+    $OUT/checkpoint.
+    """
 
 
 class HelperTask(Arguments):
