@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from reviews.answers import waits_for_budget
 from reviews.packet import build_design_packet
 from reviews.standing import retracted
-from reviews.text import plain
 from reviews.trail import Recorded
 from specs.session import ResolvedSpec
+from specs.text import plain
 from specs.verdicts import CheckResult, Packet
 
 AMENDMENT = "amendment"

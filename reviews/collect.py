@@ -15,7 +15,6 @@ from reviews.evidence import Arm, Evidence
 from reviews.lineage import lineages
 from reviews.standing import retracted, standing
 from reviews.store import Store
-from reviews.text import plain
 from reviews.trail import Recorded
 from specs.errors import EvidenceMissing
 from specs.evidence import Artifact, ExitRecord, Item, JobOrder, Manifest
@@ -23,6 +22,7 @@ from specs.grants import Claim, Grant
 from specs.loading import read_resolved
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
+from specs.text import plain
 
 LOG_TAIL_BYTES = 16_384
 NOT_STARTED = "not started"

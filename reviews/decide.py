@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reviews.panel import answered, disagree
-from reviews.text import plain
 from specs.digests import Digest
 from specs.stages import Range
+from specs.text import plain
 from specs.verdicts import (
     CLOSED,
     CheckResult,

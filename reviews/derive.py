@@ -13,12 +13,12 @@ from reviews.obligations import condition_results
 from reviews.overrides import lifted_checks
 from reviews.packet import History, build_packet, evidence_digest
 from reviews.store import Store
-from reviews.text import plain
 from reviews.trail import Recorded
 from reviews.turning import turned
 from specs.errors import EvidenceMissing
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
+from specs.text import plain
 from specs.verdicts import CheckResult, Packet, Verdict
 
 FINDING_CHARACTERS = 500

@@ -14,13 +14,13 @@ from reviews.criteria import criteria_results
 from reviews.evidence import Evidence
 from reviews.measure import accepted_rows, judged_rows
 from reviews.rows import read_objects, read_rows
-from reviews.text import plain
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing
 from specs.evidence import PackageRow, TrainingRow
 from specs.grants import ClaimResult
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
+from specs.text import plain
 from specs.verdicts import CheckResult, ConditionResult, Packet, Span
 
 _NOT_SHOWN = {"max_minutes", "launcher", "resources"}

@@ -39,11 +39,11 @@ from reviews.log.table import HeadRow, Row, Table
 from reviews.log.tables import open_table
 from reviews.log.walk import Walk
 from reviews.store import write_durably
-from reviews.text import plain
 from specs.bodies import FORMS, misfit
 from specs.digests import canonical_bytes, digest_bytes
 from specs.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError, UserError
 from specs.policy import ROLES, SIGNERS, Policy, PolicyKey, Role
+from specs.text import plain
 from specs.trail import GENESIS, Entry, EntryKind, Head
 
 __all__ = ["MAX_ENTRY_BYTES", "Recorded", "Trail", "origin_of", "read_entries", "seal_path"]

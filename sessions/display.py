@@ -1,6 +1,6 @@
 """What a person watching sees: one line an event, a progress bar on a terminal, everything on stderr.
 
-Whatever a job, a model or a reviewer wrote is untrusted: every line passes :func:`reviews.text.plain`, and rich
+Whatever a job, a model or a reviewer wrote is untrusted: every line passes :func:`specs.text.plain`, and rich
 markup is off, so no row can colour, move or fake a line of the operator's terminal.
 """
 
@@ -13,10 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from agents.turns import Turn, Usage
-from reviews.text import plain
 from sessions.ledger import Balance
 from specs.evidence import Progress as JobProgress
 from specs.metrics import MetricSet
+from specs.text import plain
 from specs.verdicts import CheckResult, Decision, Outcome, Status
 
 LINE_CHARACTERS = 4000

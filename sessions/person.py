@@ -15,11 +15,11 @@ from reviews.collect import find, registered_spec
 from reviews.panel import Answer, disagree, member_answer, merge
 from reviews.reviewer import Unanswered
 from reviews.store import Store
-from reviews.text import plain
 from reviews.trail import Recorded, Trail
 from reviews.vendors.answer import to_verdict
 from specs.errors import ReviewerUnavailable, UserError
 from specs.policy import PERSON
+from specs.text import plain
 from specs.verdicts import CLOSED, Packet, Verdict
 
 SHOWN_ROWS = 5

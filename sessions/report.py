@@ -20,7 +20,6 @@ from reviews.measure import Judged, judged_rows
 from reviews.obligations import obligations
 from reviews.standing import standing
 from reviews.store import Store, write_durably
-from reviews.text import plain
 from reviews.trail import Recorded, read_entries
 from sessions import ledger, plots, transcript
 from sessions.report_critics import critic_in_words
@@ -29,6 +28,7 @@ from sessions.scripts import trained_by_scripts
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import EvidenceMissing
 from specs.session import ResolvedSpec
+from specs.text import plain
 from specs.thresholds import Thresholds
 from specs.verdicts import CheckResult, Packet, Verdict
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from reviews.answers import last_question, waits_for_budget, why_no_retry
-from reviews.text import plain
 from reviews.trail import Recorded
 from sessions.overview import is_waiting, waits_for_verdict
+from specs.text import plain
 
 
 def question(entries: Sequence[Recorded]) -> Recorded | None:

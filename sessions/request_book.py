@@ -18,7 +18,6 @@ from reviews.requests.rules.review import review_by_rule
 from reviews.requests.rules.scorecard import score
 from reviews.requests.run_files import RunEvidence
 from reviews.store import Store
-from reviews.text import plain
 from reviews.trail import Recorded, Trail
 from sessions import ledger
 from sessions.asking import exchange_facts
@@ -39,6 +38,7 @@ from specs.requests import (
     Tier,
 )
 from specs.session import Effort, ResolvedSpec, Reviewer
+from specs.text import plain
 
 if TYPE_CHECKING:  # Imports an HTTP client: whoever needs no model needs none.
     from reviews.vendors.model import Model

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from reviews.text import plain
 from sessions.desk import Requested
 from specs.errors import UserError
+from specs.text import plain
 
 TEXT_CHARACTERS = 4000
 _TEMPLATES = Path(__file__).parent / "templates"

@@ -37,10 +37,10 @@ from reviews.checks.check import Check, apply
 from reviews.checks.design import DESIGN_CHECKS, DesignCheck, design_checks
 from reviews.evidence import Evidence
 from reviews.installed import GROUP, entry_points_of_checks, identity
-from reviews.text import plain
 from specs.errors import UserError
 from specs.metrics import MetricSet
 from specs.stages import STAGE_KINDS
+from specs.text import plain
 from specs.verdicts import CheckResult
 
 __all__ = [

@@ -8,10 +8,10 @@ from typing import Any
 
 from reviews.checks.limit import Limit, told
 from reviews.evidence import Evidence
-from reviews.text import plain
 from specs.errors import EvidenceMissing
 from specs.metrics import MetricSet
 from specs.stages import Kind
+from specs.text import plain
 from specs.verdicts import CheckResult, RequiredChange, Status
 
 SHOWN_ROWS = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 
-from reviews.text import plain
+from specs.text import plain
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),

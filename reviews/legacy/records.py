@@ -15,7 +15,7 @@ from reviews.legacy.provenance import Provenance
 from reviews.legacy.references import Reference
 from reviews.legacy.stamps import Times
 from reviews.legacy.text import Confidence, LegacyVerdict, Status
-from reviews.text import plain
+from specs.text import plain
 
 _SHOWN = 240
 _TEXT = 1000

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from reviews.legacy.vocabulary import head_of
-from reviews.text import plain
+from specs.text import plain
 
 _VERDICTS = (
     "verdict",

@@ -21,11 +21,11 @@ from reviews.log.envelope import Opened, Recorded, entry_of, open_envelope, pae
 from reviews.log.keys import is_signed, key_id
 from reviews.log.note import LOG_KEY, Checkpoint, NoteKey, parse_note, who_signed
 from reviews.log.rows import Stored, TrailFile
-from reviews.text import plain
 from specs.bodies import misfit
 from specs.digests import digest_bytes
 from specs.errors import UserError
 from specs.policy import Policy
+from specs.text import plain
 from specs.trail import Entry
 
 

@@ -19,9 +19,9 @@ from typing import NamedTuple, TypeVar
 from reviews.log.keys import key_id
 from reviews.process import messages
 from reviews.process.confined import command, environment
-from reviews.text import plain
 from specs.errors import PeergateError, ReviewerUnavailable, UserError
 from specs.session import Reviewer
+from specs.text import plain
 
 START_S = 120.0
 """Imports of an SDK on a loaded machine; by itself the process is there in a quarter of a second."""

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeVar
 
 from reviews.reviewer import Answered, Exchange
-from reviews.text import plain
 from reviews.vendors.wire import Form, Question, Reply
 from specs.digests import canonical_bytes
 from specs.errors import ReviewerUnavailable
 from specs.session import Effort
 from specs.session import Reviewer as ReviewerSpec
+from specs.text import plain
 from specs.vendors.calls import REASON_CHARACTERS, RecordedClient
 from specs.vendors.keys import find_key
 from specs.vendors.prices import Price, is_count, is_free, longest_answer, missing_package, most_tokens, price_of

@@ -13,7 +13,6 @@ from reviews.export import verify_export
 from reviews.log.anchors import read_anchor, read_policy
 from reviews.log.tiles import is_export
 from reviews.store import Store
-from reviews.text import plain
 from reviews.trail import Recorded
 from sessions.commands.audit_list import as_data
 from sessions.commands.audit_place import place_of
@@ -21,6 +20,7 @@ from sessions.commands.output import print_json
 from sessions.folders import STORE, run_folder, trail_name
 from sessions.trail_page import page_damage
 from specs.errors import UserError
+from specs.text import plain
 
 _POINTS = ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order")
 _POINTING = {"asked": ("request",), "answered": ("answer", "request", "response")}

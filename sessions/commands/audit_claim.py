@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from reviews.lineage import Made
-from reviews.text import plain
 from sessions.claims import Report, Statement, Traced
 from sessions.commands.audit import way_of
 from sessions.commands.audit_place import place_of
 from sessions.commands.output import print_json, print_table
 from sessions.trace import ranges
 from specs.errors import ExitCode
+from specs.text import plain
 
 LINES_SHOWN = 400
 """Characters of line numbers; `--json` has all of them."""

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from reviews.log.envelope import Recorded
 from reviews.log.query import Wanted
-from reviews.text import plain
 from sessions.commands.audit_place import Place, place_of
 from sessions.commands.output import print_json, print_table
 from specs.errors import UserError
+from specs.text import plain
 
 _SHOWN = (
     *("stage", "attempt", "key", "mode", "topic", "number", "outcome", "decision", "what", "usd"),

@@ -9,7 +9,6 @@ from typing import Any
 
 from reviews.export import export_run
 from reviews.store import Store
-from reviews.text import plain
 from reviews.trail import Recorded
 from sessions.commands.audit import entry_named
 from sessions.commands.audit_list import when
@@ -19,6 +18,7 @@ from sessions.folders import STORE
 from sessions.story import Told, tell
 from sessions.trail_page import trail_page
 from specs.errors import PeergateError, UserError
+from specs.text import plain
 
 
 def log(run: Path, as_json: bool) -> None:

@@ -14,13 +14,13 @@ from reviews.derive import check_design
 from reviews.measure import measure
 from reviews.packet import DESIGN
 from reviews.store import Store
-from reviews.text import plain
 from reviews.trail import Recorded, read_entries
 from sessions.commands.output import print_json, print_table
 from sessions.overview import run_folder
 from sessions.wiring import STORE, TRAIL
 from specs.errors import EvidenceMissing, ExitCode, UserError
 from specs.metrics import MetricSet
+from specs.text import plain
 from specs.verdicts import CheckResult
 
 

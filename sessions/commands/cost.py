@@ -9,7 +9,6 @@ from reviews.answers import waits_for_budget
 from reviews.collect import find, registered_spec
 from reviews.standing import newest_judgement
 from reviews.store import Store
-from reviews.text import plain
 from reviews.trail import Recorded, read_entries
 from sessions.accounts import PARTIES, Accounts
 from sessions.commands.output import print_json, print_table
@@ -19,6 +18,7 @@ from specs.errors import UserError
 from specs.machines import held_hours
 from specs.session import ResolvedSpec
 from specs.stages import Stage
+from specs.text import plain
 
 
 def cost(run: Path, as_json: bool) -> None:

@@ -7,8 +7,8 @@ import time
 
 from reviews.legacy import Record, Trail
 from reviews.legacy.records import counts
-from reviews.text import plain
 from sessions.commands.output import print_table
+from specs.text import plain
 
 _QUIET_S = 2.0
 _EVIDENCE = 80

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from reviews.store import Store
-from reviews.text import plain
 from reviews.trail import Recorded, Trail, read_entries
 from sessions import people
 from sessions.amend import amend as amend_session
@@ -23,6 +22,7 @@ from sessions.person import give, summary, template, waiting
 from sessions.runtime import require_run
 from specs.errors import ExitCode, UserError
 from specs.loading import find_spec
+from specs.text import plain
 from specs.verdicts import Packet
 
 

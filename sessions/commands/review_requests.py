@@ -14,7 +14,6 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
-from reviews.text import plain
 from sessions.commands.output import print_json
 from sessions.desk import Desk, Requested
 from sessions.requested_page import page, refuse_to_overwrite, write_page
@@ -23,6 +22,7 @@ from specs.explain import explain
 from specs.requests import AdversarialRequest, QuestionRequest, ReviewRequest
 from specs.reviewer_files import load_reviewer, reviewer_of
 from specs.session import Reviewer
+from specs.text import plain
 
 _OPTIONS: dict[tuple[str | int, ...], str] = {
     ("vendor",): "--vendor",

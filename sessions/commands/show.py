@@ -11,7 +11,6 @@ from typing import Any
 from reviews.answers import waits_for_budget
 from reviews.obligations import obligations
 from reviews.store import Store
-from reviews.text import plain
 from reviews.trail import Recorded, read_entries
 from sessions import ledger
 from sessions.commands.output import print_json, print_table
@@ -23,6 +22,7 @@ from sessions.report_waiting import question, result_of
 from sessions.runtime import require_run
 from sessions.wiring import STORE, TRAIL
 from specs.errors import EvidenceMissing
+from specs.text import plain
 
 
 def list_sessions(runs: Path, as_json: bool, all_of_database: bool = False) -> None:

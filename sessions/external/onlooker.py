@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agents.external import Exchange
-from reviews.text import plain
 from sessions.display import Terminal
 from sessions.ledger import Balance
 from specs.evidence import Progress
 from specs.metrics import MetricSet
+from specs.text import plain
 from specs.verdicts import CheckResult, Decision
 
 
