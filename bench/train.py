@@ -9,8 +9,8 @@ times are taken: of the steps alone, and of the job from the files of the model 
 does before its first step (reading data, a reference's log-probabilities) is work too. Libraries are loaded before.
 Both are taken by the clock and in seconds of CPU; on a busy machine only the latter, with one thread, say much.
 
-Limits: tokens a second >= TRL's in each of them, peak memory <= TRL's, of the medians. Memory may be larger by what two
-runs of TRL's own script differ by, which is measured here as well: the range of its runs, as a share of their median.
+Limits: tokens a second >= TRL's in each of them, peak memory <= TRL's, of the medians. Either may be off by what runs
+of TRL's own script differ by, which is measured here as well: the range of its runs, as a share of their median.
 """
 
 from __future__ import annotations
@@ -184,13 +184,18 @@ def told(kind: str, found: dict[str, list[Run]], parameters: int, rate: float) -
     held = len(tokens) == 1
     for way in TIMES:
         ratio = _middle(theirs, lambda one, way=way: one[way]) / _middle(ours, lambda one, way=way: one[way])
-        held = _holds(f"{kind}: tokens a second by {way}, ours / TRL's", ratio, ">=", 1.0) and held
+        what = f"{kind}: tokens a second by {way}, ours / TRL's"
+        held = _holds(what, ratio, ">=", 1.0 - _noise(theirs, way)) and held
     for memory in ("peak_bytes", "grown_bytes"):
-        of_theirs = [one[memory] for one in theirs]
-        noise = (max(of_theirs) - min(of_theirs)) / median(of_theirs)
-        ratio = _middle(ours, lambda one, memory=memory: one[memory]) / median(of_theirs)
-        held = _holds(f"{kind}: {memory}, ours / TRL's", ratio, "<=", 1.0 + noise) and held
+        ratio = _middle(ours, lambda one, memory=memory: one[memory]) / median(one[memory] for one in theirs)
+        held = _holds(f"{kind}: {memory}, ours / TRL's", ratio, "<=", 1.0 + _noise(theirs, memory)) and held
     return held
+
+
+def _noise(runs: list[Run], what: str) -> float:
+    """Return the range of the runs of one program, as a share of their median."""
+    found = [one[what] for one in runs]
+    return (max(found) - min(found)) / median(found)
 
 
 TIMES = ("steps_seconds", "job_seconds", "steps_cpu", "job_cpu")
