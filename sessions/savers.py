@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from reviews.log.pointer import Pointer, pointer_of
+from reviews.log.postgres import is_postgres
 from reviews.trail import Trail
-from specs.errors import Blocked
+from specs.errors import Blocked, PeergateError
+from specs.text import plain
 
 if TYPE_CHECKING:
     from reviews.log.postgres import Database
@@ -26,6 +28,14 @@ if TYPE_CHECKING:
 STATE = "state.sqlite"
 _LOCK = 0x7065_6573
 """Of those who make the tables at the same time."""
+
+
+_PARTS = {"v": int, "id": str, "channel_values": dict, "channel_versions": dict, "versions_seen": dict}
+"""What LangGraph goes on from without looking."""
+
+
+class _Unreadable(Exception):
+    """A checkpoint is there, and is none."""
 
 
 class Place(NamedTuple):
@@ -52,6 +62,10 @@ class FencedSqlite(SqliteSaver):
         self._trail.guard()
         super().put_writes(*arguments, **named)
 
+    def get_tuple(self, *arguments: Any, **named: Any) -> CheckpointTuple | None:
+        """Return a checkpoint; what is none is told to whoever opened the checkpoints."""
+        return _whole(lambda: SqliteSaver.get_tuple(self, *arguments, **named))
+
 
 @contextmanager
 def checkpoints(run: Path, name: str, trail: Trail) -> Generator[Place]:
@@ -59,7 +73,7 @@ def checkpoints(run: Path, name: str, trail: Trail) -> Generator[Place]:
 
     Raises:
         DatabaseUnreachable: its database cannot be reached.
-        Blocked: its file is damaged. It was put aside, and the next ``resume`` goes on from what the trail says.
+        Blocked: they are damaged. They were put aside, and the next ``resume`` goes on from what the trail says.
     """
     pointer = pointer_of(trail.path)
     if pointer is not None:
@@ -70,19 +84,42 @@ def checkpoints(run: Path, name: str, trail: Trail) -> Generator[Place]:
     try:
         connection.execute("PRAGMA synchronous=FULL")
         yield Place(FencedSqlite(connection, trail), name)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, _Unreadable) as error:
         # A full disk and the like are told elsewhere.
         if isinstance(error, sqlite3.OperationalError):
             raise
         connection.close()
-        aside = _put_aside(run)
-        raise Blocked(
-            f"the checkpoints of the graph are damaged: {error}",
-            where=str(run / STATE),
-            hint=f"they are kept as {aside}; `peergate resume` goes on from the trail, which says all that was done",
-        ) from error
+        raise _damaged(error, str(run / STATE), _put_aside(run)) from error
     finally:
         connection.close()
+
+
+def _whole(read: Callable[[], CheckpointTuple | None]) -> CheckpointTuple | None:
+    """Read a checkpoint, and look whether it has the parts of one.
+
+    Raises:
+        _Unreadable: what is there is no checkpoint.
+    """
+    try:
+        found = read()
+        held: dict[str, Any] = dict(found.checkpoint) if found is not None else {}
+        for name, kind in _PARTS.items() if found is not None else ():
+            if not isinstance(held[name], kind):
+                raise TypeError(f"'{name}' is of type '{type(held[name]).__name__}', not '{kind.__name__}'")
+    except Exception as error:
+        if isinstance(error, (sqlite3.Error, PeergateError)) or is_postgres(error):
+            raise
+        # What a decoder says of bytes that are none of its own may be anything.
+        raise _Unreadable(f"{type(error).__name__}: {plain(str(error), 200)}") from error
+    return found
+
+
+def _damaged(error: Exception, where: str, aside: str) -> Blocked:
+    return Blocked(
+        f"the checkpoints of the graph are damaged: {error}",
+        where=where,
+        hint=f"they are kept as {aside}; `peergate resume` goes on from the trail, which says all that was done",
+    )
 
 
 def _put_aside(run: Path) -> str:
@@ -97,7 +134,6 @@ def _put_aside(run: Path) -> str:
 
 @contextmanager
 def _in_postgres(trail: Trail, pointer: Pointer) -> Generator[Place]:
-    from reviews.log.postgres import is_postgres
     from reviews.log.postgres_table import database_for
 
     database = database_for(trail.path, pointer)
@@ -108,6 +144,8 @@ def _in_postgres(trail: Trail, pointer: Pointer) -> Generator[Place]:
         thread = str(pointer.log)
         try:
             yield Place(saver, thread)
+        except _Unreadable as error:
+            raise _damaged(error, f"{database.place}, thread {thread}", _rename(database, thread)) from error
         except Exception as error:
             told = database.told(error) if is_postgres(error) else None
             if told is not None:
@@ -118,6 +156,27 @@ def _in_postgres(trail: Trail, pointer: Pointer) -> Generator[Place]:
             saver.delete_thread(thread)
     finally:
         database.close()
+
+
+def _rename(database: Database, thread: str) -> str:
+    """Give the rows of a thread another one, so that the next orchestrator begins new ones; return that one's name.
+
+    Raises:
+        DatabaseUnreachable: the database cannot be reached.
+    """
+
+    def rename() -> str:
+        with database.connection() as connection, connection.transaction():
+            like = f"{thread}.damaged.%"
+            query: LiteralString = "SELECT count(DISTINCT thread_id) FROM checkpoints WHERE thread_id LIKE %s"
+            counted = connection.execute(query, (like,)).fetchone()
+            name = f"{thread}.damaged.{1 + (counted[0] if counted else 0)}"
+            connection.execute("UPDATE checkpoints SET thread_id = %s WHERE thread_id = %s", (name, thread))
+            connection.execute("UPDATE checkpoint_blobs SET thread_id = %s WHERE thread_id = %s", (name, thread))
+            connection.execute("UPDATE checkpoint_writes SET thread_id = %s WHERE thread_id = %s", (name, thread))
+            return name
+
+    return f"thread {database.patiently(rename)}"
 
 
 def fenced_postgres(database: Database, trail: Trail) -> Any:
@@ -137,7 +196,7 @@ def fenced_postgres(database: Database, trail: Trail) -> Any:
             database.patiently(lambda: PostgresSaver.put_writes(self, *arguments, **named))
 
         def get_tuple(self, *arguments: Any, **named: Any) -> CheckpointTuple | None:
-            return database.patiently(lambda: PostgresSaver.get_tuple(self, *arguments, **named))
+            return _whole(lambda: database.patiently(lambda: PostgresSaver.get_tuple(self, *arguments, **named)))
 
     pool: Any = database.pool
     saver = FencedPostgres(pool)

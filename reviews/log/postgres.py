@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from reviews.log.pointer import shown
-from specs.errors import DatabaseUnreachable, PeergateError, UserError
+from specs.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -92,7 +92,9 @@ class Database:
         """Do something that may be done twice; while the database is gone, wait for it and do it again.
 
         Raises:
-            DatabaseUnreachable: it was gone for longer than :data:`PATIENCE_S`, or is gone still.
+            DatabaseUnreachable: it was gone or not writable for longer than :data:`PATIENCE_S`, or is so still.
+            AuditDamage: it says that its own pages are damaged.
+            PeergateError: it refuses, or another process holds a lock.
         """
         until = time.monotonic() + (0 if self._is_gone else PATIENCE_S)
         pause = 0.0
@@ -103,8 +105,10 @@ class Database:
                 return done
             except Exception as error:
                 told = self.told(error)
-                if not isinstance(told, DatabaseUnreachable):
+                if told is None:
                     raise
+                if not isinstance(told, DatabaseUnreachable):
+                    raise told from error
                 if time.monotonic() >= until:
                     # Who goes on to close things is not kept waiting again.
                     self._is_gone = True
@@ -133,12 +137,18 @@ class Database:
         text = _text(error, self.address)
         busy = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
         full = (errors.DiskFull, errors.InsufficientResources)
+        damaged = (errors.DataCorrupted, errors.IndexCorrupted)
         refused = (errors.InvalidPassword, errors.InvalidAuthorizationSpecification, errors.InvalidCatalogName)
         if isinstance(error, busy):
             hint = "another process holds it for long; `peergate status` says which one runs the session"
             return PeergateError(f"the trail is locked: {text}; nothing was recorded", where=self.place, hint=hint)
-        if isinstance(error, (OperationalError, InterfaceError)) and not isinstance(error, refused):
-            what = "has no room" if isinstance(error, full) else "cannot be reached"
+        if isinstance(error, damaged):
+            hint = "nothing can follow what cannot be read; the server's own backup, or an export, has what was there"
+            return AuditDamage(f"the database is damaged: {text}; nothing was recorded", where=self.place, hint=hint)
+        # A server that follows another one is read-only, and may be the one that is connected to after a change.
+        locked = isinstance(error, errors.ReadOnlySqlTransaction)
+        if locked or (isinstance(error, (OperationalError, InterfaceError)) and not isinstance(error, refused)):
+            what = "cannot be written" if locked else "has no room" if isinstance(error, full) else "cannot be reached"
             return DatabaseUnreachable(
                 f"the database {what}: {text}; nothing is half-written or lost",
                 where=self.place,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import errno
+import json
 import resource
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,27 +19,41 @@ from reviews.audit import verify_run
 from reviews.log.rows import read_trail
 from reviews.log.walk import walk_trail
 from reviews.store import Store
+from reviews.trail import read_entries
+from sessions.overview import is_waiting
 from sessions.room import no_room, telling_no_room
 from specs.digests import digest_file
 from specs.errors import DiskUnwritable, ExitCode
-from tests.fixtures.quick_session import drive, open_quick, quick_session
+from tests.fixtures.fault_houses import FILES, POSTGRES, RAY, WRAPPERS, FaultHouse, in_all
+from tests.fixtures.job_python import REAL
 
 HOME = Path(__file__).parents[2]
 SESSION = """
-import sys
+import json, sys
 from pathlib import Path
+from reviews.log import postgres
 from sessions import cli
+from tests.fixtures.fault_houses import told_launcher
 from tests.fixtures.quick_session import drive, quick_session
 
-cli.app = lambda: drive(quick_session(Path(sys.argv[1])))
+postgres.PATIENCE_S, postgres.CONNECT_S = 0.3, 2
+run, house, answer = sys.argv[1:]
+cli.app = lambda: drive(quick_session(Path(run), launcher=told_launcher(house)), json.loads(answer))
 cli.main()
 """
+RETRY: dict[str, Any] = {"answer": "retry", "reason": "the disk was full", "by": "ada", "expires": None}
 
 
-def go_on(run: Path, limit: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
+def command(run: Path, house: FaultHouse, answer: dict[str, Any] | None = None) -> list[str]:
+    return [REAL, "-c", SESSION, str(run), house.tell(), json.dumps(answer)]
+
+
+def go_on(
+    run: Path, house: FaultHouse, limit: Callable[[], None] | None = None, answer: dict[str, Any] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the session as the command line would, with what ends it told as there."""
-    command = [sys.executable, "-c", SESSION, str(run)]
-    return subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, cwd=HOME, check=False)
+    words = command(run, house, answer)
+    return subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, cwd=HOME, check=False)
 
 
 def no_file_beyond(size: int) -> Callable[[], None]:
@@ -78,20 +93,25 @@ def keys(run: Path) -> list[str]:
     return [one.entry.key for one in walk_trail(read_trail(run / "trail.sqlite")).entries]
 
 
-@pytest.mark.parametrize("size", [60_000, pytest.param(250_000, marks=pytest.mark.nightly)])
-def test_a_session_whose_files_cannot_grow_pauses_and_goes_on(tmp_path: Path, size: int) -> None:
-    run = open_quick(tmp_path)
-    check_paused(run, go_on(run, no_file_beyond(size)))
+# Where the trail is in a database, the largest file is a packet for the reviewer.
+SIZES = {FILES: 60_000, POSTGRES: 8_000, WRAPPERS: 250_000, RAY: 250_000}
+
+
+@in_all()
+def test_a_session_whose_files_cannot_grow_pauses_and_goes_on(tmp_path: Path, house: FaultHouse) -> None:
+    run = house.open(tmp_path)
+    check_paused(run, go_on(run, house, no_file_beyond(SIZES[house.name])))
     before = keys(run)
-    drive(quick_session(run))
+    house.go_on(run)
     check_finished(run, before)
 
 
+@in_all()
 @pytest.mark.parametrize("number", [1, 7, 16])
 def test_evidence_that_cannot_be_kept_pauses_the_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse, number: int
 ) -> None:
-    run = open_quick(tmp_path)
+    run = house.open(tmp_path)
     kept = 0
     put = Store.put
 
@@ -105,9 +125,9 @@ def test_evidence_that_cannot_be_kept_pauses_the_session(
     with monkeypatch.context() as patched:
         patched.setattr(Store, "put", full)
         with pytest.raises(DiskUnwritable, match="cannot be written: No space left on device"):
-            drive(quick_session(run))
+            house.go_on(run)
     before = keys(run)
-    drive(quick_session(run))
+    house.go_on(run)
     check_finished(run, before)
 
 
@@ -140,32 +160,62 @@ def disk(folder: Path) -> Generator[Callable[[int], bool]]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def effects(folder: Path) -> set[str]:
+    """Return the jobs that had their effect outside; none had it twice."""
+    had = (folder / "effects").read_text(encoding="utf-8").split()
+    assert len(had) == len(set(had)), had
+    return set(had)
+
+
+def jobs_that_ended_well(run: Path) -> set[str]:
+    ends = [one.body for one in read_entries(run / "trail.sqlite") if one.entry.kind == "exit"]
+    return {body["key"] for body in ends if body["manifest"]}
+
+
 def used(folder: Path) -> int:
     return sum(path.stat().st_blocks for path in folder.rglob("*")) // 2
 
 
-ROOM = [pytest.param([24], id="24"), pytest.param(list(range(0, 1200, 96)), id="0-1200", marks=pytest.mark.nightly)]
+# Of a session whose jobs are processes little is left to be full in the end: what they leave is most of it.
+ROOM = [
+    *[pytest.param(name, [24], id=f"{name}-24") for name in (FILES, POSTGRES)],
+    *[
+        pytest.param(name, list(range(0, 1200, 96)), marks=pytest.mark.nightly, id=f"{name}-0-1200")
+        for name in (FILES, POSTGRES, WRAPPERS, RAY)
+    ],
+]
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("rooms", ROOM)
-def test_a_session_whose_disk_is_full_pauses_and_goes_on(tmp_path: Path, rooms: list[int]) -> None:
-    """Room is given in small steps: the disk is full at another place each time, until the session ends."""
+@pytest.mark.parametrize(("house", "rooms"), ROOM, indirect=["house"])
+def test_a_session_whose_disk_is_full_pauses_and_goes_on(tmp_path: Path, house: FaultHouse, rooms: list[int]) -> None:
+    """Room is given in small steps: the disk is full at another place each time, until the session ends.
+
+    A job that finds no room for what it leaves fails, or is lost where it could not even claim; a person is asked.
+    """
     with disk(tmp_path / "disk") as resize:
-        run = open_quick(tmp_path / "disk")
-        paused = 0
+        run = house.open(tmp_path / "disk")
+        paused = asked = 0
         begun = used(tmp_path / "disk")
         for room in rooms:
             if not resize(begun + room):
                 continue
-            done = go_on(run)
+            waits = is_waiting(read_entries(run / "trail.sqlite"))
+            done = go_on(run, house, answer=RETRY if waits else None)
             assert resize(64 * 1024), "reading takes room too"
-            if done.returncode == 0:
+            entries = read_entries(run / "trail.sqlite")
+            if entries[-1].entry.kind == "close":
                 break
-            check_paused(run, done)
-            paused += 1
+            if is_waiting(entries) and done.returncode == 0:
+                asked += 1
+                assert house.jobs is not None, "a quick job has nothing of its own to write"
+            else:
+                check_paused(run, done)
+                paused += 1
         assert paused
         before = keys(run)
-        drive(quick_session(run))
+        while read_entries(run / "trail.sqlite")[-1].entry.kind != "close":
+            house.go_on(run, answer=RETRY if is_waiting(read_entries(run / "trail.sqlite")) else None)
         check_finished(run, before)
-        print(f"paused {paused} times")
+        assert house.jobs is None or effects(tmp_path / "disk") >= jobs_that_ended_well(run)
+        print(f"{house.name}: paused {paused} times, asked a person {asked} times")
