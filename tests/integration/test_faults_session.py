@@ -1,11 +1,14 @@
 """Faults around a session: read-only and slow disks, clocks that are set, damaged databases, artifacts that are gone.
 
 Each ends in a clear pause or error that says what helps, loses nothing, and the session goes on when the fault is gone.
-Full disks are in ``test_disk_full.py``, faults of jobs in ``test_faults_jobs.py``, kills in ``tests/kill``.
+Each runs where it has a meaning: a damaged page of a file in the houses with files, and so on; faults of a database are
+in ``test_faults_postgres.py``. Full disks are in ``test_disk_full.py``, faults of jobs in ``test_faults_jobs.py`` and
+``test_faults_ray.py``, kills in ``tests/kill``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -19,12 +22,15 @@ import pytest
 
 from reviews.trail import read_entries
 from sessions import runtime
-from sessions.jobs.launcher import JobState
+from sessions.jobs.launcher import JobState, Launcher
 from sessions.savers import STATE
 from specs.errors import AuditDamage, Blocked, EvidenceMissing, ExitCode, GrantRefused
 from specs.evidence import ExitRecord
-from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
-from tests.integration.test_disk_full import HOME, SESSION, check_finished, disk, go_on, keys
+from tests.fixtures.fault_houses import FILES, POSTGRES, FaultHouse, Through, in_all, in_files, in_houses
+from tests.fixtures.houses import is_gone, kill
+from tests.fixtures.quick_session import drive, quick_session
+from tests.integration.test_disk_full import HOME, check_finished, command, disk, go_on, keys
+from tests.integration.test_faults_jobs import RUNAWAY
 
 SLOW_SYNC = """
 #define _GNU_SOURCE
@@ -36,6 +42,11 @@ int fdatasync(int file) { slow(); return syscall(SYS_fdatasync, file); }
 """
 
 
+SLOW_HERE = """
+import os, time
+quick = os.fsync
+os.fsync = lambda file: (time.sleep(0.04), quick(file))
+"""
 KILLED_IN_THE_STORE = """
 import os, signal, sys
 from pathlib import Path
@@ -53,11 +64,11 @@ class Stopped(Exception):
     """A test stops a session here."""
 
 
-class Stopping(QuickLauncher):
+class Stopping(Through):
     """A launcher that stops the session before or after it has started a job."""
 
-    def __init__(self, stage: str, after: bool = False) -> None:
-        super().__init__()
+    def __init__(self, inner: Launcher, stage: str, after: bool = False) -> None:
+        super().__init__(inner)
         self.stage, self.after = stage, after
 
     def start(self, folder: Path) -> None:
@@ -77,11 +88,34 @@ def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sessions.plots.draw", draw)
 
 
-def stopped(folder: Path, stage: str, after: bool = False) -> Path:
+class Lost(Through):
+    """The first attempt at a stage is lost; where jobs are processes, its wrapper is killed in the middle of it."""
+
+    def __init__(self, inner: Launcher, house: FaultHouse, stage: str = "sample") -> None:
+        super().__init__(inner)
+        self.job, self.is_process = f"small.{stage}.1", house.jobs is not None
+        self.killed = False
+
+    def start(self, folder: Path) -> None:
+        if self.is_process and folder.name == self.job:
+            (folder / "program.py").write_text(f"{RUNAWAY}\ntime.sleep(600)", encoding="utf-8")
+        super().start(folder)
+
+    def poll(self, folder: Path) -> JobState:
+        if folder.name == self.job:
+            if not self.is_process:
+                return JobState("lost")
+            if not self.killed and (folder / "pid").exists() and (folder / "heartbeat.json").exists():
+                kill(json.loads((folder / "heartbeat.json").read_bytes())["wrapper"])
+                self.killed = True
+        return super().poll(folder)
+
+
+def stopped(house: FaultHouse, folder: Path, stage: str, after: bool = False) -> Path:
     """Return the run folder of a session that was stopped at a job."""
-    run = open_quick(folder)
+    run = house.open(folder)
     with pytest.raises(Stopped):
-        drive(quick_session(run, launcher=Stopping(stage, after)))
+        house.go_on(run, Stopping(house.launcher(), stage, after))
     return run
 
 
@@ -98,32 +132,37 @@ def spoil(path: Path, page: int) -> None:
 # ---- disks --------------------------------------------------------------------------------------------------
 
 
-def test_a_session_on_a_disk_that_became_read_only_pauses_and_goes_on(tmp_path: Path) -> None:
+@in_all()
+def test_a_session_on_a_disk_that_became_read_only_pauses_and_goes_on(tmp_path: Path, house: FaultHouse) -> None:
     with disk(tmp_path / "disk"):
-        run = stopped(tmp_path / "disk", "train")
+        run = stopped(house, tmp_path / "disk", "train")
         before = keys(run)
         remount = ["mount", "-o", "remount,{}", str(tmp_path / "disk")]
         subprocess.run([one.format("ro") for one in remount], check=True, capture_output=True)
-        done = go_on(run)
+        done = go_on(run, house)
         subprocess.run([one.format("rw") for one in remount], check=True, capture_output=True)
         assert done.returncode == ExitCode.BLOCKED, (done.returncode, done.stderr)
         assert "Traceback" not in done.stderr and "make it writable" in done.stderr, done.stderr
         assert keys(run) == before
-        drive(quick_session(run))
+        house.go_on(run)
         check_finished(run, before)
 
 
-def test_a_disk_that_answers_slowly_changes_nothing_but_the_time(tmp_path: Path) -> None:
+@in_all()
+def test_a_disk_that_answers_slowly_changes_nothing_but_the_time(tmp_path: Path, house: FaultHouse) -> None:
     source, library = tmp_path / "slow.c", tmp_path / "slow.so"
     source.write_text(SLOW_SYNC, encoding="utf-8")
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler to make fsync slow with")
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    run = open_quick(tmp_path)
+    if house.jobs is not None:
+        # What the job's own machine does: a launcher hands on named variables only.
+        house.jobs.extra += SLOW_HERE
+    run = house.open(tmp_path)
     begun = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", SESSION, str(run)],
+        command(run, house),
         env=os.environ | {"LD_PRELOAD": str(library)},
         capture_output=True,
         text=True,
@@ -131,7 +170,9 @@ def test_a_disk_that_answers_slowly_changes_nothing_but_the_time(tmp_path: Path)
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    waits = 0.04 * len(keys(run))
+    # Of the entries of a trail in a database another disk has to say how long they take.
+    waits = 0.04 * len([path for path in (run / "store").rglob("*") if path.is_file()])
+    waits += 0.04 * len(keys(run)) if house.name != POSTGRES else 0
     assert time.monotonic() - begun > waits, "the disk was not slow"
     check_finished(run, [])
 
@@ -146,68 +187,75 @@ def set_clock(monkeypatch: pytest.MonkeyPatch, hours: list[float]) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: nanoseconds() + int(hours[0] * 3600e9))
 
 
-def test_a_clock_that_goes_back_again_and_again_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_all()
+def test_a_clock_that_goes_back_again_and_again_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
+) -> None:
     hours = [0.0]
 
-    class Backwards(QuickLauncher):
+    class Backwards(Through):
         def start(self, folder: Path) -> None:
             super().start(folder)
             hours[0] -= 31
 
     set_clock(monkeypatch, hours)
-    run = open_quick(tmp_path)
-    drive(quick_session(run, launcher=Backwards()))
+    run = house.open(tmp_path)
+    house.go_on(run, Backwards(house.launcher()))
     assert hours[0] == -5 * 31
     times = [int(one.entry.time_ns) for one in read_entries(run / "trail.sqlite")]
     assert times == sorted(times)
     check_finished(run, [])
 
 
+@in_all()
 def test_a_job_over_which_the_clock_goes_back_costs_nothing_less_than_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, house: FaultHouse
 ) -> None:
-    class Earlier(QuickLauncher):
+    class Earlier(Through):
         def poll(self, folder: Path) -> JobState:
             found = super().poll(folder)
-            assert found.exit is not None
+            if found.exit is None:
+                return found
             before = found.exit.started - 7200
             return JobState("exited", ExitRecord.model_validate(found.exit.model_dump() | {"ended": before}))
 
-    run = open_quick(tmp_path)
-    drive(quick_session(run, launcher=Earlier()))
+    run = house.open(tmp_path)
+    house.go_on(run, Earlier(house.launcher()))
     settled = [one.body["usd"] for one in read_entries(run / "trail.sqlite") if one.body.get("what") == "settle"]
     assert settled and min(settled) >= 0
 
 
+@in_all()
 def test_a_grant_that_ran_out_while_the_clock_was_wrong_starts_no_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
 ) -> None:
     """Set forward by two days between the grant and the job: refused, said why, and gone with the right time."""
     hours = [0.0]
     set_clock(monkeypatch, hours)
-    run = stopped(tmp_path, "base")
+    run = stopped(house, tmp_path, "base")
     before = keys(run)
     hours[0] = 48
     with pytest.raises(GrantRefused, match="the grant expired"):
-        drive(quick_session(run))
+        house.go_on(run)
     assert keys(run) == before
     hours[0] = 0
-    drive(quick_session(run))
+    house.go_on(run)
     check_finished(run, before)
 
 
 # ---- databases ----------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_page_of_the_trail_stops_everything_and_nothing_is_added(tmp_path: Path) -> None:
-    run = stopped(tmp_path, "train")
+@in_files()
+def test_a_damaged_page_of_the_trail_stops_everything_and_nothing_is_added(tmp_path: Path, house: FaultHouse) -> None:
+    run = stopped(house, tmp_path, "train")
     whole = (run / "trail.sqlite").read_bytes()
     for page in range(1, len(whole) // 4096, 15):
         (run / "trail.sqlite").write_bytes(whole)
         spoil(run / "trail.sqlite", page)
         spoiled = (run / "trail.sqlite").read_bytes()
         with pytest.raises(AuditDamage):
-            quick = quick_session(run)
+            quick = quick_session(run, launcher=house.launcher())
             quick.trail.verify_chain()
             drive(quick)
         assert (run / "trail.sqlite").read_bytes() == spoiled, "something was written after damage"
@@ -215,89 +263,97 @@ def test_a_damaged_page_of_the_trail_stops_everything_and_nothing_is_added(tmp_p
         (run / f"trail.sqlite{end}").unlink(missing_ok=True)
     (run / "trail.sqlite").write_bytes(whole)
     before = keys(run)
-    drive(quick_session(run))
+    house.go_on(run)
     check_finished(run, before)
 
 
+@in_files()
 @pytest.mark.parametrize(("page", "after"), [(0, False), (1, True), (3, False)])
 def test_damaged_checkpoints_of_the_graph_are_put_aside_and_the_trail_is_gone_on_from(
-    tmp_path: Path, page: int, after: bool
+    tmp_path: Path, house: FaultHouse, page: int, after: bool
 ) -> None:
-    run = stopped(tmp_path, "train", after)
+    run = stopped(house, tmp_path, "train", after)
     before = keys(run)
     spoil(run / STATE, page)
     with pytest.raises(Blocked, match="the checkpoints of the graph are damaged") as told:
-        drive(quick_session(run))
+        house.go_on(run)
     assert "kept as state.sqlite.damaged.1" in str(told.value) and told.value.exit_code == ExitCode.BLOCKED
     assert keys(run) == before
     assert (run / f"{STATE}.damaged.1").exists()
-    drive(quick_session(run))
+    house.go_on(run)
     check_finished(run, before)
 
 
+@in_files()
 @pytest.mark.parametrize("gone", [False, True])
-def test_without_its_checkpoints_a_session_that_asks_a_person_asks_again(tmp_path: Path, gone: bool) -> None:
-    class Lost(QuickLauncher):
-        def poll(self, folder: Path) -> JobState:
-            return JobState("lost") if folder.name == "small.sample.1" else super().poll(folder)
-
-    run = open_quick(tmp_path)
-    drive(quick_session(run, launcher=Lost()))
+def test_without_its_checkpoints_a_session_that_asks_a_person_asks_again(
+    tmp_path: Path, house: FaultHouse, gone: bool
+) -> None:
+    run = house.open(tmp_path)
+    house.go_on(run, Lost(house.launcher(), house))
     before = keys(run)
     assert read_entries(run / "trail.sqlite")[-1].body.get("outcome") == "escalate"
+    if house.jobs is not None:
+        runaway = int((run / "jobs" / "small.sample.1" / "pid").read_text())
+        assert is_gone(runaway), "what the lost job had started goes on"
     if gone:
         for path in run.glob(f"{STATE}*"):
             path.unlink()
     else:
         spoil(run / STATE, 1)
         with pytest.raises(Blocked):
-            drive(quick_session(run, launcher=Lost()))
-    drive(quick_session(run, launcher=Lost()))
+            house.go_on(run)
+    house.go_on(run)
     assert keys(run) == before, "asking has an effect"
-    drive(quick_session(run, launcher=Lost()), {"answer": "retry", "reason": "lost", "by": "ada", "expires": None})
+    house.go_on(run, answer={"answer": "retry", "reason": "lost", "by": "ada", "expires": None})
     check_finished(run, before)
 
 
 # ---- artifacts ----------------------------------------------------------------------------------------------
 
 
+@in_all()
 @pytest.mark.parametrize("path", ["model", "jobs/small.sample.1/out/accepted.jsonl"])
-def test_an_input_that_is_gone_starts_no_job(tmp_path: Path, path: str) -> None:
-    run = stopped(tmp_path, "train")
+def test_an_input_that_is_gone_starts_no_job(tmp_path: Path, house: FaultHouse, path: str) -> None:
+    run = stopped(house, tmp_path, "train")
     before = keys(run)
     there = tmp_path / "model" if path == "model" else run / path
     away = tmp_path / "away"
     there.rename(away)
     with pytest.raises(EvidenceMissing, match=r"input '(model|examples)' cannot be read"):
-        drive(quick_session(run))
+        house.go_on(run)
     assert [key for key in keys(run) if key not in before] == [], "something was recorded"
     away.rename(there)
-    drive(quick_session(run))
+    house.go_on(run)
     check_finished(run, before)
 
 
-def test_a_file_of_the_store_that_a_kill_left_half_written_is_no_damage(tmp_path: Path) -> None:
-    run = stopped(tmp_path, "train")
+@in_houses(FILES, POSTGRES)
+def test_a_file_of_the_store_that_a_kill_left_half_written_is_no_damage(tmp_path: Path, house: FaultHouse) -> None:
+    run = stopped(house, tmp_path, "train")
     before = keys(run)
     there = {path for path in (run / "store").rglob("*") if path.is_file()}
     killed = subprocess.run([sys.executable, "-c", KILLED_IN_THE_STORE, str(run / "store")], cwd=HOME, check=False)
     assert killed.returncode == -signal.SIGKILL
     left = {path for path in (run / "store").rglob("*") if path.is_file()} - there
     assert len(left) == 1, "nothing was left: there is nothing to test"
-    drive(quick_session(run))
+    house.go_on(run)
     check_finished(run, before)
 
 
-def test_rows_that_are_gone_close_the_gate_and_are_told(tmp_path: Path) -> None:
+@in_all()
+def test_rows_that_are_gone_close_the_gate_and_are_told(tmp_path: Path, house: FaultHouse) -> None:
     """What a gate computes from must be there: gone between the end of a job and its measure, nothing is measured."""
-    run = stopped(tmp_path, "base", after=True)
+    run = stopped(house, tmp_path, "base", after=True)
 
-    class Gone(QuickLauncher):
+    class Gone(Through):
         def poll(self, folder: Path) -> JobState:
-            (folder / "out" / "rows.jsonl").unlink(missing_ok=True)
-            return super().poll(folder)
+            state = super().poll(folder)
+            if state.state == "exited":
+                (folder / "out" / "rows.jsonl").unlink(missing_ok=True)
+            return state
 
-    drive(quick_session(run, launcher=Gone()))
+    house.go_on(run, Gone(house.launcher()))
     entries = read_entries(run / "trail.sqlite")
     decided: dict[str, Any] = entries[-1].body
     assert decided["outcome"] == "escalate" and decided["stage"] == "base"
