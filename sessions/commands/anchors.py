@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from reviews.log.anchors import Anchor, check_anchors, read_anchor
@@ -18,8 +19,9 @@ from reviews.log.tiles import CHECKPOINT, is_export, read_bundles
 from reviews.log.walk import Walk, walk_trail
 from reviews.requests import record
 from reviews.store import write_durably
-from reviews.trail import read_entries
+from reviews.trail import Trail, read_entries
 from sessions.folders import TRAIL, run_folder, trail_name
+from sessions.leases import lease, stand_by
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.policy import Role
 
@@ -105,7 +107,12 @@ def cosign(place: Path, name: str, key: Path, out: Path | None, seen: list[Path]
 
 
 def rotate_key(role: Role, runs: Path, by: str | None, reason: str, revoke: bool) -> None:
-    """Give a role of a workspace a new key; every open trail of the workspace records it."""
+    """Give a role of a workspace a new key; every open trail of the workspace records it.
+
+    Raises:
+        LeaseHeld: a session of the workspace is running, with the keys it began with; nothing was recorded.
+        UserError: no reason is given, or there is no key of this role.
+    """
     if not reason.strip():
         raise UserError("no reason was given", hint="--reason WHY")
     keys = KeyFolder(runs.resolve() / FOLDER)
@@ -120,9 +127,23 @@ def rotate_key(role: Role, runs: Path, by: str | None, reason: str, revoke: bool
         entries = read_entries(path)
         if entries and not any(one.entry.kind == "close" for one in entries):
             trails.append((path, entries[0].entry.session))
-    try:
-        new = rotate(keys, trails, role, by=by or getpass.getuser(), reason=reason, revoke=revoke)
-    except PeergateError as error:
-        error.hint = error.hint or "repeat the command: it goes on where it stopped"
-        raise
+    with ExitStack() as owned:
+        for path, session in trails:
+            if path.name == TRAIL:
+                _own(owned, path, session)
+        try:
+            new = rotate(keys, trails, role, by=by or getpass.getuser(), reason=reason, revoke=revoke)
+        except PeergateError as error:
+            error.hint = error.hint or "repeat the command: it goes on where it stopped"
+            raise
     print(f"{role}: new key {new}, recorded in {len(trails)} open trails under {runs}")
+
+
+def _own(owned: ExitStack, path: Path, session: str) -> None:
+    """Hold the lease of a session until the end: one that runs could not sign its next entry."""
+    held = owned.enter_context(lease(path.parent))
+    trail = Trail(path, session)
+    try:
+        stand_by(trail, held)
+    finally:
+        trail.close()

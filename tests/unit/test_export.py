@@ -21,6 +21,7 @@ from reviews.log.rows import read_trail
 from reviews.log.tiles import bundles_of, parse_proof, read_bundles, tile_name, tiles_of
 from reviews.log.walk import walk_trail
 from reviews.trail import Trail
+from sessions.leases import lease
 from specs.errors import UserError
 from specs.trail import Entry
 from tests.e2e.sessions import peergate
@@ -385,6 +386,19 @@ def test_a_key_is_replaced_and_what_it_signed_before_still_holds(tmp_path: Path,
     assert {id for one, id in walk.signed if one == role} <= {old.id, new.id}
     found = verify_run(trail.path.parent, "trail.sqlite", "store")
     assert any("was revoked" in note for note in found.notes)
+
+
+def test_no_key_is_replaced_under_a_session_that_runs(tmp_path: Path) -> None:
+    """It could not sign its next entry: it holds the keys it began with."""
+    trail = open_trail(tmp_path)
+    log, before = trail.keys.path("log"), trail.head().size
+    kept = log.read_bytes()
+    with lease(trail.path.parent):
+        done = peergate("audit", "rotate", "log", "--reason", "due", "--runs", tmp_path / "runs")
+    assert done.returncode != 0 and "another process is running this session" in done.stderr
+    assert "peergate pause" in done.stderr and log.read_bytes() == kept
+    trail.append("pause", "pause/1", {"by": "ada"})
+    assert trail.head().size == before + 1
 
 
 def test_an_entry_of_the_old_key_after_its_end_is_found(tmp_path: Path) -> None:
