@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from reviews.answers import answer_effect, is_design_again, is_without_verdict
 from reviews.collect import find, registered_spec
+from reviews.inputs import Left
 from reviews.obligations import open_for
 from reviews.packet import DESIGN
 from reviews.panel import NAME as PANEL
@@ -79,7 +80,11 @@ def _design_again(seen: dict[str, Recorded], packet: Recorded) -> Iterator[str]:
 
 
 def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
-    """Check that every job was ordered with its grant, and every grant is for what was registered and planned then."""
+    """Check that every job was ordered with its grant, and every grant is for what was registered and planned then.
+
+    And that every job read what stages before it had left.
+    """
+    left = Left()
     for recorded in entries:
         number, body = recorded.entry.seq, recorded.body
         if recorded.entry.kind in ("open", "amendment"):
@@ -89,6 +94,8 @@ def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
                 yield f"entry {number} ({kind}): the registration is {resolved.registration()}, recorded {registered}"
         elif recorded.entry.kind == "grant":
             yield from _grant_damage(entries, store, recorded)
+        elif recorded.entry.kind == "exit":
+            left.take(recorded)
         elif recorded.entry.kind == "launch":
             order = JobOrder.model_validate_json(store.get(body["order"]))
             granted = find(entries, f"grant/{body['key']}")
@@ -104,8 +111,11 @@ def launch_damage(entries: list[Recorded], store: Store) -> Iterator[str]:
                 != (order.grant.kind, order.grant.task, order.grant.max_seconds)
             ):
                 yield f"entry {number} (launch): job {body['key']} was ordered with something else than was granted"
-            elif granted.body["registration"] != registered_spec(entries[:number], store)[1]:
-                yield f"entry {number} (launch): job {body['key']} was granted before the registration was amended"
+            else:
+                resolved, registered = registered_spec(entries[:number], store)
+                if granted.body["registration"] != registered:
+                    yield f"entry {number} (launch): job {body['key']} was granted before the registration was amended"
+                yield from left.damage(recorded, order, resolved, store)
             yield from takeover_damage(entries, store, recorded, order)
 
 

@@ -11,9 +11,11 @@ from statistics import median
 from typing import NamedTuple, TypeVar
 
 from reviews.evidence import Evidence
+from reviews.leakage import Overlap
 from reviews.measured import Measured, share
 from reviews.residue import Kept, frequent_edges
 from reviews.rows import read_rows
+from reviews.screen import held_out_among
 from specs.errors import EvidenceMissing
 from specs.evidence import Example, Item
 from specs.rows_text import GuardRow, InstructRow, RespondRow
@@ -157,11 +159,14 @@ def measure_instruct(evidence: Evidence) -> dict[str, Measured]:
     times = Counter(words_of(one.text) for one in parsed)
     same, other = probes(found.rows)
     n, calls = len(parsed), len(work)
+    taken = len(taken_out(evidence, found))
     return {
         "instruct_calls": Measured(calls, calls),
         "instructions_parsed": Measured(n, calls),
         "instructions_kept": Measured(len(kept), calls),
         "instructions_kept_rate": _rate(kept, parsed),
+        "instructions_held_out": Measured(taken, len(kept)),
+        "instructions_left": Measured(len(kept) - taken, len(kept)),
         "instruction_uniqueness": Measured(len(times) / n if n else 0.0, n),
         "instruction_multiplicity": Measured(max(times.values(), default=0), n),
         "instruction_near_rate": _rate(_of(parsed, "near"), parsed),
@@ -173,6 +178,12 @@ def measure_instruct(evidence: Evidence) -> dict[str, Measured]:
         "instruct_repeatable": _part((sum(same), len(same))),
         "instruct_seed_effect": _part((sum(not one for one in other), len(other))),
     }
+
+
+def taken_out(evidence: Evidence, found: Instructed) -> dict[int, Overlap]:
+    """Return, by place among the kept instructions, those that are held-out prompts: later stages do not read them."""
+    similarity = evidence.resolved.spec.thresholds.prompt_similarity
+    return held_out_among([item.prompt for item in found.harvest.items], evidence.heldout, similarity)
 
 
 def probes(rows: Sequence[InstructRow]) -> tuple[list[bool], list[bool]]:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from reviews import grants
 from reviews.collect import accepted_attempt
+from reviews.screen import is_screened, screened
 from reviews.trail import Recorded
 from sessions import ledger, report
 from sessions.building import watch_over, work_through
@@ -32,8 +33,9 @@ from specs.digests import digest_path
 from specs.errors import PeergateError
 from specs.evidence import Artifact, JobOrder, Manifest, Progress
 from specs.machines import held_hours
+from specs.model_kinds import kind_in_order
 from specs.session import ModelSource
-from specs.stages import FOLDERS, WITHOUT_MODEL_KIND, RecipeParameters, Stage, outputs_of, resolve_parameters
+from specs.stages import FOLDERS, RecipeParameters, Stage, outputs_of, resolve_parameters
 
 CANCEL_WAIT_S = 30.0
 CONTROL = "model/control"
@@ -119,7 +121,7 @@ def _order(session: Session, state: State) -> JobOrder:
             "grant": _body(session, f"grant/{key}"),
             "max_seconds": stage.max_minutes * 60,
             "dead_man_minutes": session.resolved.spec.budget.dead_man_minutes,
-            "model_kind": None if stage.kind in WITHOUT_MODEL_KIND else session.resolved.spec.model.kind,
+            "model_kind": kind_in_order(session.resolved.spec, stage),
         }
     )
 
@@ -284,7 +286,10 @@ def _ensure(session: Session, key: str, source: ModelSource) -> Recorded:
 
 
 def resolve_input(session: Session, reference: str) -> Artifact:
-    """Return the artifact a reference of the spec stands for: always one whose digest is in the trail."""
+    """Return the artifact a reference of the spec stands for: one whose digest is in the trail, or what is left of it.
+
+    Instructions that a model wrote are handed on without those that are held-out prompts.
+    """
     if reference in ("model", "control"):
         body = _body(session, CONTROL if reference == "control" else "model")
         return Artifact(name=reference, path=body["path"], digest=body["digest"], bytes=0)
@@ -299,7 +304,14 @@ def resolve_input(session: Session, reference: str) -> Artifact:
     if attempt is None:
         raise PeergateError(f"stage '{owner}' has no accepted attempt", where=reference)
     made = _body(session, f"exit/{session.name}.{owner}.{attempt}")["outputs"][output]
-    return Artifact(name=reference, path=made["path"], digest=made["digest"], bytes=made["bytes"])
+    left = None
+    if is_screened(session.resolved.spec.stage(owner), output):
+        left = screened(session.store, session.resolved, made["digest"])
+    if left is None:
+        return Artifact(name=reference, path=made["path"], digest=made["digest"], bytes=made["bytes"])
+    digest = session.store.put(left)
+    path = session.store.path(digest).relative_to(session.run).as_posix()
+    return Artifact(name=reference, path=path, digest=digest, bytes=len(left))
 
 
 def _current(session: Session, state: State) -> tuple[Stage, int, str]:

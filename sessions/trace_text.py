@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from reviews.evidence import Evidence
 from reviews.measure_text import (
     PARSED,
+    Instructed,
     as_kept,
     encoding_fault,
     guard_rows,
     instructed,
     probes,
     responded,
+    taken_out,
 )
 from reviews.residue import frequent_edges
 from reviews.rows import read_rows
@@ -85,6 +87,8 @@ def calls(evidence: Evidence, metric: str) -> tuple[Part, ...]:
         items = read_rows(evidence.outputs.get("instructions"), Item, "instructions", may_be_empty=True)
         by = _calls_of(rows, [one for one in fated if one.outcome == "kept"], "calls that wrote them")
         return (every("every instruction that is kept", items, INSTRUCTIONS), by)
+    if metric in ("instructions_held_out", "instructions_left"):
+        return _handed_on(evidence, found, metric == "instructions_left")
     of_outcome = {
         "instruction_near_rate": ("near", "calls with an instruction that nearly repeats an earlier one"),
         "cross_shard_rate": ("cross_shard", "calls with an instruction that repeats one of another shard"),
@@ -102,6 +106,19 @@ def calls(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     if metric == "instructions_parsed":
         return (_calls_of(rows, parsed, "calls that gave an instruction"),)
     return (work,)
+
+
+def _handed_on(evidence: Evidence, found: Instructed, left: bool) -> tuple[Part, ...]:
+    """Return the kept instructions that are handed on, or those that are not, and the calls that wrote them."""
+    items = read_rows(evidence.outputs.get("instructions"), Item, "instructions", may_be_empty=True)
+    taken = {found.harvest.items[place].id for place in taken_out(evidence, found)}
+    what = "are no held-out prompts and are handed on" if left else "are held-out prompts and are taken out"
+    places = [number for number, item in enumerate(items, 1) if (item.id in taken) != left]
+    some = [one for one in found.harvest.fated if one.outcome == "kept" and (one.id in taken) != left]
+    return (
+        chosen(f"kept instructions that {what}", items, places, INSTRUCTIONS),
+        _calls_of(found.rows, some, "calls that wrote them"),
+    )
 
 
 def _key(row: InstructRow) -> str:

@@ -51,6 +51,15 @@ TEXT_METRICS: tuple[MetricDefinition, ...] = (
         "instructions left after the merge of all shards / instructions parsed", "higher",
     ),
     _m(
+        "instructions_held_out", "instruct", "instructions", _KEPT,
+        "instructions that are held-out prompts, nearly repeat one (thresholds.prompt_similarity) or hold one; no later "
+        "stage reads them", "lower",
+    ),
+    _m(
+        "instructions_left", "instruct", "instructions", _KEPT,
+        "instructions that are handed on: those that are no held-out prompts", "higher",
+    ),
+    _m(
         "instruction_uniqueness", "instruct", "fraction", _PARSED,
         "different word sequences (case, marks and white space ignored) / instructions parsed", "higher",
     ),

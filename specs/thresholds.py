@@ -30,6 +30,9 @@ class Thresholds(Contract):
     prompt_similarity: Annotated[float, Field(ge=0.5, le=0.95)] = 0.8
     """Jaccard similarity of word 3-shingles: two texts that reach it are near duplicates (training against held-out
     prompts, completions against their prompt, and kept completions among themselves)."""
+    written_heldout: Annotated[float, Field(ge=0, le=0.2)] = 0.1
+    """Fraction of the instructions that an `instruct` stage keeps: those that are held-out prompts, or near one. They
+    are taken out; more of them close the gate, since the model or the seeds then know the split."""
     repeated_rows: Share = 0.1
     """Fraction of the training rows: rows that repeat another one word for word."""
 

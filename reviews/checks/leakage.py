@@ -30,7 +30,9 @@ def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresh
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(by_kind.items()))
     rows = len({overlap.train for overlap in found})
     detail = f"{rows} training prompts are held-out prompts ({told})"
-    return Found("FAIL", detail, float(rows), tuple(_shown(overlap) for overlap in spread(found)), repairable=False)
+    return Found(
+        "FAIL", detail, float(rows), tuple(shown_overlap(overlap) for overlap in spread(found)), repairable=False
+    )
 
 
 def spread(found: tuple[Overlap, ...]) -> list[Overlap]:
@@ -70,7 +72,8 @@ def duplicates_of(pairs: Iterable[tuple[str, ...]], thresholds: Thresholds) -> F
     return Found(status, f"{repeated} of {len(every)} training rows repeat another", share)
 
 
-def _shown(overlap: Overlap) -> dict[str, Any]:
+def shown_overlap(overlap: Overlap) -> dict[str, Any]:
+    """Return an overlap as a row of a check's result."""
     return {
         "how": overlap.how,
         "similarity": round(overlap.similarity, 3),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from reviews.checks.check import Check, Found
 from reviews.checks.jobs import manifest_of
-from reviews.checks.leakage import SIMILARITY, SOURCE, overlap_of
+from reviews.checks.leakage import SIMILARITY, SOURCE, overlap_of, shown_overlap, spread
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from reviews.measure_text import (
+    Instructed,
     as_kept,
     encoding_fault,
     followed,
@@ -20,6 +22,7 @@ from reviews.measure_text import (
     instructed,
     probes,
     responded,
+    taken_out,
 )
 from reviews.residue import DELIMITERS, REFUSALS, marks_in
 from reviews.rows import read_rows
@@ -200,16 +203,35 @@ def _repeatable(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Compare instructions, and the worked pairs shown before them, with the held-out prompts."""
+    """Compare instructions, and the seeds or worked pairs shown before them, with the held-out prompts.
+
+    What a model wrote by itself is taken out before a later stage reads it, and a few of it is a warning.
+    """
+    thresholds = evidence.resolved.spec.thresholds
     if evidence.stage.kind == "instruct":
         found = instructed(evidence)
-        pairs = [(one.id, one.text) for one in found.seeds]
-        pairs += [(item.id, item.prompt) for item in found.harvest.items]
-    else:
-        answered = responded(evidence)
-        pairs = [(f"shot {n}", shot.instruction) for n, shot in enumerate(answered.parameters.shots)]
-        pairs += [(item.id, item.prompt) for item in answered.items]
-    return overlap_of(pairs, evidence.heldout, evidence.resolved.spec.thresholds)
+        seeds = overlap_of(((one.id, one.text) for one in found.seeds), evidence.heldout, thresholds)
+        return seeds if seeds.status == "FAIL" else _written(evidence, found, thresholds.written_heldout)
+    answered = responded(evidence)
+    pairs = [(f"shot {n}", shot.instruction) for n, shot in enumerate(answered.parameters.shots)]
+    pairs += [(item.id, item.prompt) for item in answered.items]
+    return overlap_of(pairs, evidence.heldout, thresholds)
+
+
+def _written(evidence: Evidence, found: Instructed, most: float) -> Found:
+    """Say how many of the kept instructions are held-out prompts, and which."""
+    items, taken = found.harvest.items, taken_out(evidence, found)
+    if not taken:
+        return Found("PASS", f"none of {len(items)} kept instructions is a held-out prompt, nor near one", 0.0)
+    named = tuple(replace(overlap, train=items[place].id) for place, overlap in taken.items())
+    ways = ", ".join(f"{count} {how}" for how, count in sorted(Counter(one.how for one in named).items()))
+    share = len(taken) / len(items)
+    shown = tuple(shown_overlap(overlap) for overlap in spread(named))
+    detail = f"{len(taken)} of {len(items)} kept instructions are held-out prompts ({ways})"
+    if share > most:
+        told = f"{detail}: more than a few by chance, model or seeds may know the split"
+        return Found("FAIL", told, share, shown, repairable=False)
+    return Found("WARN", f"{detail}; they are taken out, no later stage reads them", share, shown)
 
 
 def _residue(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -286,7 +308,7 @@ CHECKS = (
         _WRITING,
         _overlap,
         SOURCE,
-        limits=SIMILARITY,
+        limits=(*SIMILARITY, Limit("<=", "thresholds.written_heldout")),
     ),
     Check(
         "text.residue",

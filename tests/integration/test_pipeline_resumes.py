@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
@@ -216,17 +215,3 @@ def test_every_number_is_followed_to_its_rows(undisturbed: Callable[[str], tuple
         named = {"rows", "baseline", *(rows.name for rows in traced.rows)}
         assert {part.file for part in traced.parts} <= named and all(rows.entry for rows in traced.rows), one.name
     assert {one.set.stage for one in report.measured} == set(result.metrics)
-
-
-def test_a_generated_instruction_that_is_a_heldout_prompt_ends_the_session_there(
-    undisturbed: Callable[[str], tuple[Path, Result]], model: Path, tmp_path: Path
-) -> None:
-    whole, _ = undisturbed("cai_stage1")
-    written = (whole / "jobs" / "cai_stage1.instruct.1" / "out" / "instructions.jsonl").read_text(encoding="utf-8")
-    prompt = json.loads(written.splitlines()[-1])["prompt"]
-    # Not word for word: other letters, and a mark at its end.
-    run = open_small("cai_stage1", tmp_path, model, f"{prompt.upper()} !")
-    launcher = Here()
-    to_its_end(run, launcher)
-    assert overview(run).decision == "reject" and launcher.ran[-1] == "cai_stage1.instruct.1"
-    assert any("text.overlap is FAIL" in one for one in overview(run).reasons)

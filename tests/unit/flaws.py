@@ -52,6 +52,7 @@ def _rates(rate: Callable[[int], float]) -> list[dict[str, Any]]:
 
 
 ROW_FLAWS: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "samples of which none is accepted": lambda: told("A Tale In Capitals."),
     "answers cut off": lambda: answers([True] * N, truncated=True),
     "answers empty": lambda: answers([True] * N, output=" "),
     "answers all alike": lambda: answers([True] * N, output="the same small answer again."),
@@ -355,6 +356,7 @@ CASES = [
     ("base", "answers of one word", "health.labels", "FAIL"),
     ("base", "answers all alike", "health.collapse", "FAIL"),
     ("sample", "samples cut off", "health.samples", "WARN"),
+    ("sample", "samples of which none is accepted", "health.kept", "FAIL"),
     ("sample", "delimiters in the samples", "residue.delimiters", "FAIL"),
     ("sample", "one beginning for all samples", "residue.edges", "WARN"),
     ("sample", "samples that echo the prompt", "residue.copies", "FAIL"),

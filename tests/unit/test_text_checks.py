@@ -356,6 +356,8 @@ def test_instruct_metrics_are_over_what_was_written(tmp_path: Path) -> None:
         "instructions_parsed": 4,
         "instructions_kept": 2,
         "instructions_kept_rate": 0.5,
+        "instructions_held_out": 0,
+        "instructions_left": 2,
         "instruction_uniqueness": 0.5,
         "instruction_multiplicity": 3,
         "instruction_near_rate": 0,
