@@ -79,13 +79,19 @@ def audit_search(
     kind: Kind = None,
     stage: Stage = None,
     attempt: Attempt = None,
+    decision: Decision = None,
+    reviewer: ByReviewer = None,
+    overrides: Overrides = False,
+    open_conditions: OpenConditions = False,
+    min_cost: MinCost = None,
     limit: Limit = 1000,
     json: Json = False,
 ) -> None:
-    """List the entries that hold a text."""
+    """List the entries that hold a text; the filters are those of list."""
     from sessions.commands import audit_list
 
-    audit_list.list_entries(run, audit_list.Filters(kind, stage, attempt, limit=limit), text, json)
+    chosen = audit_list.Filters(kind, stage, attempt, decision, reviewer, overrides, open_conditions, min_cost, limit)
+    audit_list.list_entries(run, chosen, text, json)
 
 
 @audit_app.command("show")

@@ -70,6 +70,13 @@ def test_list_filters(run: Path, options: list[str], expected: list[int]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("options", "expected"), [(["--reviewer", "ada"], [4, 9]), (["--decision", "revise"], [5]), (["--overrides"], [])]
+)
+def test_search_filters_too(run: Path, options: list[str], expected: list[int]) -> None:
+    assert seqs("search", run, "sft.", *options) == expected
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [("DECISION/sft", [5, 10]), ("100%", [0]), ("a_b", [0]), ("a%b", []), ("aXb", []), ("\u001b[31m", [11]), ("!", [])],
 )

@@ -121,7 +121,10 @@ COMMANDS = {
         *("run", "--kind", "--stage", "--attempt", "--decision", "--reviewer", "--overrides", "--open-conditions"),
         *("--min-cost", "--limit", "--json"),
     },
-    "audit search": {"run", "text", "--kind", "--stage", "--attempt", "--limit", "--json"},
+    "audit search": {
+        *("run", "text", "--kind", "--stage", "--attempt", "--decision", "--reviewer", "--overrides"),
+        *("--open-conditions", "--min-cost", "--limit", "--json"),
+    },
     "audit show": {"run", "entry", "name", "--json"},
     "audit log": {"run", "--json"},
     "audit diff": {"run", "first", "second", "--json"},
