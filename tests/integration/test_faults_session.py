@@ -26,7 +26,18 @@ from sessions.jobs.launcher import JobState, Launcher
 from sessions.savers import STATE
 from specs.errors import AuditDamage, Blocked, EvidenceMissing, ExitCode, GrantRefused
 from specs.evidence import ExitRecord
-from tests.fixtures.fault_houses import FILES, POSTGRES, FaultHouse, Through, in_all, in_files, in_houses
+from tests.fixtures.fault_houses import (
+    FILES,
+    POSTGRES,
+    RAY,
+    WRAPPERS,
+    FaultHouse,
+    Through,
+    in_all,
+    in_files,
+    in_houses,
+    in_houses_with,
+)
 from tests.fixtures.houses import is_gone, kill
 from tests.fixtures.quick_session import drive, quick_session
 from tests.integration.test_disk_full import HOME, check_finished, command, disk, go_on, keys
@@ -58,6 +69,7 @@ def die(file):
 os.fsync = die
 Store(Path(sys.argv[1])).put(b"half of it was on the disk")
 """
+SAMPLES = "jobs/small.sample.1/out/accepted.jsonl"
 
 
 class Stopped(Exception):
@@ -267,12 +279,11 @@ def test_a_damaged_page_of_the_trail_stops_everything_and_nothing_is_added(tmp_p
     check_finished(run, before)
 
 
-@in_files()
-@pytest.mark.parametrize(("page", "after"), [(0, False), (1, True), (3, False)])
+@in_houses_with("page", {FILES: (0, 1, 3), WRAPPERS: (1,), RAY: (1,)})
 def test_damaged_checkpoints_of_the_graph_are_put_aside_and_the_trail_is_gone_on_from(
-    tmp_path: Path, house: FaultHouse, page: int, after: bool
+    tmp_path: Path, house: FaultHouse, page: int
 ) -> None:
-    run = stopped(house, tmp_path, "train", after)
+    run = stopped(house, tmp_path, "train", after=page == 1)
     before = keys(run)
     spoil(run / STATE, page)
     with pytest.raises(Blocked, match="the checkpoints of the graph are damaged") as told:
@@ -284,8 +295,7 @@ def test_damaged_checkpoints_of_the_graph_are_put_aside_and_the_trail_is_gone_on
     check_finished(run, before)
 
 
-@in_files()
-@pytest.mark.parametrize("gone", [False, True])
+@in_houses_with("gone", {FILES: (False, True), WRAPPERS: (True,), RAY: (True,)})
 def test_without_its_checkpoints_a_session_that_asks_a_person_asks_again(
     tmp_path: Path, house: FaultHouse, gone: bool
 ) -> None:
@@ -312,8 +322,7 @@ def test_without_its_checkpoints_a_session_that_asks_a_person_asks_again(
 # ---- artifacts ----------------------------------------------------------------------------------------------
 
 
-@in_all()
-@pytest.mark.parametrize("path", ["model", "jobs/small.sample.1/out/accepted.jsonl"])
+@in_houses_with("path", {FILES: ("model", SAMPLES), POSTGRES: ("model",), WRAPPERS: (SAMPLES,), RAY: (SAMPLES,)})
 def test_an_input_that_is_gone_starts_no_job(tmp_path: Path, house: FaultHouse, path: str) -> None:
     run = stopped(house, tmp_path, "train")
     before = keys(run)

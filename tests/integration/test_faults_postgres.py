@@ -1,0 +1,368 @@
+"""Faults of the database around a session: connections that are cut, a disk that is full, read-only, damaged pages.
+
+A real server refuses or breaks each time. The session pauses or tells what is wrong, loses nothing, and goes on when
+the fault is gone. A server that goes away is in ``test_postgres_session.py``; faults of the run folder beside a database in
+``test_disk_full.py`` and ``test_faults_session.py``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from reviews.audit import verify_run
+from reviews.log import postgres as of_postgres
+from reviews.log.postgres_table import PostgresTable
+from reviews.trail import read_entries
+from sessions import runtime
+from specs.errors import AuditDamage, Blocked, DatabaseUnreachable, ExitCode
+from tests.fixtures.fault_houses import POSTGRES, FaultHouse, Through, in_houses
+from tests.fixtures.postgres_server import Server
+from tests.integration.test_disk_full import check_finished, disk, go_on, keys, used
+from tests.integration.test_faults_session import Lost, Stopped, Stopping, stopped
+
+RETRY: dict[str, Any] = {"answer": "retry", "reason": "it was lost", "by": "ada", "expires": None}
+PAGE = 8192
+CUTS = """
+CREATE SEQUENCE public.cuts;
+CREATE FUNCTION public.cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF nextval('public.cuts') % 4 = 0 THEN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(10); END IF;
+  RETURN NEW; END $$;
+"""
+WHERE = {
+    "entry": "CREATE TRIGGER cut BEFORE INSERT ON peergate.entry FOR EACH ROW EXECUTE FUNCTION public.cut()",
+    "head": "CREATE TRIGGER cut BEFORE UPDATE ON peergate.log FOR EACH ROW EXECUTE FUNCTION public.cut()",
+    "commit": "CREATE CONSTRAINT TRIGGER cut AFTER INSERT ON peergate.entry DEFERRABLE INITIALLY DEFERRED"
+    " FOR EACH ROW EXECUTE FUNCTION public.cut()",
+    "checkpoint": "CREATE TRIGGER cut BEFORE INSERT ON checkpoints FOR EACH ROW EXECUTE FUNCTION public.cut()",
+    "writes": "CREATE TRIGGER cut BEFORE INSERT ON checkpoint_writes FOR EACH ROW EXECUTE FUNCTION public.cut()",
+}
+"""Where the server ends the connection, every fourth time."""
+
+
+def some(every: Iterable[str], *always: str) -> list[Any]:
+    """Return all names of a fault; those that are not made always are nightly."""
+    return [pytest.param(name, marks=[] if name in always else [pytest.mark.nightly]) for name in every]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr("sessions.plots.draw", draw)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_postgres, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(of_postgres, "CONNECT_S", 2)
+
+
+in_postgres = in_houses(POSTGRES)
+
+
+def name_of(address: str) -> str:
+    return urlsplit(address).path.strip("/")
+
+
+def effects_once(run: Path) -> None:
+    """Every job was launched, ended and paid once."""
+    kept = keys(run)
+    assert len(kept) == len(set(kept))
+    for kind in ("launch", "exit", "metrics", "verdict"):
+        assert len([key for key in kept if key.startswith(f"{kind}/")]) >= 5
+    reserved = {key.removeprefix("reserve/") for key in kept if key.startswith("reserve/")}
+    assert reserved == {key.removeprefix("settle/") for key in kept if key.startswith("settle/")}
+
+
+class Once(Through):
+    """Does something when a job is looked at for the first time."""
+
+    def __init__(self, house: FaultHouse, what: Callable[[], None], at: str = "small.sample.1") -> None:
+        super().__init__(house.launcher())
+        self.what: Callable[[], None] | None = what
+        self.at = at
+
+    def poll(self, folder: Path) -> Any:
+        if folder.name == self.at and self.what is not None:
+            what, self.what = self.what, None
+            what()
+        return super().poll(folder)
+
+
+# ---- connections --------------------------------------------------------------------------------------------
+
+
+@in_postgres
+@pytest.mark.parametrize("where", some(WHERE, "entry", "commit", "checkpoint"))
+def test_a_connection_that_is_cut_again_and_again_loses_and_repeats_nothing(
+    tmp_path: Path, house: FaultHouse, postgres: Server, database: str, where: str
+) -> None:
+    run = stopped(house, tmp_path, "base")
+    before = keys(run)
+    postgres.sql(name_of(database), CUTS + WHERE[where])
+    paused = 0
+    while keys(run)[-1] != "close":
+        try:
+            house.go_on(run)
+        except DatabaseUnreachable as error:
+            assert error.exit_code == ExitCode.BLOCKED and "`peergate resume` goes on" in str(error)
+            paused += 1
+            assert paused < 10
+    cut = int(postgres.sql(name_of(database), "SELECT last_value FROM public.cuts")) // 4
+    assert cut >= 5, "nothing was cut"
+    check_finished(run, before)
+    effects_once(run)
+    print(f"{where}: cut {cut} times, paused {paused} times")
+
+
+@in_postgres
+def test_an_answer_to_a_commit_that_is_lost_repeats_nothing(
+    tmp_path: Path, house: FaultHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from psycopg import OperationalError
+
+    run = house.open(tmp_path)
+    commit, count, lost = PostgresTable.commit, 0, 0
+
+    def unanswered(table: PostgresTable) -> None:
+        nonlocal count, lost
+        count += 1
+        if count % 3:
+            return commit(table)
+        held = table._held  # pyright: ignore[reportPrivateUsage]
+        assert held is not None
+        held.execute("COMMIT")
+        held.close()
+        lost += 1
+        raise OperationalError("server closed the connection unexpectedly")
+
+    paused = 0
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresTable, "commit", unanswered)
+        while keys(run)[-1] != "close":
+            try:
+                house.go_on(run)
+            except DatabaseUnreachable:
+                paused += 1
+                assert paused < 20
+    assert lost >= 10
+    check_finished(run, [])
+    effects_once(run)
+    print(f"{lost} answers lost, paused {paused} times")
+
+
+# ---- a database that cannot be written ----------------------------------------------------------------------
+
+
+def read_only(postgres: Server, database: str, on: bool) -> None:
+    """What a server that follows another one answers; connections that are there are ended, as in a change-over."""
+    name = name_of(database)
+    said = f"SET default_transaction_read_only = {'on' if on else 'off'}"
+    ends = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    postgres.sql("postgres", f"ALTER DATABASE {name} {said}; {ends}")
+
+
+@in_postgres
+def test_a_database_that_became_read_only_pauses_the_session_and_it_goes_on(
+    tmp_path: Path, house: FaultHouse, postgres: Server, database: str, impatient: None
+) -> None:
+    run = stopped(house, tmp_path, "base")
+    before = keys(run)
+    read_only(postgres, database, True)
+    done = go_on(run, house)
+    assert done.returncode == ExitCode.BLOCKED and "Traceback" not in done.stderr, done.stderr
+    assert "the database cannot be written" in done.stderr and "`peergate resume` goes on" in done.stderr
+    assert keys(run) == before
+    read_only(postgres, database, False)
+    # And in the middle of it.
+    with pytest.raises(DatabaseUnreachable, match=r"cannot be written: cannot execute .* in a read-only transaction"):
+        house.go_on(run, Once(house, lambda: read_only(postgres, database, True)))
+    before = keys(run)
+    read_only(postgres, database, False)
+    house.go_on(run)
+    check_finished(run, before)
+
+
+@in_postgres
+def test_a_database_that_is_read_only_for_a_moment_does_not_stop_the_session(
+    tmp_path: Path, house: FaultHouse, postgres: Server, database: str
+) -> None:
+    run = house.open(tmp_path)
+    back = threading.Timer(1.0, read_only, (postgres, database, False))
+
+    def change_over() -> None:
+        read_only(postgres, database, True)
+        back.start()
+
+    house.go_on(run, Once(house, change_over))
+    back.join()
+    check_finished(run, [])
+
+
+# ---- a database whose disk is full --------------------------------------------------------------------------
+
+
+@in_postgres
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("rooms", [[16], pytest.param(list(range(0, 640, 40)), marks=pytest.mark.nightly)])
+def test_a_session_whose_databases_disk_is_full_pauses_and_goes_on(
+    tmp_path: Path, house: FaultHouse, postgres: Server, monkeypatch: pytest.MonkeyPatch, rooms: list[int]
+) -> None:
+    """The tables are on a disk of their own; the server says that it is full, at another place each time."""
+    small = postgres.folder / "small"
+    with disk(small) as resize:
+        postgres.own(small)
+        postgres.sql("postgres", f"CREATE TABLESPACE small LOCATION '{small}'")
+        address = postgres.new_database(tablespace="small")
+        try:
+            monkeypatch.setenv("PEERGATE_DATABASE", address)
+            run = stopped(house, tmp_path, "base")
+            begun, paused = used(small), 0
+            for room in rooms:
+                if not resize(begun + room):
+                    continue
+                before = keys(run)
+                done = go_on(run, house)
+                assert resize(64 * 1024)
+                if done.returncode == 0:
+                    break
+                assert done.returncode == ExitCode.BLOCKED and "Traceback" not in done.stderr, done.stderr
+                assert "the database has no room: could not extend file" in done.stderr, done.stderr
+                assert keys(run)[: len(before)] == before
+                paused += 1
+            assert paused
+            before = keys(run)
+            house.go_on(run)
+            check_finished(run, before)
+            effects_once(run)
+            print(f"paused {paused} times")
+        finally:
+            postgres.sql("postgres", f"DROP DATABASE {name_of(address)} WITH (FORCE)")
+            postgres.sql("postgres", "DROP TABLESPACE small")
+
+
+# ---- damage -------------------------------------------------------------------------------------------------
+
+
+def spoiled(postgres: Server, database: str, table: str) -> Callable[[], None]:
+    """Overwrite the first page of a table with what is none; return what puts it back."""
+    path = postgres.folder / "data" / postgres.sql(name_of(database), f"SELECT pg_relation_filepath('{table}')")
+    postgres.stop("fast")
+    try:
+        whole = path.read_bytes()
+        assert len(whole) >= PAGE
+        path.write_bytes(b"\xff" * PAGE + whole[PAGE:])
+    finally:
+        postgres.start()
+
+    def put_back() -> None:
+        postgres.stop("fast")
+        path.write_bytes(whole)
+        postgres.start()
+
+    return put_back
+
+
+@in_postgres
+@pytest.mark.parametrize("table", some(["peergate.entry", "peergate.log", "checkpoints"], "peergate.entry"))
+def test_a_damaged_page_of_the_database_is_told_as_damage_and_nothing_is_added(
+    tmp_path: Path, house: FaultHouse, postgres: Server, database: str, table: str
+) -> None:
+    run = stopped(house, tmp_path, "train")
+    before = keys(run)
+    put_back = spoiled(postgres, database, table)
+    done = go_on(run, house)
+    assert done.returncode == ExitCode.DAMAGED and "Traceback" not in done.stderr, done.stderr
+    assert "the database is damaged: invalid page in block 0" in done.stderr, done.stderr
+    if table == "checkpoints":
+        assert keys(run) == before
+    else:
+        with pytest.raises(AuditDamage, match="invalid page"):
+            read_entries(run / "trail.sqlite")
+        assert verify_run(run, "trail.sqlite", "store").damage
+    put_back()
+    assert keys(run) == before
+    house.go_on(run)
+    check_finished(run, before)
+
+
+NEWEST = "WHERE checkpoint_id = (SELECT max(checkpoint_id) FROM checkpoints)"
+DAMAGED = {
+    "no-parts": f"UPDATE checkpoints SET checkpoint = '{{}}' {NEWEST}",
+    "no-versions": f"UPDATE checkpoints SET checkpoint = checkpoint - 'channel_versions' {NEWEST}",
+    "another-form": f"UPDATE checkpoints SET checkpoint = '\"x\"' {NEWEST}",
+    "writes": "UPDATE checkpoint_writes SET blob = '\\xc1c1c1'",
+    "writes-type": "UPDATE checkpoint_writes SET type = 'nothing'",
+}
+MISSING = {
+    "newest": f"DELETE FROM checkpoints {NEWEST}",
+    "values": "UPDATE checkpoints SET checkpoint = jsonb_set(checkpoint, '{channel_values}', '{}')",
+    "writes": "DELETE FROM checkpoint_writes",
+    "blobs": "DELETE FROM checkpoint_blobs",
+    "all": "DELETE FROM checkpoints; DELETE FROM checkpoint_writes; DELETE FROM checkpoint_blobs",
+}
+
+
+@in_postgres
+@pytest.mark.parametrize("what", some(DAMAGED, "no-versions", "writes"))
+def test_damaged_checkpoints_in_the_database_are_put_aside_and_the_trail_is_gone_on_from(
+    tmp_path: Path, house: FaultHouse, postgres: Server, database: str, what: str
+) -> None:
+    run = stopped(house, tmp_path, "train", after=what == "writes")
+    before = keys(run)
+    for number in (1, 2):
+        postgres.sql(name_of(database), DAMAGED[what])
+        with pytest.raises(Blocked, match="the checkpoints of the graph are damaged") as told:
+            house.go_on(run)
+        assert f".damaged.{number}; `peergate resume` goes on" in str(told.value)
+        assert told.value.exit_code == ExitCode.BLOCKED and keys(run) == before
+        if number == 1:
+            # Stopped anew, so that there are checkpoints again.
+            with pytest.raises(Stopped):
+                house.go_on(run, Stopping(house.launcher(), "train"))
+            assert keys(run) == before
+    house.go_on(run)
+    check_finished(run, before)
+    # What was put aside is kept, and nothing else of a session that is closed.
+    count = "SELECT count(*), count(DISTINCT thread_id) FROM checkpoints"
+    assert postgres.sql(name_of(database), f"{count} WHERE thread_id NOT LIKE '%.damaged.%'") == "0|0"
+    assert postgres.sql(name_of(database), count).endswith("|2")
+
+
+@in_postgres
+@pytest.mark.parametrize("what", some(MISSING, "values", "all"))
+def test_checkpoints_that_are_missing_in_the_database_change_nothing(
+    tmp_path: Path, house: FaultHouse, postgres: Server, database: str, what: str
+) -> None:
+    run = stopped(house, tmp_path, "train", after=True)
+    before = keys(run)
+    postgres.sql(name_of(database), MISSING[what])
+    house.go_on(run)
+    check_finished(run, before)
+    effects_once(run)
+
+
+@in_postgres
+@pytest.mark.parametrize("what", [MISSING["all"], DAMAGED["no-parts"]], ids=["missing", "damaged"])
+def test_without_its_rows_a_session_that_asks_a_person_asks_again(
+    tmp_path: Path, house: FaultHouse, postgres: Server, database: str, what: str
+) -> None:
+    run = house.open(tmp_path)
+    house.go_on(run, Lost(house.launcher(), house))
+    before = keys(run)
+    postgres.sql(name_of(database), what)
+    if what != MISSING["all"]:
+        with pytest.raises(Blocked):
+            house.go_on(run)
+    house.go_on(run)
+    assert keys(run) == before, "asking has an effect"
+    house.go_on(run, answer=RETRY)
+    check_finished(run, before)
+    assert runtime.require_run(run) == run
