@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +34,11 @@ def device_of(model: Any) -> tuple[str, str]:
     """Return (device, dtype) read back from the parameters."""
     parameter = next(model.parameters())
     return str(parameter.device), str(parameter.dtype).removeprefix("torch.")
+
+
+def free() -> None:
+    """Give back the memory of models that nothing holds any more, before the next one is loaded."""
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()

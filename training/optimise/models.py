@@ -1,4 +1,4 @@
-"""The model that is trained: where it runs, in which precision, with which adapters, and what is saved of it.
+"""The model that is trained: where it runs, in which precision, with which adapters. What is kept: ``merging.py``.
 
 Nothing is left to a library's own choice: a GPU that is asked for and not there is refused, and so is a module name
 that no layer has.
@@ -6,7 +6,6 @@ that no layer has.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,15 +15,13 @@ from specs.kinds_training import TrainingParameters
 from training import checkpoint
 from training.entry import refuse
 
-_MOST_DIFFERENCE = {"float32": 1e-3, "bfloat16": 0.1}
-"""Of logits before and after adapters are merged, as a share of the largest logit: rounding, and no more."""
 
-
-@dataclass(frozen=True)
+@dataclass
 class Prepared:
     """A loaded model with its tokenizer, and the adapters it is still to be given (None for full training)."""
 
     model: Any
+    """None once what was trained is saved: nothing may hold it while a second one is loaded."""
     tokenizer: Any
     device: str
     adapter: Any | None
@@ -116,75 +113,3 @@ def adapter(model: Any, parameters: TrainingParameters) -> Any | None:
 
 def _is(layer: str, module: str) -> bool:
     return layer == module or layer.endswith(f".{module}")
-
-
-def save_trained(trained: Any, prepared: Prepared, source: Path, out: Path) -> dict[str, float]:
-    """Save the checkpoint that later stages read; adapters are merged, and kept under ``adapter`` as well.
-
-    Returns what the merging changed, as facts. A model of 4 bits is read again in bfloat16 before the merge.
-
-    Raises:
-        SystemExit: the merged model does not compute what the one with adapters computed, or no tokenizer was saved.
-    """
-    if prepared.adapter is None:
-        checkpoint.save(trained, prepared.tokenizer, out)
-        _require_tokenizer(out)
-        return {}
-    trained.eval()
-    probe, facts = _probe(prepared.tokenizer), dict[str, float]()
-    before = _logits(trained, probe)
-    _save_adapter(trained, out / "adapter")
-    if getattr(trained.get_base_model(), "is_loaded_in_4bit", False):
-        trained = _read_again(source, out / "adapter", prepared.device)
-        whole = _logits(trained, probe)
-        # What training saw and what is kept differ by the rounding to 4 bits, which no merge can help.
-        facts["quantisation_difference"] = _share(before, whole)
-        before = whole
-    merged = trained.merge_and_unload()
-    facts["merge_difference"] = difference = _share(before, _logits(merged, probe))
-    dtype = checkpoint.device_of(merged)[1]
-    if not difference <= _MOST_DIFFERENCE[dtype]:
-        raise SystemExit(f"merging the adapters changed logits by {difference:.3g} of the largest, in {dtype}")
-    checkpoint.save(merged, prepared.tokenizer, out)
-    _require_tokenizer(out)
-    return facts
-
-
-def _share(before: Any, after: Any) -> float:
-    return float((before - after).abs().max() / before.abs().max())
-
-
-def _probe(tokenizer: Any) -> Any:
-    return tokenizer("The quick brown fox jumps over the lazy dog.", return_tensors="pt")["input_ids"]
-
-
-def _logits(model: Any, ids: Any) -> Any:
-    import torch
-
-    with torch.no_grad():
-        return model(ids.to(next(model.parameters()).device)).logits.float().cpu()
-
-
-def _read_again(source: Path, adapter: Path, device: str) -> Any:
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    whole: Any = AutoModelForCausalLM.from_pretrained(source, local_files_only=True, dtype=torch.bfloat16)
-    return PeftModel.from_pretrained(whole.to(device), adapter).eval()
-
-
-def _save_adapter(trained: Any, folder: Path) -> None:
-    """Save adapters so that their digest depends on what was trained: no place of this job, lists in order."""
-    trained.save_pretrained(folder)
-    (folder / "README.md").unlink(missing_ok=True)
-    path = folder / "adapter_config.json"
-    config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    config["base_model_name_or_path"] = None
-    config["target_modules"] = sorted(config["target_modules"])
-    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _require_tokenizer(folder: Path) -> None:
-    if not (folder / "tokenizer.json").is_file() and not (folder / "tokenizer_config.json").is_file():
-        raise SystemExit(f"no tokenizer was saved in {folder}: the checkpoint could not be used")

@@ -11,7 +11,8 @@ from training.checkpoint import device_of
 from training.entry import Done, Job, run_stage
 from training.optimise import conduct
 from training.optimise.masks import MaskProof, expected
-from training.optimise.models import Prepared, prepare, save_trained
+from training.optimise.merging import save_trained
+from training.optimise.models import Prepared, prepare
 from training.optimise.pairs import Scored, divide, read_preferences, score
 from training.optimise.preference import build, single_order
 from training.optimise.resuming import clear, train
@@ -65,7 +66,7 @@ def dpo(job: Job) -> Done:
     facts |= {"pairs": len(split.train), "validation_pairs": len(split.validation)}
     facts |= conduct.lengths(training, prepared.tokenizer, parameters.max_length)
     device, dtype = device_of(trainer.model)
-    facts |= save_trained(trainer.model, prepared, job.inputs["model"], job.out / "checkpoint")
+    facts |= save_trained(trainer, prepared, job.inputs["model"], job.out / "checkpoint")
     clear(job.folder / "trainer")
     tokens = sum(entry["tokens"] for entry in conduct.logged(trainer))
     return Done(device, dtype, tokens, effective, facts)

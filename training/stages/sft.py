@@ -10,7 +10,8 @@ from training.checkpoint import device_of
 from training.entry import Done, Job, file_order, run_stage
 from training.optimise import conduct
 from training.optimise.masks import MaskProof, expected
-from training.optimise.models import Prepared, prepare, save_trained
+from training.optimise.merging import save_trained
+from training.optimise.models import Prepared, prepare
 from training.optimise.packing import require_packing
 from training.optimise.resuming import clear, train
 from training.optimise.texts import Sides, style_of
@@ -48,7 +49,7 @@ def sft(job: Job) -> Done:
     effective = trainer.settings() | style.settings()
     facts |= conduct.seen_facts(trainer, proof) | _facts(examples, sides, prepared.tokenizer, parameters)
     device, dtype = device_of(trainer.model)
-    facts |= save_trained(trainer.model, prepared, job.inputs["model"], job.out / "checkpoint")
+    facts |= save_trained(trainer, prepared, job.inputs["model"], job.out / "checkpoint")
     clear(job.folder / "trainer")
     return Done(device, dtype, sum(row.tokens for row in rows), effective, facts)
 

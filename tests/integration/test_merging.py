@@ -1,0 +1,150 @@
+"""Adapters of a model of 4 bits are merged on the CPU, with nothing of the training left beside the second copy."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
+from training.entry import Done, Job
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("trl", reason="trl is not installed")
+pytest.importorskip("peft", reason="peft is not installed")
+
+ADAPTER: dict[str, Any] = {
+    "method": "lora",
+    "lora_rank": 4,
+    "lora_alpha": 8,
+    "lora_dropout": 0.1,
+    "target_modules": ("q_proj", "down_proj"),
+    "epochs": 1,
+    "batch_size": 4,
+    "learning_rate": 1e-2,
+    "warmup_ratio": 0.0,
+    "max_length": 128,
+    "seed": 3,
+}
+
+
+class Loaded(NamedTuple):
+    """What was the case when the second copy was read."""
+
+    alive: tuple[str, ...]
+    """What of the training still lived."""
+    devices: frozenset[str]
+    """Where the second copy with its adapters is."""
+
+
+@pytest.fixture(autouse=True)
+def quiet_and_on_one_thread() -> Iterator[None]:
+    import warnings
+
+    import torch
+
+    # The stages run in processes of their own, where a warning of a library is a line in the log.
+    warnings.simplefilter("ignore")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return tiny_checkpoint(tmp_path / "model")
+
+
+def job_of(kind: Any, folder: Path, model: Path) -> Job:
+    rows = opposites(8) if kind == "sft" else preferred(8)
+    return training_job(folder / "job", kind, model, write_lines(folder / "data.jsonl", rows), **ADAPTER)
+
+
+def run(job: Job) -> Done:
+    from training.stages.dpo import dpo
+    from training.stages.sft import sft
+
+    return (sft if job.order.kind == "sft" else dpo)(job)
+
+
+def as_of_4_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
+    """Have the trained model be one of 4 bits on a GPU, rounding included; returns what is seen at the second load.
+
+    bitsandbytes needs no part in this: what the saving asks is the flag, and where the second copy goes.
+    """
+    import importlib
+
+    import peft.peft_model
+    import torch
+
+    from training.optimise import merging
+
+    stage = importlib.import_module(f"training.stages.{kind}")
+    held: dict[str, weakref.ref[Any]] = {}
+    seen: list[Loaded] = []
+    prepared: list[Any] = []
+    prepare, train, read_again = stage.prepare, stage.train, merging._read_again
+
+    def prepares(*given: Any) -> Any:
+        prepared.append(prepare(*given))
+        return prepared[-1]
+
+    def trains(trainer: Any, folder: Path) -> None:
+        train(trainer, folder)
+        base = trainer.model.get_base_model()
+        with torch.no_grad():
+            for weight in (one for one in base.parameters() if not one.requires_grad):
+                weight.copy_((weight * 64).round() / 64)
+        base.is_loaded_in_4bit = True
+        prepared[-1].device = "cuda:0"
+        held.update(
+            model=weakref.ref(base),
+            weights=weakref.ref(next(base.parameters())),
+            optimizer=weakref.ref(trainer.optimizer),
+            adapters=weakref.ref(next(one for one in base.parameters() if one.requires_grad)),
+        )
+
+    def reads(*given: Any) -> Any:
+        alive = tuple(name for name, one in held.items() if one() is not None)
+        whole = read_again(*given)
+        places = frozenset(str(one.device) for one in (*whole.parameters(), *whole.buffers()))
+        seen.append(Loaded(alive, places))
+        return whole
+
+    monkeypatch.setattr(stage, "prepare", prepares)
+    monkeypatch.setattr(stage, "train", trains)
+    monkeypatch.setattr(merging, "_read_again", reads)
+    # Where a GPU is, this is what peft takes without being told.
+    monkeypatch.setattr(peft.peft_model, "infer_device", lambda: "meta")
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["sft", "dpo"])
+def test_nothing_of_the_training_lives_when_the_second_copy_is_read_on_the_cpu(
+    kind: str, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.checkpoint import load
+
+    seen = as_of_4_bits(kind, monkeypatch)
+    job = job_of(kind, tmp_path, model)
+    done = run(job)
+    assert seen == [Loaded((), frozenset({"cpu"}))]
+    assert done.device == "cpu" and done.facts["quantisation_difference"] > 0 and done.facts["merge_difference"] < 0.1
+    kept: Any = load(job.out / "checkpoint")[0]
+    began: Any = load(model)[0]
+    before = dict(began.named_parameters())
+    changed = {name for name, one in kept.named_parameters() if not one.equal(before[name].bfloat16().float())}
+    assert changed and all(name.split(".")[-2] in ("q_proj", "down_proj") for name in changed)
+
+
+def test_without_the_release_all_of_it_would_live(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from training.optimise import merging
+
+    seen = as_of_4_bits("sft", monkeypatch)
+    monkeypatch.setattr(merging, "release", lambda *_: None)
+    run(job_of("sft", tmp_path, model))
+    assert seen[0].alive == ("model", "weights", "optimizer", "adapters")
