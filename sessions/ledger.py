@@ -247,7 +247,7 @@ def _storage(key: str) -> str:
     return f"storage/{key}"
 
 
-def _is_from_outside(recorded: Recorded) -> bool:
+def is_from_outside(recorded: Recorded) -> bool:
     """Say whether an entry may be recorded while no orchestrator runs."""
     kind, body = recorded.entry.kind, recorded.body
     if kind == "spend" and body["job"].startswith(REQUESTED):
@@ -257,7 +257,7 @@ def _is_from_outside(recorded: Recorded) -> bool:
     return kind in ("asked", "answered", "override", "retraction", "amendment") or body.get("stage") == AMENDMENT
 
 
-def _ends_a_stretch(recorded: Recorded) -> bool:
+def ends_a_stretch(recorded: Recorded) -> bool:
     """Say whether the orchestrator stops after an entry, until somebody resumes the session."""
     body = recorded.body
     return recorded.entry.kind in ("pause", "budget") or body.get("outcome") == "escalate" or bool(body.get("escalate"))
@@ -272,13 +272,13 @@ def active_hours(entries: Sequence[Recorded]) -> float:
     total = 0
     last: int | None = None
     for recorded in entries:
-        if _is_from_outside(recorded):
+        if is_from_outside(recorded):
             continue
         now = int(recorded.entry.time_ns)
         kind = recorded.entry.kind
         if last is not None and kind not in ("open", "resume"):
             total += now - last
-        if _ends_a_stretch(recorded):
+        if ends_a_stretch(recorded):
             last = None
         elif last is not None or kind in ("open", "resume"):
             last = now

@@ -22,6 +22,7 @@ from reviews.standing import standing
 from reviews.store import Store, write_durably
 from reviews.trail import Recorded, read_entries
 from sessions import ledger, plots, transcript
+from sessions.interruptions import interruptions
 from sessions.report_critics import critic_in_words
 from sessions.report_waiting import answers_to, question, reasons_of, result_of
 from sessions.scripts import trained_by_scripts
@@ -108,6 +109,9 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "evaluations_of_heldout": sum(
             one.entry.kind == "launch" and resolved.spec.stage(one.body["stage"]).kind == "evaluate" for one in entries
         ),
+        "interruptions": [
+            {"at": _when(one.entry), "entry": one.entry.entry.seq, "what": one.what} for one in interruptions(entries)
+        ],
         "people": [_person(one) for one in entries if one.entry.kind in _BY_PEOPLE],
         "overrides": sum(_is_override(one) for one in entries),
         "conditions": [

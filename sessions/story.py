@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from reviews.log.envelope import Recorded
 from reviews.store import Store
+from sessions.interruptions import lost_in_words, taken_over
 from specs.errors import PeergateError
 
 _BY_PEOPLE = {"human": "answer", "override": "reason", "amendment": "outcome", "retraction": "reason"}
@@ -51,7 +52,7 @@ def _tell(one: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tupl
         case "launch":
             return f"job {body.get('key')} launched", []
         case "exit" | "lost":
-            return f"job {body.get('key')} {'ended' if kind == 'exit' else 'was lost'}", []
+            return f"job {body.get('key')} ended" if kind == "exit" else lost_in_words(body), []
         case "asked":
             reviewer = body.get("reviewer")
             what = f"request {body.get('number')}{_by(body)}: {body.get('mode')} by {reviewer}: {body.get('topic')}"
@@ -62,7 +63,8 @@ def _tell(one: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tupl
             way = "revoked" if body.get("revoked") else "replaced"
             return f"key of {body.get('role')} {way}{_by(body)}: {body.get('reason', '')}", []
         case "pause" | "resume":
-            return f"{kind}d{_by(body)}", []
+            over = taken_over(body)
+            return f"{kind}d{_by(body)}", [over] if over else []
         case "close":
             return f"close: {body.get('decision', '')}", []
         case _:
