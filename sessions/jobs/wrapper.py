@@ -160,7 +160,9 @@ def _patiently(record: Callable[[], None]) -> None:
         except OSError as error:
             if time.monotonic() > until:
                 raise
-            print(f"the exit record cannot be written: {error}", file=sys.stderr)
+            # What it is said to is mostly on the same disk.
+            with suppress(OSError):
+                print(f"the exit record cannot be written: {error}", file=sys.stderr)
             time.sleep(HEARTBEAT_S)
 
 

@@ -41,6 +41,12 @@ def full(path, data):
 wrapper.write_durably = full
 raise SystemExit(wrapper_driver.main())
 """
+# The wrapper's own log is on the disk that is full, or on the one of Ray's logs.
+NOWHERE_TO_SAY = """
+import os
+for number in (1, 2):
+    os.dup2(os.open("/dev/full", os.O_WRONLY), number)
+"""
 DIES_BEFORE_THE_NAME = """
 import os, signal, sys
 from pathlib import Path
@@ -209,8 +215,9 @@ def test_the_exit_record_says_what_the_job_used(drive: Drive, folder: Path) -> N
     assert "log_left_out" not in json.loads((folder / "exit.json").read_bytes())
 
 
-def test_an_exit_record_waits_for_room_on_the_disk(drive: Drive, folder: Path) -> None:
-    driver = drive("raise SystemExit(3)", folder, "-c", FULL_AT_FIRST)
+@pytest.mark.parametrize("said", ["", NOWHERE_TO_SAY], ids=["log", "full-log"])
+def test_an_exit_record_waits_for_room_on_the_disk(drive: Drive, folder: Path, said: str) -> None:
+    driver = drive("raise SystemExit(3)", folder, "-c", said + FULL_AT_FIRST)
     assert ended(driver, folder) == ("exited", 3)
     assert [path.name for path in folder.glob(".*")] == [], "something half-written is left"
 
