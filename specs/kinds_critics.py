@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from specs.digests import Contract
 from specs.kinds_text import END_MARK, ROLE_STOPS, SHOTS, Shot, Stop
 from specs.rows_critics import Agreement, NegativeType
-from specs.stage_parts import StageBase, StageKind
+from specs.stage_parts import Placed, StageBase, StageKind
 
 Judges = Literal["instruction", "response", "comparison"]
 PLACES: dict[Judges, tuple[str, ...]] = {
@@ -91,7 +91,7 @@ class Rubric(Contract):
         return _PLACE.sub(lambda found: texts[found[1]], self.item)
 
 
-class CriticParameters(Contract):
+class CriticParameters(Placed):
     """What all A/B critics share: the label is the next token, its log-probability the evidence."""
 
     rubric: Rubric | None = None
@@ -121,7 +121,7 @@ class CritiqueResponsesParameters(ShownResponse):
     """Keep the examples whose response an A/B critic finds good, with confidence."""
 
 
-class ReviseParameters(Contract):
+class ReviseParameters(Placed):
     """Criticise responses by principles of the constitution and write them anew."""
 
     revisions: Annotated[int, Field(ge=1, le=16)] = 1

@@ -12,7 +12,7 @@ from specs.digests import Contract
 from specs.kinds_critics import Rubric
 from specs.rows_critics import Agreement
 from specs.rows_text import Form
-from specs.stage_parts import Name, StageBase, StageKind
+from specs.stage_parts import Name, Placed, StageBase, StageKind
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 BatchSize = Annotated[int, Field(ge=1, le=1024)]
@@ -31,7 +31,7 @@ def _is_native(given: Any) -> bool:
     return given == "native"
 
 
-class EvaluateParameters(Contract):
+class EvaluateParameters(Placed):
     """Answer every item greedily, once. What is not set is left out, so that older registrations stay the same."""
 
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
@@ -54,7 +54,7 @@ class EvaluateParameters(Contract):
         return self
 
 
-class PerplexityParameters(Contract):
+class PerplexityParameters(Placed):
     """Read every text once and add up the surprise of its tokens."""
 
     window: Annotated[int, Field(ge=2, le=131072)] = 512
@@ -84,7 +84,7 @@ class LmEvalTask(Contract):
     """Stands between the question and each choice."""
 
 
-class ChooseParameters(Contract):
+class ChooseParameters(Placed):
     """Score each choice of a question by the log-likelihood of its text after the question."""
 
     question: Annotated[str, Field(max_length=2000)] = QUESTION
@@ -107,7 +107,7 @@ class ChooseParameters(Contract):
         return self
 
 
-class CompareParameters(Contract):
+class CompareParameters(Placed):
     """Have a judge say which of two answers is better, in both orders, by the next token (A or B)."""
 
     rubric: Rubric | None = None
@@ -124,7 +124,7 @@ class CompareParameters(Contract):
     seed: Seed = 0
 
 
-class ConverseParameters(Contract):
+class ConverseParameters(Placed):
     """Hold every conversation turn by turn, greedily; each answer becomes part of what the next one follows."""
 
     prompting: Literal["transcript", "raw", "native"] = "transcript"

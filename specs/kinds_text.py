@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from specs.digests import Contract
-from specs.stage_parts import StageBase, StageKind
+from specs.stage_parts import Placed, StageBase, StageKind
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -23,7 +23,7 @@ END_MARK = "###END###"
 ROLE_STOPS = ("\nInstruction", "\nQ:", "\n###", "\nUser:", "\nResponse:")
 
 
-class GuardParameters(Contract):
+class GuardParameters(Placed):
     """Ask the model, and a control that is known to follow instructions, what a base model does not do."""
 
     max_new_tokens: Annotated[int, Field(ge=1, le=512)] = 48
@@ -31,7 +31,7 @@ class GuardParameters(Contract):
     seed: Seed = 0
 
 
-class InstructParameters(Contract):
+class InstructParameters(Placed):
     """Have the model write new instructions after the example of others (Wang et al. 2023, arXiv:2212.10560)."""
 
     target: Annotated[int, Field(ge=1, le=1_000_000)] = 100
@@ -103,7 +103,7 @@ TRUE_FALSE = ScopeRule(
 )
 
 
-class RespondParameters(Contract):
+class RespondParameters(Placed):
     """Have the model answer instructions; keep what is whole, clean and in scope."""
 
     samples_per_instruction: Annotated[int, Field(ge=1, le=64)] = 1

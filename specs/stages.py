@@ -64,6 +64,7 @@ from specs.stage_parts import (
     Criterion,
     Gate,
     Name,
+    Placed,
     Range,
     Reference,
     StageBase,
@@ -151,7 +152,7 @@ WITHOUT_MODEL_KIND: tuple[Kind, ...] = ("generate", "sft", "evaluate", "package"
 """Kinds whose orders do not say whether the model is a base model: older orders keep their digests."""
 
 
-class GenerateParameters(Contract):
+class GenerateParameters(Placed):
     """Sample completions from the model itself; the verifier decides which are kept."""
 
     samples_per_prompt: Annotated[int, Field(ge=1, le=256)] = 4
@@ -166,7 +167,7 @@ class GenerateParameters(Contract):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
-class PackageParameters(Contract):
+class PackageParameters(Placed):
     """Save the model for use, reload it in a fresh process and compare greedy outputs."""
 
     probe_items: Annotated[int, Field(ge=1, le=1000)] = 10

@@ -105,6 +105,7 @@ def run_stage(kind: Kind, work: Callable[[Job], Done], *, uses_torch: bool = Tru
     job = Job(folder, _permitted_order(folder, kind))
     job.out.mkdir(exist_ok=True)
     if uses_torch:
+        place(str(getattr(job.parameters, "device", "auto")))
         import torch
 
         torch.manual_seed(job.parameters.seed)
@@ -149,6 +150,24 @@ def _permitted_order(folder: Path, kind: Kind) -> JobOrder:
     return order
 
 
+def place(device: str) -> None:
+    """Hold this process to the granted device; leave with exit code 4 where torch cannot use a GPU that was granted.
+
+    Args:
+        device: ``auto``, ``cpu`` or ``cuda``. For ``cpu`` GPUs are hidden from torch, which has not been used yet.
+    """
+    if device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    elif device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            refuse(
+                "device: cuda was granted, and torch finds no NVIDIA GPU on this machine; nothing runs on the CPU "
+                "instead"
+            )
+
+
 def refuse(why: str) -> NoReturn:
     """Leave the process with exit code 4 and a line that says why."""
     print(f"refused: {why}", file=sys.stderr)
@@ -160,6 +179,10 @@ def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: floa
     for name, kind in outputs_of(job.order.kind, job.parameters).items():
         path = job.out / (name if kind in FOLDERS else f"{name}.jsonl")
         outputs[name] = digest_path(path)
+    effective = done.effective
+    if "device" in job.order.parameters:
+        # Where the weights were, under the name of what was granted: the gate compares the two.
+        effective = effective | {"device": done.device.partition(":")[0]}
     manifest = Manifest(
         key=job.order.key,
         kind=job.order.kind,
@@ -177,7 +200,7 @@ def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: floa
         wall_s=round(time.time() - started, 3),
         # Linux counts in KiB.
         peak_rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-        effective=done.effective,
+        effective=effective,
         facts=done.facts | resumed,
     )
     partial = job.folder / ".manifest.json"
