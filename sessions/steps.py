@@ -42,6 +42,8 @@ CONTROL = "model/control"
 """The key under which the second checkpoint of a session is recorded."""
 RESTART_S = 30.0
 """A launched job nobody has claimed for this long is started again; its claim keeps that harmless."""
+FIRST_TOLD_S, LATER_TOLD_S = 60.0, 1800.0
+"""When it is said that a job has not begun, and how often after that."""
 
 
 def open_session(session: Session, state: State) -> State:
@@ -142,12 +144,17 @@ def wait(session: Session, state: State) -> State:
     if session.launcher.poll(folder).state in ("pending", "running"):
         watch_over(session, stage, attempt)
     seen = 0
-    since = time.monotonic()
+    waits = since = time.monotonic()
+    tell_at = waits + FIRST_TOLD_S
     while True:
         seen = _show_progress(session, stage.name, folder / "progress.jsonl", seen)
         job = session.launcher.poll(folder)
         if job.state in ("exited", "lost"):
             break
+        if job.state == "pending" and time.monotonic() > tell_at:
+            minutes, told = (time.monotonic() - waits) / 60, f": {job.told}" if job.told else ""
+            session.display.say(f"{stage.name}: job {key} has not begun for {minutes:.0f} min{told}")
+            tell_at = time.monotonic() + LATER_TOLD_S
         if job.state == "pending" and time.monotonic() - since > RESTART_S:
             session.launcher.start(folder)
             since = time.monotonic()
@@ -165,11 +172,12 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     if job.exit is None:
         # Before a decision can open the attempt after it: what still ran would hold its memory and write its files.
         orphans.end_left_behind(folder)
-        session.trail.append("lost", f"lost/{key}", common)
+        session.trail.append("lost", f"lost/{key}", common | ({"why": job.told} if job.told else {}))
         # What it cost is unknown, so the whole reservation counts as spent.
         ledger.settle_job(session.trail, budget, key, held_hours(stage) * 3600)
         ledger.settle_storage(session.trail, budget, key, None)
-        session.display.job_ended(stage.name, f"{key} is lost: its process is gone and left no exit record")
+        why = job.told or "its process is gone and left no exit record"
+        session.display.job_ended(stage.name, f"{key} is lost: {why}")
         return
     manifest, outputs = _keep_outputs(session, stage, folder)
     body: dict[str, Any] = common | {

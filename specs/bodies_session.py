@@ -105,11 +105,13 @@ class Exit(Contract):
 
 
 class Lost(Contract):
-    """``lost``: a job that is gone and left no exit record."""
+    """``lost``: a job that is gone and left no exit record, or that never began."""
 
     key: str
     stage: str
     attempt: int
+    why: str = ""
+    """Why it was given up, in words of what was to run it, which are untrusted; not told before version 2."""
 
 
 class Spend(Contract):

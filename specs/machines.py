@@ -10,6 +10,8 @@ from specs.digests import Contract
 
 LauncherName = Literal["local", "ray", "skypilot"]
 """``local``: processes of this machine; ``ray``: Ray Jobs; ``skypilot``: machines that SkyPilot rents or finds."""
+WAIT_HOURS = 12.0
+"""How long an attempt waits for its machine where nobody says: a night."""
 Accelerator = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$")]
 
 
@@ -32,7 +34,12 @@ class Resources(Contract):
     max_hours: Annotated[float, Field(gt=0, le=24 * 30)] | None = Field(
         default=None, exclude_if=lambda given: given is None
     )
-    """The longest an attempt may hold the machine, its start included; without it, as long as the job may run."""
+    """The longest an attempt may hold the machine, start and transfers included; without it, as long as the job may
+    run, and neither of the two is counted."""
+    max_wait_hours: Annotated[float, Field(gt=0, le=24 * 30)] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """The longest an attempt may wait before it begins: in a queue, or for a machine below the price cap."""
 
 
 class _Rates(Protocol):

@@ -2,7 +2,8 @@
 
 What an engine says of a job is a hint. That a job has ended, and how, is told by the wrapper's exit record alone; that
 it lives, by the wrapper's heartbeat. The hint only says how long a silence is waited out before the job counts as lost,
-and a job that counts as lost is told to end itself, should it live after all.
+and a job that counts as lost is told to end itself, should it live after all. One that never begins has its claim taken
+after as long as it may wait, and is lost then.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from typing import Literal, NamedTuple, Protocol
 from reviews.store import write_durably
 from sessions.jobs.launcher import JobState
 from sessions.jobs.silence import Silence
-from sessions.jobs.state import is_withdrawn, read_exit, read_log, read_order, withdraw
+from sessions.jobs.state import WHY, read_exit, read_log, read_order, withdraw, withdrawn_because
+from sessions.jobs.waits import END_S, Since, start_seconds, wait_seconds
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage, Blocked
 from specs.machines import Resources
+from specs.text import plain
 
 EngineState = Literal["pending", "running", "exited", "lost"]
 Hint = Literal["pending", "running", "exited", "lost", "unknown", "unreachable"]
@@ -36,7 +39,11 @@ PATIENCE_S: dict[Hint, float] = {
     "pending": 900.0,
     "running": 900.0,
 }
-"""How long a job may be silent before it counts as lost, by what the engine says of it."""
+"""How long a job may be silent before it counts as lost, by what the engine says of it.
+
+What nobody has claimed may wait for as long as its order says where the engine knows of no machine for it; ``pending``
+is then how long one that is paid for may take to start at least, and the others count from when the engine said so.
+"""
 ASK_EVERY_S = 2.0
 
 
@@ -45,6 +52,8 @@ class EngineStatus(NamedTuple):
 
     state: EngineState
     code: int | None = None
+    told: str = ""
+    """What it says beside that, for people; untrusted."""
 
 
 class EngineUnavailable(Blocked):
@@ -58,6 +67,8 @@ class Engine(Protocol):
     """
 
     name: str
+    rents: bool
+    """Whether a machine is paid for from when the engine knows of it, not only while the job runs."""
 
     def submit(self, key: str, argv: Sequence[str], env: dict[str, str], resources: Resources) -> str:
         """Start a command once for a key, and return its handle; a second submit returns that of the first.
@@ -136,8 +147,10 @@ class EngineLauncher:
         self._patience = patience or PATIENCE_S
         self._ask_every_s = ask_every_s
         self._silence = Silence()
+        self._since = Since()
         self._damaged: dict[Path, float] = {}
-        self._hints: dict[str, tuple[float, Hint]] = {}
+        self._hints: dict[str, tuple[float, Hint, str]] = {}
+        self._stopped: set[Path] = set()
 
     def start(self, folder: Path) -> None:
         """Submit the wrapper under the job's key; nothing happens where the job was claimed or submitted before.
@@ -167,22 +180,22 @@ class EngineLauncher:
         if record is not None:
             return JobState("exited", record)
         claimed = (folder / "claim").exists()
-        if claimed and is_withdrawn(folder):
-            return JobState("lost")
-        hint = self._hint(folder)
-        silent = self._silence.of(folder)
-        if not claimed and hint not in ("exited", "lost"):
-            # Not begun, as far as anybody knows: whoever waits starts it again.
-            return JobState("pending")
-        if silent <= self._patience[hint]:
-            return JobState("running" if claimed else "pending")
+        if claimed and (because := withdrawn_because(folder)) is not None:
+            self._stop_withdrawn(folder, because)
+            return JobState("lost", told=because)
+        hint, said = self._hint(folder)
+        over = self._over_claimed(folder, hint) if claimed else self._over_waiting(folder, hint)
+        if not over:
+            return JobState("running") if claimed else JobState("pending", told=self._waits_for(folder, hint, said))
+        why = plain(f"{over}, {self._says(hint, said)}", WHY)
         try:
-            self._give_up(folder, claimed, hint, silent)
-        except EngineUnavailable:
+            if not self._give_up(folder, claimed, hint, why):
+                return JobState("pending")
+        except EngineUnavailable as error:
             # Until it is certain that it never begins, it may.
-            return JobState("pending")
+            return JobState("pending", told=f"{over}, and it cannot be withdrawn: {error.message}")
         record = read_exit(folder)
-        return JobState("exited", record) if record is not None else JobState("lost")
+        return JobState("exited", record) if record is not None else JobState("lost", told=why)
 
     def cancel(self, folder: Path, reason: str) -> None:
         """Ask the wrapper to end the job; what nobody has claimed is withdrawn and taken from the engine's queue."""
@@ -213,33 +226,82 @@ class EngineLauncher:
             return True
         return False
 
-    def _hint(self, folder: Path) -> Hint:
-        asked, hint = self._hints.get(folder.name, (float("-inf"), "unknown"))
+    def _hint(self, folder: Path) -> tuple[Hint, str]:
+        asked, hint, said = self._hints.get(folder.name, (float("-inf"), "unknown", ""))
         if time.monotonic() - asked < self._ask_every_s:
-            return hint
+            return hint, said
         try:
             handle = self.engine.find(key_of(folder))
-            hint = "unknown" if handle is None else self.engine.poll(handle).state
-        except EngineUnavailable:
-            hint = "unreachable"
-        self._hints[folder.name] = time.monotonic(), hint
-        return hint
+            told = None if handle is None else self.engine.poll(handle)
+            hint, said = ("unknown", "") if told is None else (told.state, told.told)
+        except EngineUnavailable as error:
+            hint, said = "unreachable", error.message
+        self._hints[folder.name] = time.monotonic(), hint, said
+        return hint, said
 
-    def _give_up(self, folder: Path, claimed: bool, hint: Hint, silent: float) -> None:
-        """Make sure that a job which is about to count as lost does not go on unseen."""
-        why = f"lost: silent for {silent:.0f} s, the engine says '{hint}'"
+    def _says(self, hint: Hint, said: str) -> str:
+        by_hint = {
+            "unreachable": f"{self.engine.name} cannot be asked",
+            "unknown": f"{self.engine.name} knows nothing of it",
+        }
+        told = by_hint.get(hint, f"{self.engine.name} says '{hint}'")
+        return f"{told}: {' '.join(plain(said, 200).split())}" if said else told
+
+    def _waits_for(self, folder: Path, hint: Hint, said: str) -> str:
+        limit = wait_seconds(read_order(folder).grant.resources or Resources())
+        return f"{self._says(hint, said)}; after {limit / 3600:g} h without a begin it is given up"
+
+    def _over_waiting(self, folder: Path, hint: Hint) -> str:
+        """Say why a job that nobody has claimed is given up; empty while it may wait."""
+        waited, so_far = self._silence.of(folder), self._since.of(folder, "hint", hint)
+        paid = self.engine.rents and hint in ("pending", "running")
+        there = self._since.of(folder, "held", "held") if paid else 0.0
+        if hint in ("exited", "lost", "running"):
+            return f"not begun {so_far:.0f} s after that" if so_far > self._patience[hint] else ""
+        order = read_order(folder)
+        asked = order.grant.resources or Resources()
+        if waited > wait_seconds(asked):
+            return f"not begun in {waited / 3600:.2g} h"
+        if paid and there > start_seconds(order, asked, self._patience["pending"]):
+            return f"its machine has not begun it in {there / 3600:.2g} h"
+        return ""
+
+    def _over_claimed(self, folder: Path, hint: Hint) -> str:
+        """Say why a job that was claimed is given up; empty while it lives. Ask it to end when its hours are over."""
+        silent, held = self._silence.of(folder), self._since.of(folder, "held", "held")
+        if silent > self._patience[hint]:
+            return f"silent for {silent:.0f} s"
+        asked = read_order(folder).grant.resources
+        if asked is None or asked.max_hours is None or held <= asked.max_hours * 3600:
+            return ""
+        why = f"max_hours: its machine was held for {asked.max_hours:g} h"
+        if not (folder / "cancel").exists():
+            self.cancel(folder, why)
+        return why if held > asked.max_hours * 3600 + END_S else ""
+
+    def _give_up(self, folder: Path, claimed: bool, hint: Hint, why: str) -> bool:
+        """Make sure that a job which is about to count as lost does not go on unseen; False where it has just begun."""
+        if not claimed and not self._withdraw(folder, why):
+            return False
         if not (folder / "cancel").exists():
             write_durably(folder / "cancel", why.encode())
         # The engine may be what is gone, and what is told to it is of use only where it is not.
         if self._carrier is not None:
             with suppress(EngineUnavailable):
                 self._carrier.cancel(folder, why)
-        if not claimed:
-            self._withdraw(folder, why)
         with suppress(EngineUnavailable):
             self._keep_said(folder)
-            if claimed and hint in ("running", "pending"):
+            if hint in ("running", "pending"):
                 self._stop(folder, why)
+        return True
+
+    def _stop_withdrawn(self, folder: Path, why: str) -> None:
+        """Have the engine forget a job that never begins: whoever withdrew it may have been killed before that."""
+        if folder in self._stopped:
+            return
+        self._stopped.add(folder)
+        with suppress(EngineUnavailable):
+            self._stop(folder, why)
 
     def _withdraw(self, folder: Path, why: str) -> bool:
         if self._carrier is not None and not self._carrier.withdraw(folder, why):

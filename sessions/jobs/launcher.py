@@ -6,8 +6,9 @@ and starts the wrapper. Its own idea of a job's state is a hint: the wrapper's e
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from reviews import grants
 from reviews.store import write_durably
@@ -20,11 +21,14 @@ from specs.evidence import ExitRecord, JobOrder
 State = Literal["pending", "running", "exited", "lost"]
 
 
-class JobState(NamedTuple):
+@dataclass(frozen=True)
+class JobState:
     """What is known of a job; ``exit`` is there once it has exited. *Lost* is never *failed*."""
 
     state: State
     exit: ExitRecord | None = None
+    told: str = field(default="", compare=False)
+    """For people: what a job that has not begun waits for, and why a lost one was given up."""
 
 
 class Launcher(Protocol):

@@ -12,13 +12,17 @@ from pathlib import Path
 
 from reviews.store import write_durably
 from sessions.jobs import machine
+from sessions.jobs.files import NotReadable, read_end
 from sessions.jobs.launcher import JobState
 from sessions.jobs.owner import is_alive
 from sessions.jobs.silence import Silence
-from sessions.jobs.state import read_exit, read_log, read_order, read_owner
+from sessions.jobs.state import read_exit, read_log, read_order, read_owner, withdraw, withdrawn_because
 from specs.errors import EvidenceMissing
 from specs.machines import Resources
+from specs.text import plain
 
+START_S = 900.0
+"""How long a job may be without a claim before it counts as lost. Its wrapper is started again meanwhile."""
 CLAIM_GRACE_S = 30.0
 """How long a claim folder may exist before its claim file does."""
 ELSEWHERE_S = 120.0
@@ -90,7 +94,9 @@ class LocalLauncher:
             return JobState("exited", record)
         claim = folder / "claim"
         if not claim.exists():
-            return JobState("pending")
+            return self._unclaimed(folder)
+        if (because := withdrawn_because(folder)) is not None:
+            return JobState("lost", told=because)
         try:
             owner = read_owner(folder)
             if owner is None:
@@ -106,6 +112,19 @@ class LocalLauncher:
         record = read_exit(folder)
         return JobState("exited", record) if record is not None else JobState("lost")
 
+    def _unclaimed(self, folder: Path) -> JobState:
+        """What cannot be started begins neither now nor later: after a while it has its claim taken."""
+        silent = self._silence.of(folder)
+        last = _last_words(folder / "wrapper.log")
+        if silent <= START_S:
+            return JobState("pending", told=f"its wrapper has not begun: {last}" if last else "")
+        why = f"not begun in {silent:.0f} s{f', its wrapper said: {last}' if last else ''}"
+        # A disk that takes no claim is full, and that pauses the session elsewhere.
+        with suppress(OSError):
+            if withdraw(folder, folder.name, why):
+                return JobState("lost", told=why)
+        return JobState("pending")
+
     def cancel(self, folder: Path, reason: str) -> None:
         """Leave a request the wrapper looks for with every heartbeat."""
         write_durably(folder / "cancel", reason.encode())
@@ -113,3 +132,12 @@ class LocalLauncher:
     def logs(self, folder: Path, offset: int) -> bytes:
         """Return what the job printed from a byte on."""
         return read_log(folder, offset)
+
+
+def _last_words(log: Path) -> str:
+    """Return the last line that a wrapper printed; empty where it printed none."""
+    try:
+        lines = read_end(log, 4096)[0].decode("utf-8", "replace").strip().splitlines()
+    except NotReadable:
+        return ""
+    return plain(lines[-1], 200) if lines else ""

@@ -51,6 +51,7 @@ class RayEngine:
     """
 
     name = "ray"
+    rents = False
 
     def __init__(
         self, cluster: Callable[[bool], Cluster | None], lacking: Callable[[Resources], list[str]] | None = None
@@ -96,7 +97,8 @@ class RayEngine:
         code = told.get("driver_exit_code")
         if state is None:
             raise EngineUnavailable(f"Ray says {plain(str(told.get('status')), 40)!r} of a job", where=handle)
-        return EngineStatus(state, code if isinstance(code, int) and state == "exited" else None)
+        said = plain(str(told.get("message") or ""), TOLD)
+        return EngineStatus(state, code if isinstance(code, int) and state == "exited" else None, said)
 
     def cancel(self, handle: str, reason: str) -> None:
         """Have the cluster end the job: SIGTERM, and SIGKILL three seconds later."""

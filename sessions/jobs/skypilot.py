@@ -59,6 +59,7 @@ class SkyEngine:
     """
 
     name = "skypilot"
+    rents = True
 
     def __init__(self, python: str, template: dict[str, Any]) -> None:
         self._python = python

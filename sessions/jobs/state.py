@@ -15,8 +15,11 @@ from reviews.store import sync_folder, write_durably
 from sessions.jobs.files import NotReadable, open_file
 from specs.errors import EvidenceMissing
 from specs.evidence import ExitRecord, JobOrder
+from specs.text import plain
 
 LOG = "log.txt"
+WHY = 400
+"""Characters of a reason that are told."""
 
 
 def read_order(folder: Path) -> JobOrder:
@@ -84,13 +87,13 @@ def withdraw(folder: Path, key: str, why: str) -> bool:
     return take_claim(folder, {"key": key, "withdrawn": why})
 
 
-def is_withdrawn(folder: Path) -> bool:
-    """Say whether the claim of a job was taken by whoever watched it, so that it never began."""
+def withdrawn_because(folder: Path) -> str | None:
+    """Return why whoever watched a job took its claim, so that it never began; None where nobody did."""
     try:
         owner = read_owner(folder)
     except ValueError:
-        return False
-    return owner is not None and "withdrawn" in owner
+        return None
+    return plain(str(owner["withdrawn"]), WHY) if owner is not None and "withdrawn" in owner else None
 
 
 def read_log(folder: Path, offset: int, most: int = 1 << 20) -> bytes:

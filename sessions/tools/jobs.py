@@ -36,7 +36,8 @@ def job_status(work: Work, arguments: JobStatus) -> str:
         if job.state in ("exited", "lost"):
             work.job_ended = work.phase == "watch"
             if job.exit is None:
-                return f"{work.key} is lost: its process is gone and left no exit record"
+                why = work.wall.clean(job.told, 300) or "its process is gone and left no exit record"
+                return f"{work.key} is lost: {why}"
             seconds = job.exit.ended - job.exit.started
             return f"{work.key} ended after {seconds:.0f} s: {job.exit.reason}, code {job.exit.code}"
         progress = newest_progress(folder)

@@ -9,14 +9,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sessions.jobs import engines
 from sessions.jobs.engines import EngineLauncher, EngineStatus, EngineUnavailable
 from sessions.jobs.launcher import JobState
+from sessions.jobs.state import withdraw
 from specs.digests import digest_file
 from specs.evidence import JobOrder
 from specs.machines import Resources
@@ -317,6 +320,106 @@ def test_a_job_still_in_the_queue_is_withdrawn_when_it_is_cancelled(house: House
     assert house.launcher().poll(folder) == JobState("lost")
 
 
+def waiting(order: JobOrder, **asked: Any) -> JobOrder:
+    return order.model_copy(update={"grant": order.grant.model_copy(update={"resources": Resources(**asked)})})
+
+
+@planted
+@pytest.mark.parametrize("engine_says", ["pending", "unknown", "unreachable"])
+def test_a_job_that_never_begins_is_lost_after_as_long_as_it_may_wait(
+    house: House, order: JobOrder, engine_says: str
+) -> None:
+    folder = house.job(waiting(order, max_wait_hours=2 / 3600), ONCE)
+    engine = processes(house)
+    engine.queue = True
+    launcher = impatient(house)(engine)
+    launcher.start(folder)
+    assert "after 0.000555556 h without a begin it is given up" in launcher.poll(folder).told
+    if engine_says == "unknown":
+        engine.forget()
+    engine.is_reachable = engine_says != "unreachable"
+    state = settled(launcher, folder, 20)
+    assert state == JobState("lost")
+    told = {"pending": "processes says 'pending'", "unknown": "knows nothing of it", "unreachable": "cannot be asked"}
+    assert state.told.startswith("not begun in 0.0") and told[engine_says] in state.told
+    # Taken from the queue where there is one, and it never begins.
+    assert [one for one in engine.cancelled if one == state.told] == ([state.told] if engine_says == "pending" else [])
+    done = subprocess.run([house.python, "-P", "-m", "sessions.jobs.far_side", str(folder)], check=False)
+    assert done.returncode == 0 and not (folder / "ran").exists()
+    again = house.launcher().poll(folder)
+    assert (again.state, again.told) == ("lost", state.told)
+
+
+@planted
+def test_a_machine_that_is_paid_for_begins_in_its_hours_or_is_ended(house: House, order: JobOrder) -> None:
+    engine = processes(house)
+    engine.queue = True
+    folder = house.job(waiting(order, max_hours=1 / 3600), ONCE)
+    engine.submit(engines.key_of(folder), [], {}, Resources())
+    until_then = impatient(house)(engine)
+    assert [until_then.poll(folder).state for _ in range(2)] == ["pending", "pending"]
+    time.sleep(1.2)
+    # Nobody pays for a place in a queue.
+    assert until_then.poll(folder).state == "pending" and not engine.cancelled
+    engine.rents = True
+    state = settled(until_then, folder, 20)
+    assert state == JobState("lost") and state.told.startswith("its machine has not begun it in 0.0")
+    assert engine.cancelled == [state.told]
+
+
+@planted
+def test_a_machine_is_ended_though_who_gave_its_job_up_was_killed_before_that(house: House, order: JobOrder) -> None:
+    folder = house.job(order, ONCE)
+    engine = processes(house)
+    engine.queue = True
+    impatient(house)(engine).start(folder)
+    withdraw(folder, folder.name, "it never begins")
+    state = impatient(house)(engine).poll(folder)
+    assert (state.state, state.told) == ("lost", "it never begins") and engine.cancelled == ["it never begins"]
+
+
+@planted
+def test_a_job_that_holds_its_machine_for_too_long_is_asked_to_end_and_then_lost(
+    house: House, order: JobOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "END_S", 2.0)
+    engine = processes(house)
+    launcher = impatient(house)(engine)
+    ends = house.job(waiting(order, max_hours=2 / 3600), SLEEP)
+    launcher.start(ends)
+    running(launcher, ends)
+    assert ended(launcher, ends).reason == "cancelled"
+    assert (ends / "cancel").read_text().startswith("max_hours: its machine was held for")
+    # One that is asked and does not end, as when what it leaves is on its way for hours.
+    stays = house.job(waiting(order, max_hours=2 / 3600), SLEEP, 2)
+    launcher.start(stays)
+    stopped = running(launcher, stays)["wrapper"]
+    os.kill(stopped, signal.SIGSTOP)
+    state = settled(launcher, stays, 20)
+    assert state == JobState("lost") and "max_hours" in state.told and engine.cancelled == [state.told]
+    os.kill(stopped, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("house", ["local"], indirect=True)
+def test_a_wrapper_that_never_claims_is_lost_here_too(
+    house: House, order: JobOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = house.job(order, ONCE)
+    launcher = house.launcher()
+    broken = house.folder / "broken"
+    broken.write_text("#!/bin/sh\necho no such environment >&2\nexit 1\n", encoding="utf-8")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    launcher.start(folder)
+    until(lambda: "no such environment" in launcher.poll(folder).told)
+    monkeypatch.setattr("sessions.jobs.local.START_S", 1.0)
+    state = settled(launcher, folder, 20)
+    assert state == JobState("lost") and state.told.endswith("its wrapper said: no such environment")
+    monkeypatch.setattr(sys, "executable", house.python)
+    launcher.start(folder)
+    assert house.launcher().poll(folder) == state and not (folder / "ran").exists()
+
+
 @planted
 def test_a_lost_job_that_lives_after_all_is_told_to_end(house: House, order: JobOrder) -> None:
     folder = house.job(order, SLEEP)
@@ -368,7 +471,7 @@ class Believing(EngineLauncher):
     """Takes the engine's word for how a job is."""
 
     def poll(self, folder: Path) -> JobState:
-        hint = self._hint(folder)
+        hint, _ = self._hint(folder)
         state = super().poll(folder)
         return JobState("exited", state.exit) if hint == "exited" else state
 
