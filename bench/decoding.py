@@ -32,8 +32,9 @@ def main() -> int:
 
     from sessions.wiring import cache_folder
     from training.checkpoint import load
-    from training.decoding import decode, encode
+    from training.decoding import decode
     from training.tasks import load_items, worked_example
+    from training.text.prompting import dialogue_ids
 
     command = [
         sys.executable,
@@ -52,7 +53,8 @@ def main() -> int:
     for item in items:
         question, answer = worked_example("format_instructions", item)
         turns = [("user", question), ("assistant", answer), ("user", item.prompt)]
-        prompts.append(encode(tokenizer, [{"role": role, "content": text} for role, text in turns]))
+        messages = [{"role": role, "content": text} for role, text in turns]
+        prompts.append(list(dialogue_ids(tokenizer, messages, "chat").ids))
 
     def ours() -> int:
         outputs = decode(

@@ -5,13 +5,15 @@ Raw rows are the evidence: every metric is computed from them by Peergate, never
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from specs.digests import Contract, Digest
 from specs.grants import Grant
-from specs.stages import Kind
+from specs.rows_text import Finish, require_ending
+from specs.stage_parts import ModelKind
+from specs.stages import INSTRUCT_UNSAID, Kind
 
 
 class Item(Contract):
@@ -57,10 +59,15 @@ class JobOrder(Contract):
     max_seconds: float
     dead_man_minutes: float | None = Field(default=None, exclude_if=lambda given: given is None)
     """The job ends itself when no orchestrator was there for this long; None: never."""
-    model_kind: Literal["base", "instruct"] | None = Field(default=None, exclude_if=lambda given: given is None)
-    """The kind the spec declares of its model: base models are prompted without a chat template."""
+    model_kind: ModelKind | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The kind the spec declares of the model: base models are prompted without a chat template. See
+    :meth:`declared`."""
     resumes: Resumed | None = Field(default=None, exclude_if=lambda given: given is None)
     """None: the job begins at the beginning."""
+
+    def declared(self) -> ModelKind | None:
+        """Return the declared kind of the model, which some kinds of orders leave out where it is instruct."""
+        return "instruct" if self.model_kind is None and self.kind in INSTRUCT_UNSAID else self.model_kind
 
 
 class GenerationRow(Contract):
@@ -74,6 +81,15 @@ class GenerationRow(Contract):
     completion: str
     completion_tokens: int
     truncated: bool
+    finish: Finish | None = Field(default=None, exclude_if=lambda given: given is None)
+    """None in rows that were written before it was kept."""
+    stop: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The stop string that ended it."""
+
+    @model_validator(mode="after")
+    def _ended_once(self) -> Self:
+        require_ending(self.truncated, self.finish, self.stop)
+        return self
 
 
 class EvaluationRow(Contract):
@@ -84,6 +100,15 @@ class EvaluationRow(Contract):
     output: str
     output_tokens: int
     truncated: bool
+    finish: Finish | None = Field(default=None, exclude_if=lambda given: given is None)
+    """None in rows that were written before it was kept."""
+    stop: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The stop string that ended it."""
+
+    @model_validator(mode="after")
+    def _ended_once(self) -> Self:
+        require_ending(self.truncated, self.finish, self.stop)
+        return self
 
 
 class TrainingRow(Contract):

@@ -10,6 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from specs.digests import Contract
 from specs.kinds_critics import Rubric
+from specs.kinds_paired import PairedTest
 from specs.rows_critics import Agreement
 from specs.rows_text import Form
 from specs.stage_parts import Name, Placed, StageBase, StageKind
@@ -18,13 +19,21 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 BatchSize = Annotated[int, Field(ge=1, le=1024)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Wrapper = Annotated[str, Field(max_length=2000)]
+"""A text that holds ``{prompt}`` once."""
 Task = Literal["format_instructions", "instruction_following", "exact_answer"]
 """What items ask for and which verifier judges the answers (``training/tasks``)."""
 Prompting = Literal["native", "raw", "wrapped"]
-"""``native``: the chat template if the tokenizer has one, else the bare text and an empty line. ``raw``: the bare text,
-for every model. ``wrapped``: the text in the spec's ``wrapper``, for every model."""
+"""``native``: the chat template for a model declared instruct, the bare text and an empty line for one declared base.
+``raw``: the bare text, for every model. ``wrapped``: the text in the spec's ``wrapper``, for every model."""
 QUESTION = "Question: {prompt}\nAnswer:"
 WRAPPER = "Instruction: {prompt}\nResponse:"
+
+
+def require_prompt(wrapper: str | None) -> None:
+    """Raise a ValueError where a wrapper does not hold ``{prompt}`` once."""
+    if wrapper is not None and wrapper.count("{prompt}") != 1:
+        raise ValueError("wrapper holds {prompt} once")
 
 
 def _is_native(given: Any) -> bool:
@@ -37,7 +46,7 @@ class EvaluateParameters(Placed):
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
     batch_size: BatchSize = 32
     prompting: Prompting = Field(default="native", exclude_if=_is_native)
-    wrapper: Annotated[str, Field(max_length=2000)] | None = Field(default=None, exclude_if=lambda given: given is None)
+    wrapper: Wrapper | None = Field(default=None, exclude_if=lambda given: given is None)
     """With ``{prompt}`` where the instruction stands; read with ``prompting: wrapped`` only."""
     stops: tuple[Stop, ...] = Field(default=(), exclude_if=lambda given: not given)
     """Strings that end an answer; they and what follows them are not part of it."""
@@ -49,8 +58,7 @@ class EvaluateParameters(Placed):
     def _wrapper_fits(self) -> Self:
         if (self.prompting == "wrapped") != (self.wrapper is not None):
             raise ValueError("wrapper is given with prompting: wrapped, and only then")
-        if self.wrapper is not None and self.wrapper.count("{prompt}") != 1:
-            raise ValueError("wrapper holds {prompt} once")
+        require_prompt(self.wrapper)
         return self
 
 
@@ -129,7 +137,7 @@ class ConverseParameters(Placed):
 
     prompting: Literal["transcript", "raw", "native"] = "transcript"
     """``transcript``: "User: ...", "Assistant: ..." for every model; ``raw``: the turns without roles; ``native``: the
-    chat template."""
+    chat template for a model declared instruct, as ``raw`` for one declared base."""
     history: Literal["whole", "none"] = "whole"
     """``none`` is a control: each turn is asked alone, so whatever needs memory has to fail."""
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 150
@@ -215,5 +223,7 @@ class EvaluationPlan(Contract):
 
     gap: Gap | None = None
     drift: tuple[Drift, ...] = ()
+    paired: tuple[PairedTest, ...] = Field(default=(), exclude_if=lambda given: not given)
+    """Comparisons of stages beside the analysis, each with the test that its outcome asks for."""
     labelled: Name | None = None
     """The data file with answers that people have labelled, against which the task's verifier is held."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from specs.digests import Contract, Digest
 from specs.rows_critics import Arrangement
+from specs.rows_text import Finish, require_ending
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -68,6 +69,15 @@ class Turn(Contract):
     prompt_tokens: Positive
     output_tokens: Count
     truncated: bool
+    finish: Finish | None = Field(default=None, exclude_if=lambda given: given is None)
+    """None in rows that were written before it was kept."""
+    stop: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The stop string that ended it."""
+
+    @model_validator(mode="after")
+    def _ended_once(self) -> Self:
+        require_ending(self.truncated, self.finish, self.stop)
+        return self
 
 
 class ConversationRow(Contract):

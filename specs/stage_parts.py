@@ -18,6 +18,8 @@ Reference = Annotated[
 ]
 """``model``, ``control``, ``heldout``, ``constitution``, ``data.<name>`` or ``<stage>.<output>``."""
 
+ModelKind = Literal["base", "instruct"]
+"""A base model goes on with text; an instruct model was trained on the turns of a chat template."""
 ArtifactKind = Literal["checkpoint", "items", "rows", "examples", "preferences", "constitution", "files"]
 FOLDERS: tuple[ArtifactKind, ...] = ("checkpoint", "files")
 """Artifact kinds that are folders. The others are files of one JSON object a line, the constitution is YAML."""

@@ -7,9 +7,9 @@ temperature of -1 and a builder cannot move one there either.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from specs.digests import Contract, Digest
 from specs.kinds_critics import (
@@ -45,6 +45,9 @@ from specs.kinds_evaluation import (
     EvaluateStage,
     PerplexityParameters,
     PerplexityStage,
+    Stop,
+    Wrapper,
+    require_prompt,
 )
 from specs.kinds_text import (
     GUARD_KIND,
@@ -103,6 +106,7 @@ __all__ = [
     "GenerateStage",
     "GuardParameters",
     "GuardStage",
+    "INSTRUCT_UNSAID",
     "InstructParameters",
     "InstructStage",
     "Kind",
@@ -123,7 +127,6 @@ __all__ = [
     "Stage",
     "StageBase",
     "StageKind",
-    "WITHOUT_MODEL_KIND",
     "outputs_of",
     "resolve_parameters",
 ]
@@ -148,8 +151,8 @@ Kind = Literal[
     "package",
     "recipe",
 ]
-WITHOUT_MODEL_KIND: tuple[Kind, ...] = ("generate", "sft", "evaluate", "package", "recipe")
-"""Kinds whose orders do not say whether the model is a base model: older orders keep their digests."""
+INSTRUCT_UNSAID: tuple[Kind, ...] = ("generate", "sft", "evaluate", "package")
+"""Kinds whose orders say it of a base model only: those of an instruct model keep the digests they had before."""
 
 
 class GenerateParameters(Placed):
@@ -163,8 +166,24 @@ class GenerateParameters(Placed):
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
     worked_example: bool = True
     """Show one worked example of the format while sampling. It is never part of a training row."""
+    wrapper: Wrapper | None = Field(default=None, exclude_if=lambda given: given is None)
+    """With ``{prompt}`` where the prompt stands: the model goes on with this bare text, whatever its kind. A worked
+    example stands before it in the same form."""
+    response_end: Stop | None = Field(default=None, exclude_if=lambda given: given is None)
+    """What ends the worked example's answer; with ``wrapper`` only, and one of ``stops``."""
+    stops: tuple[Stop, ...] = Field(default=(), exclude_if=lambda given: not given)
+    """Strings that end a sample; they and what follows them are not part of it."""
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    @model_validator(mode="after")
+    def _form_fits(self) -> Self:
+        require_prompt(self.wrapper)
+        if self.response_end is not None and (self.wrapper is None or not self.worked_example):
+            raise ValueError("response_end ends a worked example in a wrapper: it needs both")
+        if self.response_end is not None and self.response_end not in self.stops:
+            raise ValueError("response_end is what the model learns to end with: name it among stops too")
+        return self
 
 
 class PackageParameters(Placed):

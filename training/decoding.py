@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import torch
 
 Finish = Literal["eos", "stop", "length"]
-Message = dict[str, str]
 DROP_AT = 0.75
 """The batch is shrunk when less than this share of its rows is still being written."""
 
@@ -39,18 +38,6 @@ class Output(NamedTuple):
     """The stop string that ended it."""
 
 
-def encode(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
-    """Return the token ids of a conversation, ready for the assistant's answer.
-
-    A tokenizer without a chat template (a base model) gets the bare text of the messages.
-    """
-    if tokenizer.chat_template is None:
-        text = "\n\n".join(message["content"] for message in messages) + "\n\n"
-        return list(tokenizer(text)["input_ids"])
-    text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
 def decode(
     model: Any,
     tokenizer: Any,
@@ -69,7 +56,7 @@ def decode(
     Args:
         model: a causal language model of transformers, in evaluation mode.
         tokenizer: its tokenizer.
-        prompts: token ids, as from :func:`encode`.
+        prompts: token ids.
         max_new_tokens: limit per completion.
         batch_size: rows decoded together (prompts times samples).
         samples: completions per prompt.
@@ -96,20 +83,22 @@ def complete(
     batch_size: int,
     samples: int = 1,
     seed: int = 0,
+    generator: torch.Generator | None = None,
     share: bool = False,
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> list[list[Output]]:
     """Complete every prompt as :func:`decode` does, with stop strings and a repetition penalty as well.
 
-    Args as there, and ``share``: read the beginning that all prompts of a batch have in common once for all of them.
-    Sums are then taken in another order, so that outputs can differ from those without it.
+    Args as there, and ``generator``: draws the samples instead of one that is made of the seed; ``share``: read the
+    beginning that all prompts of a batch have in common once for all of them. Sums are then taken in another order, so
+    that outputs can differ from those without it.
 
     Raises:
         ValueError: a stop string is empty.
     """
     import torch
 
-    generator = torch.Generator(device=model.device).manual_seed(seed)
+    generator = generator or torch.Generator(device=model.device).manual_seed(seed)
     watch = Watch(tokenizer, sampling.stops, keep_special=sampling.keep_special)
     order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
     per_batch = max(1, batch_size // samples)

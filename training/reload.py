@@ -1,6 +1,7 @@
 """Answer prompts from a packaged model in a fresh process: ``python -P -m training.reload PACKAGE QUESTIONS ANSWERS``.
 
-QUESTIONS is ``{"prompts": [...], "max_new_tokens": n}``; ANSWERS gets one list of token ids per prompt.
+QUESTIONS is ``{"prompts": [...], "form": "completion" or "chat", "max_new_tokens": n}``; ANSWERS gets one list of token
+ids per prompt.
 """
 
 from __future__ import annotations
@@ -9,14 +10,20 @@ import json
 import sys
 from pathlib import Path
 
+from specs.rows_text import Form
 from training.checkpoint import load
-from training.decoding import decode, encode
+from training.decoding import decode
+from training.text.prompting import dialogue_ids
 
 
-def answer(folder: Path, prompts: list[str], max_new_tokens: int) -> list[list[int]]:
-    """Return the greedy answers of a checkpoint, as token ids."""
+def answer(folder: Path, prompts: list[str], form: Form, max_new_tokens: int) -> list[list[int]]:
+    """Return the greedy answers of a checkpoint, as token ids.
+
+    Raises:
+        EncodingFault: the saved tokenizer does not encode a prompt as the text it is.
+    """
     model, tokenizer = load(folder)
-    encoded = [encode(tokenizer, [{"role": "user", "content": prompt}]) for prompt in prompts]
+    encoded = [dialogue_ids(tokenizer, [{"role": "user", "content": prompt}], form).ids for prompt in prompts]
     outputs = decode(model, tokenizer, encoded, max_new_tokens=max_new_tokens, batch_size=len(prompts))
     return [list(output.ids) for (output,) in outputs]
 
@@ -25,7 +32,8 @@ def main() -> int:
     """Read the questions, write the answers."""
     package, questions, answers = map(Path, sys.argv[1:4])
     asked = json.loads(questions.read_bytes())
-    answers.write_text(json.dumps(answer(package, asked["prompts"], asked["max_new_tokens"])), encoding="utf-8")
+    found = answer(package, asked["prompts"], asked["form"], asked["max_new_tokens"])
+    answers.write_text(json.dumps(found), encoding="utf-8")
     return 0
 
 

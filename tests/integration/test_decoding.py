@@ -13,7 +13,8 @@ import pytest
 from sessions.wiring import cache_folder
 from specs.digests import digest_tree
 from training.checkpoint import load, save
-from training.decoding import decode, encode
+from training.decoding import decode
+from training.text.prompting import prompt_ids
 
 pytestmark = pytest.mark.model
 QUESTIONS = [
@@ -41,7 +42,7 @@ def loaded(checkpoint: Path) -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def prompts(loaded: tuple[Any, Any]) -> list[list[int]]:
-    return [encode(loaded[1], [{"role": "user", "content": text}]) for text in QUESTIONS]
+    return [list(prompt_ids(loaded[1], text, "chat").ids) for text in QUESTIONS]
 
 
 def test_greedy_answers_are_those_of_decoding_one_by_one_without_a_cache(

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specs.evidence import EvaluationRow, Item
+from specs.stage_parts import ModelKind
 from specs.stages import Kind
 from tests.fixtures.critic_jobs import lines, stage_job
 from tests.fixtures.small_text import WORDS, small_model
 from training.checkpoint import load
-from training.decoding import decode, encode
+from training.decoding import decode
 from training.entry import Job
 from training.scoring.likelihood import Scored, continuation, nats_of, prefix_of, windows_of
 from training.stages.choose import choose
 from training.stages.compare import compare
 from training.stages.converse import converse
 from training.stages.evaluate import evaluate
+from training.stages.generate import generate
 from training.stages.perplexity import perplexity
+from training.text.prompting import dialogue_ids, prompt_ids
+from training.text.row_files import GroupedRows
 
 STAGES: dict[str, Any] = {
     "evaluate": evaluate,
@@ -28,6 +34,7 @@ STAGES: dict[str, Any] = {
     "choose": choose,
     "compare": compare,
     "converse": converse,
+    "generate": generate,
 }
 
 
@@ -54,9 +61,12 @@ def items(count: int = 7) -> list[Item]:
     ]
 
 
-def job_of(folder: Path, kind: Kind, model: Path, given: list[Item], **parameters: Any) -> Job:
-    inputs = {"model": model, "items": lines(folder / "items.jsonl", given)}
-    return stage_job(folder, kind, inputs, "base", **parameters)
+def job_of(
+    folder: Path, kind: Kind, model: Path, given: list[Item], model_kind: ModelKind = "base", **parameters: Any
+) -> Job:
+    role = "prompts" if kind == "generate" else "items"
+    inputs = {"model": model, role: lines(folder / "items.jsonl", given)}
+    return stage_job(folder, kind, inputs, model_kind, **parameters)
 
 
 def run(job: Job) -> list[dict[str, Any]]:
@@ -64,16 +74,17 @@ def run(job: Job) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def answered(folder: Path, model: Path, **parameters: Any) -> list[str]:
-    return [row["output"] for row in run(job_of(folder, "evaluate", model, items(), max_new_tokens=12, **parameters))]
+def answered(folder: Path, model: Path, kind: ModelKind = "base", **parameters: Any) -> list[str]:
+    job = job_of(folder, "evaluate", model, items(), kind, max_new_tokens=12, **parameters)
+    return [row["output"] for row in run(job)]
 
 
 def test_answers_are_byte_for_byte_those_of_one_call_of_decode(tmp_path: Path, chat: Path) -> None:
     """What ``evaluate`` wrote before answers were kept batch by batch."""
-    job = job_of(tmp_path, "evaluate", chat, items(), max_new_tokens=12, batch_size=3, seed=7)
+    job = job_of(tmp_path, "evaluate", chat, items(), "instruct", max_new_tokens=12, batch_size=3, seed=7)
     evaluate(job)
     model, tokenizer = load(chat)
-    prompts = [encode(tokenizer, [{"role": "user", "content": item.prompt}]) for item in items()]
+    prompts = [prompt_ids(tokenizer, item.prompt, "chat").ids for item in items()]
     outputs = decode(model, tokenizer, prompts, max_new_tokens=12, batch_size=3, seed=7)
     expected = b"".join(
         EvaluationRow(
@@ -82,6 +93,8 @@ def test_answers_are_byte_for_byte_those_of_one_call_of_decode(tmp_path: Path, c
             output=output.text,
             output_tokens=len(output.ids),
             truncated=output.truncated,
+            finish=output.finish,
+            stop=output.stop,
         )
         .model_dump_json()
         .encode()
@@ -95,7 +108,7 @@ def test_conditions_differ_in_what_is_read_and_in_nothing_else(tmp_path: Path, b
     wrapper = "Instruction: {prompt}\nResponse:"
     raw = answered(tmp_path / "raw", chat, prompting="raw")
     wrapped = answered(tmp_path / "wrapped", chat, prompting="wrapped", wrapper=wrapper)
-    native = answered(tmp_path / "native", chat)
+    native = answered(tmp_path / "native", chat, "instruct")
     assert raw != wrapped != native != raw
     # A wrapper that adds nothing is no wrapper; the same weights without a template read the same raw text.
     assert answered(tmp_path / "bare", chat, prompting="wrapped", wrapper="{prompt}") == raw
@@ -119,22 +132,28 @@ def test_an_answer_ends_before_its_stop_string_and_counts_as_whole(tmp_path: Pat
     for row, text in zip(rows, free, strict=True):
         assert row["output"] == text.split(stop)[0]
         if stop in text:
-            assert not row["truncated"]
+            assert (row["truncated"], row["finish"], row["stop"]) == (False, "stop", stop)
+        else:
+            assert row["finish"] == ("length" if row["truncated"] else "eos") and "stop" not in row
 
 
-@pytest.mark.parametrize("kind", ["evaluate", "perplexity", "choose", "converse"])
+@pytest.mark.parametrize("kind", ["evaluate", "perplexity", "choose", "converse", "compare", "generate"])
 def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
     tmp_path: Path, base: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {"evaluate": items(), "perplexity": items(), "choose": asked(), "converse": talks()}[kind]
+    monkeypatch.setattr("training.stages.compare.GROUP", 2)
+    given = {"choose": asked(), "converse": talks()}.get(kind, items())
     parameters: dict[str, Any] = {
+        "compare": {},
+        "generate": {"batch_size": 4, "samples_per_prompt": 2, "max_new_tokens": 6, "worked_example": False},
         "evaluate": {"batch_size": 2, "max_new_tokens": 6},
         "perplexity": {"window": 6, "stride": 3},
         "choose": {},
         "converse": {"max_new_tokens": 6},
     }[kind]
-    whole = run(job_of(tmp_path / "whole", kind, base, given, **parameters))
-    job = job_of(tmp_path / "ended", kind, base, given, **parameters)
+    made = compared if kind == "compare" else partial(job_of, kind=kind, given=given)
+    whole = run(made(tmp_path / "whole", model=base, **parameters))
+    job = made(tmp_path / "ended", model=base, **parameters)
 
     class Ended(Exception):
         pass
@@ -143,19 +162,32 @@ def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
 
     def ended(done: int, *_: Any, **__: Any) -> None:
         told.append(done)
-        if len(told) == 2:
+        # The judge's labelled pairs take the first two groups.
+        if len(told) == (3 if kind == "compare" else 2):
             raise Ended
 
     monkeypatch.setattr(job, "progress", ended)
     with pytest.raises(Ended):
         STAGES[kind](job)
     monkeypatch.undo()
-    shard = next((job.folder / "shards").iterdir())
+    monkeypatch.setattr("training.stages.compare.GROUP", 2)
+    shard = max(path for path in (job.folder / "shards").iterdir() if path.is_file())
     kept = shard.read_bytes()
     # What a kill leaves of a group is cut off and written again.
     shard.write_bytes(kept + b'{"item": "half a r')
+    added: list[int] = []
+    write = GroupedRows[Any].add
+
+    def counted(rows: GroupedRows[Any], group: Sequence[Any]) -> None:
+        added.append(len(group))
+        write(rows, group)
+
+    monkeypatch.setattr(GroupedRows, "add", counted)
     assert run(job) == whole
-    assert shard.read_bytes().startswith(kept) and b"half a r" not in shard.read_bytes()
+    content = shard.read_bytes()
+    assert content.startswith(kept) and b"half a r" not in content
+    # No group was done twice.
+    assert len(added) == content.count(b"}\n\n") - kept.count(b"}\n\n") > 0
 
 
 def brute_force(model: Any, whole: list[int], place: int, context: int) -> float:
@@ -266,7 +298,7 @@ def talks() -> list[Item]:
 
 @pytest.mark.parametrize("prompting", ["transcript", "raw", "native"])
 def test_a_conversation_goes_on_from_what_was_answered(tmp_path: Path, chat: Path, prompting: Any) -> None:
-    job = job_of(tmp_path, "converse", chat, talks(), max_new_tokens=8, prompting=prompting, batch_size=8)
+    job = job_of(tmp_path, "converse", chat, talks(), "instruct", max_new_tokens=8, prompting=prompting, batch_size=8)
     rows = run(job)
     model, tokenizer = load(chat)
     assert [len(row["turns"]) for row in rows] == [2, 3, 2]
@@ -282,12 +314,13 @@ def test_a_conversation_goes_on_from_what_was_answered(tmp_path: Path, chat: Pat
             else:
                 names = ("user", "assistant")
                 turns = [{"role": r, "content": t} for pair in history for r, t in zip(names, pair, strict=True)]
-                ids = encode(tokenizer, [*turns, {"role": "user", "content": user}])
+                ids = list(dialogue_ids(tokenizer, [*turns, {"role": "user", "content": user}], "chat").ids)
             ((output,),) = decode(model, tokenizer, [ids], max_new_tokens=8, batch_size=1)
             text = output.text
             for stop in ("\nUser:", "\nAssistant:"):
                 text = text.split(stop)[0]
             assert (turn["user"], turn["output"], turn["prompt_tokens"]) == (user, text, len(ids))
+            assert turn["finish"] == ("stop" if text != output.text else "length" if turn["truncated"] else "eos")
             history.append((user, turn["output"].strip()))
 
 

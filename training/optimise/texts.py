@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specs.kinds_training import TrainingParameters
+from training.text.prompting import form_of, require_template
 
 PLAIN_FORMAT = "{prompt}\n\n"
-"""Used for a tokenizer without a chat template where the spec gives no format."""
+"""Used for a base model where the spec gives no format."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,19 @@ class Sides:
         return _ids(tokenizer(self.prompt() + text + end))
 
 
-def style_of(tokenizer: Any, parameters: TrainingParameters, model_kind: str | None = None) -> Style:
-    """Return the granted format, completion mode for a base model, else the tokenizer's own chat template."""
+def style_of(tokenizer: Any, parameters: TrainingParameters, model_kind: str | None) -> Style:
+    """Return the granted format, or what follows from the declared kind of the model.
+
+    Raises:
+        ValueError: the order does not say what kind of model it is.
+        EncodingFault: a model declared instruct has no chat template.
+    """
     if parameters.prompt_format is not None:
         return Style("completion", parameters.prompt_format, parameters.response_end or "")
-    return Style("completion" if tokenizer.chat_template is None or model_kind == "base" else "chat")
+    form = form_of(model_kind)
+    if form == "chat":
+        require_template(tokenizer)
+    return Style(form)
 
 
 def _ids(encoded: Any) -> list[int]:

@@ -1,6 +1,7 @@
 """Have a judge compare two answers to each item, in both orders, and the labelled pairs in the same way.
 
-The judge is a model that is asked for one token, A or B; a preference that turns with the order is a tie.
+The judge is a model that is asked for one token, A or B; a preference that turns with the order is a tie. Judgements
+are kept group by group: a stage that was ended goes on after the last whole group and gives the same rows.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from training.critics.scoring import score_both
 from training.entry import Done, Job, run_stage
 from training.scoring.labelled import labelled_pairs
 from training.tasks import load_items
+from training.text.row_files import GroupedRows
+
+GROUP = 128
+"""Pairs judged together and written down as a whole."""
 
 
 class Sides(NamedTuple):
@@ -46,11 +51,17 @@ def compare(job: Job) -> Done:
     labelled = [Sides(*pair[:3]) for pair in labelled_pairs(load_items(job.inputs["labelled"]))]
     model, tokenizer = load(job.inputs["model"])
     rubric = rubric_for("comparison", parameters.rubric)
-    total = len(pairs) + len(labelled)
-    calibration = _judged(model, tokenizer, rubric, parameters, labelled)
-    job.progress(len(labelled), total, "pairs")
-    rows = _judged(model, tokenizer, rubric, parameters, pairs)
-    job.progress(total, total, "pairs")
+    given = {"calibration": labelled, "duels": pairs}
+    total, done = len(pairs) + len(labelled), 0
+    kept = {name: GroupedRows(job.folder / "shards" / f"{name}.jsonl", DuelRow) for name in given}
+    for name, some in given.items():
+        for number, at in enumerate(range(0, len(some), GROUP)):
+            group = some[at : at + GROUP]
+            if number >= len(kept[name].groups):
+                kept[name].add(_judged(model, tokenizer, rubric, parameters, group))
+            done += len(group)
+            job.progress(done, total, "pairs")
+    rows, calibration = kept["duels"].rows(), kept["calibration"].rows()
     job.write_rows("rows", rows)
     job.write_rows("calibration", calibration)
     device, dtype = device_of(model)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from specs.rows_evaluation import ConversationRow, Turn
 from specs.stages import ConverseParameters
 from training.checkpoint import device_of, load
-from training.decoding import Message, complete
+from training.decoding import complete
 from training.entry import Done, Job, run_stage
 from training.scoring.prompts import conversation_ids
 from training.tasks import load_items
 from training.tasks.conversation import turns_of
+from training.text.prompting import Message, form_of
 from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
 
@@ -23,9 +24,11 @@ def converse(job: Job) -> Done:
 
     Raises:
         ValueError: an item is no conversation.
+        EncodingFault: a prompt is not encoded as the text it is, or a model declared instruct has no chat template.
     """
     parameters = job.parameters
     assert isinstance(parameters, ConverseParameters)
+    form = form_of(job.order.declared())
     items = load_items(job.inputs["items"])
     turns = [turns_of(item) for item in items]
     model, tokenizer = load(job.inputs["model"])
@@ -35,7 +38,7 @@ def converse(job: Job) -> Done:
     for number in range(len(kept.groups), rounds):
         going = [place for place, some in enumerate(turns) if number < len(some)]
         prompts = [
-            conversation_ids(tokenizer, _messages(place, number, turns, kept, parameters), parameters.prompting)
+            conversation_ids(tokenizer, _messages(place, number, turns, kept, parameters), parameters.prompting, form)
             for place in going
         ]
         outputs = complete(model, tokenizer, prompts, sampling, batch_size=parameters.batch_size, seed=parameters.seed)
@@ -47,6 +50,8 @@ def converse(job: Job) -> Done:
                     prompt_tokens=len(prompt),
                     output_tokens=len(output.ids),
                     truncated=output.truncated,
+                    finish=output.finish,
+                    stop=output.stop,
                 )
                 for place, prompt, (output,) in zip(going, prompts, outputs, strict=True)
             ]
@@ -61,7 +66,7 @@ def converse(job: Job) -> Done:
     job.write_rows("rows", rows)
     device, dtype = device_of(model)
     tokens = sum(turn.output_tokens for row in rows for turn in row.turns)
-    return Done(device, dtype, tokens, parameters.model_dump(mode="json") | {"decoding": "greedy"})
+    return Done(device, dtype, tokens, parameters.model_dump(mode="json") | {"decoding": "greedy", "form": form})
 
 
 def _turn(place: int, number: int, turns: list[tuple[str, ...]], kept: GroupedRows[Turn]) -> Turn:

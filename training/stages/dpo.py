@@ -34,7 +34,7 @@ def dpo(job: Job) -> Done:
     if not split.train:
         raise SystemExit("there is no pair to train on")
     prepared = prepare(job.inputs["model"], parameters)
-    style = style_of(prepared.tokenizer, parameters, job.order.model_kind)
+    style = style_of(prepared.tokenizer, parameters, job.order.declared())
     sides = [Sides(style, one.prompt, (one.chosen, one.rejected)) for one in preferences]
     training, kept = [sides[place] for place in split.train], [sides[place] for place in split.validation]
     before = _scored(prepared.model, prepared, kept, parameters)

@@ -11,19 +11,25 @@ from specs.stages import EvaluateParameters
 from training.checkpoint import device_of, load
 from training.decoding import complete
 from training.entry import Done, Job, run_stage
-from training.scoring.prompts import prompt_ids
+from training.scoring.prompts import item_ids
 from training.tasks import load_items
+from training.text.prompting import form_of
 from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
 
 
 def evaluate(job: Job) -> Done:
-    """Write ``rows``: one answer per item."""
+    """Write ``rows``: one answer per item.
+
+    Raises:
+        EncodingFault: a prompt is not encoded as the text it is, or a model declared instruct has no chat template.
+    """
     parameters = job.parameters
     assert isinstance(parameters, EvaluateParameters)
+    form = form_of(job.order.declared())
     items = load_items(job.inputs["items"])
     model, tokenizer = load(job.inputs["model"])
-    prompts = [prompt_ids(tokenizer, item.prompt, parameters) for item in items]
+    prompts = [item_ids(tokenizer, item.prompt, parameters, form) for item in items]
     sampling = Sampling(parameters.max_new_tokens, stops=parameters.stops)
     kept = GroupedRows(job.folder / "shards" / "answers.jsonl", EvaluationRow)
     # Sorted by length, as decoding would sort them: prompts of one batch are padded little.
@@ -46,6 +52,8 @@ def evaluate(job: Job) -> Done:
                     output=output.text,
                     output_tokens=len(output.ids),
                     truncated=output.truncated,
+                    finish=output.finish,
+                    stop=output.stop,
                 )
                 for index, (output,) in zip(batch, outputs, strict=True)
             ]
@@ -60,7 +68,7 @@ def evaluate(job: Job) -> Done:
         device,
         dtype,
         sum(row.output_tokens for row in rows),
-        parameters.model_dump(mode="json") | {"decoding": "greedy"},
+        parameters.model_dump(mode="json") | {"decoding": "greedy", "form": form},
         {"chat_template": digest_text(template), "first_prompt_ids": prompts[0][:64]},
     )
 

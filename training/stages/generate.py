@@ -1,57 +1,110 @@
 """Sample completions from the model itself and keep what the verifier accepts.
 
 While sampling, one worked example stands before the prompt. The kept examples carry the bare prompt, so training
-on them moves the form from the context into the weights.
+on them moves the form from the context into the weights. Samples are kept batch by batch: a stage that was ended goes
+on after the last whole batch and gives the same rows.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from specs.evidence import Example, GenerationRow, Item
 from specs.stages import GenerateParameters
 from training.checkpoint import device_of, load
-from training.decoding import Message, decode, encode
+from training.decoding import Output, complete
 from training.entry import Done, Job, run_stage
+from training.scoring.prompts import sample_ids
 from training.tasks import choose, load_items, verifier, worked_example
+from training.text.draws import Draws
+from training.text.prompting import form_of
+from training.text.row_files import GroupedRows
+from training.text.sampling import Sampling
 
 
 def generate(job: Job) -> Done:
-    """Write ``rows`` (every sample) and ``accepted`` (verified, without repeats)."""
+    """Write ``rows`` (every sample) and ``accepted`` (verified, without repeats).
+
+    Raises:
+        EncodingFault: a prompt is not encoded as the text it is, or a model declared instruct has no chat template.
+    """
     parameters = job.parameters
     assert isinstance(parameters, GenerateParameters)
+    form = form_of(job.order.declared())
     items = choose(load_items(job.inputs["prompts"]), parameters.max_prompts)
     model, tokenizer = load(job.inputs["model"])
-    prompts = [encode(tokenizer, _messages(job.order.task, item, parameters.worked_example)) for item in items]
-    outputs = decode(
-        model,
-        tokenizer,
-        prompts,
-        max_new_tokens=parameters.max_new_tokens,
-        batch_size=parameters.batch_size,
-        samples=parameters.samples_per_prompt,
-        temperature=parameters.temperature,
-        top_p=parameters.top_p,
-        seed=parameters.seed,
-        on_batch=lambda done: job.progress(done, len(items), "prompts"),
-    )
-    rows = [
-        GenerationRow(
-            item=item.id,
-            group=item.group,
-            kind=item.kind,
-            sample=sample,
-            prompt=item.prompt,
-            completion=output.text,
-            completion_tokens=len(output.ids),
-            truncated=output.truncated,
+    prompts = [
+        sample_ids(
+            tokenizer,
+            item.prompt,
+            worked_example(job.order.task, item) if parameters.worked_example else None,
+            parameters,
+            form,
         )
-        for item, samples in zip(items, outputs, strict=True)
-        for sample, output in enumerate(samples)
+        for item in items
     ]
+    rows = _sampled(job, parameters, model, tokenizer, items, prompts)
     job.write_rows("rows", rows)
     job.write_rows("accepted", accept(job.order.task, items, rows))
     device, dtype = device_of(model)
-    effective = parameters.model_dump(mode="json") | {"prompts": len(items)}
+    effective = parameters.model_dump(mode="json") | {"prompts": len(items), "form": form}
     return Done(device, dtype, sum(row.completion_tokens for row in rows), effective)
+
+
+def _sampled(
+    job: Job,
+    parameters: GenerateParameters,
+    model: Any,
+    tokenizer: Any,
+    items: list[Item],
+    prompts: list[list[int]],
+) -> list[GenerationRow]:
+    """Return every sample of every item, in their order."""
+    sampling = Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=parameters.stops)
+    kept = GroupedRows(job.folder / "shards" / "samples.jsonl", GenerationRow)
+    draws = Draws(job.folder / "shards" / "draws", parameters.seed, str(model.device), len(kept.groups))
+    # Sorted by length, as decoding would sort them: prompts of one batch are padded little.
+    order = sorted(range(len(items)), key=lambda index: (len(prompts[index]), index))
+    size = max(1, parameters.batch_size // parameters.samples_per_prompt)
+    batches = [order[at : at + size] for at in range(0, len(order), size)]
+    for batch in batches[len(kept.groups) :]:
+        outputs = complete(
+            model,
+            tokenizer,
+            [prompts[index] for index in batch],
+            sampling,
+            batch_size=parameters.batch_size,
+            samples=parameters.samples_per_prompt,
+            generator=draws.generator,
+        )
+        draws.keep(len(kept.groups) + 1)
+        kept.add(
+            [
+                _row(items[index], sample, output)
+                for index, samples in zip(batch, outputs, strict=True)
+                for sample, output in enumerate(samples)
+            ]
+        )
+        job.progress(min(len(items), len(kept.groups) * size), len(items), "prompts")
+    each = parameters.samples_per_prompt
+    rows = kept.rows()
+    by_place = {index: rows[each * at : each * (at + 1)] for at, index in enumerate(order)}
+    return [row for index in range(len(items)) for row in by_place[index]]
+
+
+def _row(item: Item, sample: int, output: Output) -> GenerationRow:
+    return GenerationRow(
+        item=item.id,
+        group=item.group,
+        kind=item.kind,
+        sample=sample,
+        prompt=item.prompt,
+        completion=output.text,
+        completion_tokens=len(output.ids),
+        truncated=output.truncated,
+        finish=output.finish,
+        stop=output.stop,
+    )
 
 
 def accept(task: str, items: list[Item], rows: list[GenerationRow]) -> list[Example]:
@@ -70,14 +123,6 @@ def accept(task: str, items: list[Item], rows: list[GenerationRow]) -> list[Exam
             ),
         )
     return list(kept.values())
-
-
-def _messages(task: str, item: Item, with_example: bool) -> list[Message]:
-    question: list[Message] = [{"role": "user", "content": item.prompt}]
-    if not with_example:
-        return question
-    instruction, answer = worked_example(task, item)
-    return [{"role": "user", "content": instruction}, {"role": "assistant", "content": answer}, *question]
 
 
 if __name__ == "__main__":

@@ -9,25 +9,31 @@ import sys
 from specs.evidence import PackageRow
 from specs.stages import PackageParameters
 from training.checkpoint import device_of, load, save
-from training.decoding import decode, encode
+from training.decoding import decode
 from training.entry import Done, Job, run_stage
 from training.tasks import load_items
+from training.text.prompting import dialogue_ids, form_of
 
 
 def package(job: Job) -> Done:
-    """Write ``package`` and ``rows``: per probe the ids before and after."""
+    """Write ``package`` and ``rows``: per probe the ids before and after.
+
+    Raises:
+        EncodingFault: a probe is not encoded as the text it is, or a model declared instruct has no chat template.
+    """
     parameters = job.parameters
     assert isinstance(parameters, PackageParameters)
+    form = form_of(job.order.declared())
     probes = load_items(job.inputs["items"])[: parameters.probe_items]
     model, tokenizer = load(job.inputs["model"])
     target = job.out / "package"
     save(model, tokenizer, target)
     job.progress(1, 3, "steps")
-    prompts = [encode(tokenizer, [{"role": "user", "content": item.prompt}]) for item in probes]
+    prompts = [dialogue_ids(tokenizer, [{"role": "user", "content": item.prompt}], form).ids for item in probes]
     outputs = decode(model, tokenizer, prompts, max_new_tokens=parameters.max_new_tokens, batch_size=len(probes))
     job.progress(2, 3, "steps")
     questions, answers = job.folder / "questions.json", job.folder / "answers.json"
-    asked = {"prompts": [item.prompt for item in probes], "max_new_tokens": parameters.max_new_tokens}
+    asked = {"prompts": [item.prompt for item in probes], "form": form, "max_new_tokens": parameters.max_new_tokens}
     questions.write_text(json.dumps(asked), encoding="utf-8")
     fresh = subprocess.run(
         [sys.executable, "-P", "-m", "training.reload", str(target), str(questions), str(answers)],
@@ -44,7 +50,8 @@ def package(job: Job) -> Done:
     job.write_rows("rows", rows)
     job.progress(3, 3, "steps")
     device, dtype = device_of(model)
-    return Done(device, dtype, sum(len(row.expected) for row in rows), parameters.model_dump(mode="json"))
+    effective = parameters.model_dump(mode="json") | {"form": form}
+    return Done(device, dtype, sum(len(row.expected) for row in rows), effective)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def sft(job: Job) -> Done:
         raise SystemExit("there is no example to train on")
     prepared = prepare(job.inputs["model"], parameters)
     facts = {"packing_difference": require_packing(prepared.model, prepared.device)} if parameters.packing else {}
-    style = style_of(prepared.tokenizer, parameters)
+    style = style_of(prepared.tokenizer, parameters, job.order.declared())
     sides = [Sides(style, example.prompt, (example.completion,)) for example in examples]
     proof = MaskProof(expected(prepared.tokenizer, sides))
     trainer = _trainer(job, prepared, sides, parameters, proof)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from specs.kinds_evaluation import WRAPPER
 from specs.kinds_text import END_MARK, InstructParameters, Shot
 from specs.rows_text import Form
 from training.text.lists import render
@@ -92,5 +93,10 @@ def answer_prompt(instruction: str, shots: Sequence[Shot], form: Form) -> str:
     """Return the prompt for an answer: after worked pairs for bare text, the instruction alone for a chat."""
     if form == "chat":
         return instruction
-    pairs = [f"Instruction: {one.instruction}\nResponse: {one.response}{END_MARK}\n\n" for one in shots]
-    return f"{''.join(pairs)}Instruction: {instruction}\nResponse:"
+    return in_wrapper(WRAPPER, instruction, [(one.instruction, one.response) for one in shots], END_MARK)
+
+
+def in_wrapper(wrapper: str, prompt: str, worked: Sequence[tuple[str, str]] = (), end: str = "") -> str:
+    """Return bare text that an answer follows: worked pairs in the wrapper, each with its end, then the prompt."""
+    pairs = [f"{wrapper.replace('{prompt}', asked)} {answer}{end}\n\n" for asked, answer in worked]
+    return "".join(pairs) + wrapper.replace("{prompt}", prompt)

@@ -1,7 +1,8 @@
 """What a model reads: bare text for base models, the chat template for instruct models, by the declared kind.
 
-Covered: a tokenizer that adds tokens of its own, and template tokens anywhere in a prompt. Not covered: a template of
-ordinary words that is part of the text before it is encoded.
+Every stage that gives a model text to go on with encodes it here. Covered: a tokenizer that adds tokens of its own, and
+template tokens anywhere in a bare prompt. Not covered: a template of ordinary words that is part of the text before it
+is encoded; a model whose tokenizer puts a begin-of-text token before every text is refused as bare text.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from specs.rows_text import Form
+
+Message = dict[str, str]
+"""``role`` and ``content`` of one turn."""
 
 
 class EncodingFault(Exception):
@@ -53,25 +57,66 @@ def encode_chat(tokenizer: Any, text: str) -> Encoded:
     Raises:
         EncodingFault: the tokenizer has no chat template.
     """
+    return encode_bare(tokenizer, _in_template(tokenizer, [{"role": "user", "content": text}]))
+
+
+def require_template(tokenizer: Any) -> None:
+    """Refuse a tokenizer that cannot write a chat.
+
+    Raises:
+        EncodingFault: the tokenizer has no chat template.
+    """
     if tokenizer.chat_template is None:
         raise EncodingFault("the model is declared instruct, and its tokenizer has no chat template")
-    message = [{"role": "user", "content": text}]
-    whole: str = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-    return encode_bare(tokenizer, whole)
+
+
+def _in_template(tokenizer: Any, messages: Sequence[Message]) -> str:
+    require_template(tokenizer)
+    return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
 
 
 def prompt_ids(tokenizer: Any, text: str, form: Form) -> Encoded:
-    """Encode a prompt in its form; a completion prompt has to be nothing but its text.
+    """Encode a prompt in its form: bare text to go on with, or one message of a user.
 
     Raises:
-        EncodingFault: the tokenizer adds something to a completion prompt, or has no template for a chat.
+        EncodingFault: as :func:`bare_ids` for bare text, as :func:`dialogue_ids` for a chat.
     """
     if form == "chat":
-        return encode_chat(tokenizer, text)
+        return dialogue_ids(tokenizer, [{"role": "user", "content": text}], form)
+    return bare_ids(tokenizer, text)
+
+
+def bare_ids(tokenizer: Any, text: str) -> Encoded:
+    """Encode text that has to stand for nothing but itself.
+
+    Raises:
+        EncodingFault: the tokenizer adds something to it, or changes it.
+    """
     encoded = encode_bare(tokenizer, text)
     wrong = fault_in(encoded.text, encoded.ids, encoded.ids_with_special, encoded.decoded, encoded.template_ids)
     if wrong:
         raise EncodingFault(wrong)
+    return encoded
+
+
+def dialogue_ids(tokenizer: Any, messages: Sequence[Message], form: Form) -> Encoded:
+    """Encode turns that end with the user, ready for the answer, as a model of this form reads them by itself.
+
+    An instruct model gets its chat template, a base model the texts of the turns, an empty line after each.
+
+    Raises:
+        EncodingFault: the tokenizer has no chat template for a chat, or the ids do not stand for the template's text;
+            as :func:`bare_ids` otherwise.
+    """
+    if form == "completion":
+        return bare_ids(tokenizer, "".join(f"{message['content']}\n\n" for message in messages))
+    encoded = encode_bare(tokenizer, _in_template(tokenizer, messages))
+    # Template tokens belong there; white space beside them is moved by some tokenizers.
+    asked, stands = ("".join(text.split()) for text in (encoded.text, encoded.decoded))
+    if asked != stands:
+        raise EncodingFault(
+            f"the encoded chat stands for {len(stands)} characters instead of {len(asked)}, white space left out"
+        )
     return encoded
 
 
