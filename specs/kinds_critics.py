@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from specs.digests import Contract
+from specs.engines import Writing
 from specs.kinds_text import END_MARK, ROLE_STOPS, SHOTS, Shot, Stop
 from specs.rows_critics import Agreement, NegativeType
 from specs.stage_parts import Placed, StageBase, StageKind
@@ -121,7 +122,7 @@ class CritiqueResponsesParameters(ShownResponse):
     """Keep the examples whose response an A/B critic finds good, with confidence."""
 
 
-class ReviseParameters(Placed):
+class ReviseParameters(Writing):
     """Criticise responses by principles of the constitution and write them anew."""
 
     revisions: Annotated[int, Field(ge=1, le=16)] = 1
@@ -141,7 +142,7 @@ class ReviseParameters(Placed):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
-class PreferParameters(ShownResponse):
+class PreferParameters(ShownResponse, Writing):
     """Sample responses, let a judge find the best of them in both orders, and add negatives of known types."""
 
     samples: Annotated[int, Field(ge=2, le=64)] = 4

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from specs.digests import Contract
+from specs.engines import Writing
 from specs.kinds_critics import Rubric
 from specs.kinds_paired import PairedTest
 from specs.rows_critics import Agreement
@@ -40,7 +41,7 @@ def _is_native(given: Any) -> bool:
     return given == "native"
 
 
-class EvaluateParameters(Placed):
+class EvaluateParameters(Writing):
     """Answer every item greedily, once. What is not set is left out, so that older registrations stay the same."""
 
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
@@ -132,7 +133,7 @@ class CompareParameters(Placed):
     seed: Seed = 0
 
 
-class ConverseParameters(Placed):
+class ConverseParameters(Writing):
     """Hold every conversation turn by turn, greedily; each answer becomes part of what the next one follows."""
 
     prompting: Literal["transcript", "raw", "native"] = "transcript"

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from specs.digests import Contract
-from specs.stage_parts import Placed, StageBase, StageKind
+from specs.engines import Writing
+from specs.stage_parts import StageBase, StageKind
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -23,7 +24,7 @@ END_MARK = "###END###"
 ROLE_STOPS = ("\nInstruction", "\nQ:", "\n###", "\nUser:", "\nResponse:")
 
 
-class GuardParameters(Placed):
+class GuardParameters(Writing):
     """Ask the model, and a control that is known to follow instructions, what a base model does not do."""
 
     max_new_tokens: Annotated[int, Field(ge=1, le=512)] = 48
@@ -31,7 +32,7 @@ class GuardParameters(Placed):
     seed: Seed = 0
 
 
-class InstructParameters(Placed):
+class InstructParameters(Writing):
     """Have the model write new instructions after the example of others (Wang et al. 2023, arXiv:2212.10560)."""
 
     target: Annotated[int, Field(ge=1, le=1_000_000)] = 100
@@ -103,7 +104,7 @@ TRUE_FALSE = ScopeRule(
 )
 
 
-class RespondParameters(Placed):
+class RespondParameters(Writing):
     """Have the model answer instructions; keep what is whole, clean and in scope."""
 
     samples_per_instruction: Annotated[int, Field(ge=1, le=64)] = 1

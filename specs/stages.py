@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from specs.digests import Contract, Digest
+from specs.engines import Writing
 from specs.kinds_critics import (
     CRITIQUE_INSTRUCTIONS_KIND,
     CRITIQUE_RESPONSES_KIND,
@@ -155,7 +156,7 @@ INSTRUCT_UNSAID: tuple[Kind, ...] = ("generate", "sft", "evaluate", "package")
 """Kinds whose orders say it of a base model only: those of an instruct model keep the digests they had before."""
 
 
-class GenerateParameters(Placed):
+class GenerateParameters(Writing):
     """Sample completions from the model itself; the verifier decides which are kept."""
 
     samples_per_prompt: Annotated[int, Field(ge=1, le=256)] = 4

@@ -118,12 +118,13 @@ def complete(
             )
         for position, index in enumerate(chosen):
             for ids, finish in rows[position * samples : (position + 1) * samples]:
-                results[index].append(_output(ids, finish, watch))
+                results[index].append(output_of(ids, finish, watch))
         on_batch(start + len(chosen))
     return results
 
 
-def _output(ids: list[int], finish: Finish, watch: Watch) -> Output:
+def output_of(ids: Sequence[int], finish: Finish, watch: Watch) -> Output:
+    """Return an answer that has ended: its text without the stop string and what came after it."""
     found = watch.found_in(ids)
     text = watch.text_of(ids)
     if found is not None:

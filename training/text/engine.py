@@ -1,18 +1,35 @@
-"""What completes prompts. Another engine has this form and gives the same rows; only this one runs here."""
+"""What completes prompts. A stage asks :func:`make_engine` for the one it was granted; all of them give the same rows.
+
+The others stand in ``training/engines``; their promises in ``specs/engines.py``; how they differ in docs/engines.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
+from specs.engines import EngineName
+from training.checkpoint import device_of, load
 from training.decoding import Output, complete
 from training.text.sampling import Sampling
 
+if TYPE_CHECKING:
+    import torch
+
 
 class Engine(Protocol):
-    """Completes token ids. Equal prompts, sampling and seed give equal outputs."""
+    """Completes token ids. What it promises of repeating itself: ``specs.engines.ENGINES``."""
 
-    name: str
+    name: EngineName
+    told: str
+    """What it is, for the manifest."""
+    tokenizer: Any
+    device: str
+    dtype: str
+    """Of the weights, as torch calls it."""
+    facts: dict[str, Any]
+    """What the manifest states of it beside that."""
 
     def complete(
         self,
@@ -23,17 +40,61 @@ class Engine(Protocol):
         seed: int = 0,
         on_batch: Callable[[int], None] = lambda _: None,
     ) -> list[list[Output]]:
-        """Return one list of ``samples`` outputs per prompt, in their order."""
+        """Return one list of ``samples`` outputs per prompt, in their order; tell how many prompts are done."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory of the weights back."""
         ...
 
 
+def make_engine(name: EngineName, folder: Path, batch_size: int, *, scratch: Path, share: bool = True) -> Engine:
+    """Load a checkpoint into the engine of that name.
+
+    Args:
+        name: as registered.
+        folder: of the checkpoint.
+        batch_size: rows decoded together, at most.
+        scratch: a folder for files that are gone when this returns.
+        share: as in :class:`Batched`; the other engines decide that by themselves.
+
+    Raises:
+        EngineMissing: it cannot run here, or not with these weights. No other takes its place.
+    """
+    if name == "continuous":
+        from training.engines.continuous import Continuous
+
+        return Continuous(folder, batch_size)
+    if name == "llama":
+        from training.engines.llama import Llama
+
+        return Llama(folder, batch_size, scratch)
+    if name == "vllm":
+        from training.engines.vllm import Vllm
+
+        return Vllm(folder, batch_size)
+    return Batched(*load(folder), batch_size, share=share)
+
+
 class Batched:
-    """Transformers in this process: batches sorted by length, a common beginning read once, finished rows dropped."""
+    """Transformers in this process: batches sorted by length, finished rows dropped.
 
-    name = "transformers, batched"
+    With ``share``, the beginning that the prompts of a batch have in common is read once for all of them; sums are then
+    taken in another order.
+    """
 
-    def __init__(self, model: Any, tokenizer: Any, batch_size: int) -> None:
+    name: EngineName = "batched"
+    told = "transformers, batched"
+
+    def __init__(self, model: Any, tokenizer: Any, batch_size: int, *, share: bool = True) -> None:
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
+        self.device, self.dtype = device_of(model)
+        self.facts: dict[str, Any] = {}
+        self._share = share
+
+    def close(self) -> None:
+        """Let go of the model."""
+        self.model = None
 
     def complete(
         self,
@@ -43,8 +104,12 @@ class Batched:
         samples: int = 1,
         seed: int = 0,
         on_batch: Callable[[int], None] = lambda _: None,
+        generator: torch.Generator | None = None,
     ) -> list[list[Output]]:
-        """Return one list of ``samples`` outputs per prompt, in their order."""
+        """Return one list of ``samples`` outputs per prompt, in their order.
+
+        ``generator`` draws the samples, where one is given, instead of one made of the seed.
+        """
         return complete(
             self.model,
             self.tokenizer,
@@ -53,6 +118,7 @@ class Batched:
             batch_size=self.batch_size,
             samples=samples,
             seed=seed,
-            share=True,
+            generator=generator,
+            share=self._share,
             on_batch=on_batch,
         )

@@ -1,0 +1,144 @@
+"""Writes a checkpoint as the GGUF file that llama.cpp reads: the same weights, in float32, without a vocabulary.
+
+The file is made of the granted checkpoint itself, trained or not, so there is no second file whose weights would have
+to be shown to be the same. Prompts come and answers leave as token ids, so llama.cpp needs no tokenizer.
+Format and names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and the package gguf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
+"""Models that were compared with transformers, greedy answers token for token, and their name in llama.cpp."""
+
+
+class NoGguf(Exception):
+    """A checkpoint cannot be written for llama.cpp; the message says why."""
+
+
+def write_gguf(folder: Path, target: Path) -> None:
+    """Write the weights of a checkpoint folder to a GGUF file.
+
+    Raises:
+        NoGguf: its architecture, or a setting of it, is not one that is written here.
+        ImportError: the package gguf is not installed.
+    """
+    import gguf
+    from transformers import AutoConfig
+
+    config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
+    architecture = (config.architectures or ["none"])[0]
+    name = ARCHITECTURES.get(architecture)
+    if name is None:
+        known = ", ".join(ARCHITECTURES)
+        raise NoGguf(f"the checkpoint is a {architecture}; written for llama.cpp are {known}")
+    _require_plain(config)
+    writer = gguf.GGUFWriter(target, name)
+    _describe(writer, config)
+    kind = next(one for one, text in gguf.MODEL_ARCH_NAMES.items() if text == name)
+    names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
+    placed: list[tuple[Path, str]] = []
+    for file, tensor, shape in _tensors(folder, config):
+        called = names.get_name(tensor, try_suffixes=(".weight", ".bias"))
+        if called is None:
+            raise NoGguf(f"tensor '{tensor}' has no name in llama.cpp's '{name}'")
+        placed.append((file, tensor))
+        writer.add_tensor_info(called, shape, _float32(), 4 * _product(shape))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for file, tensor in placed:
+        writer.write_tensor_data(_values(file, tensor, config, name))
+    writer.close()
+
+
+def _require_plain(config: Any) -> None:
+    """Refuse settings that the model's code in llama.cpp would not know of from this file."""
+    rope = config.rope_parameters or {}
+    plain = {
+        "rope_type": (rope.get("rope_type", "default"), "default"),
+        "partial_rotary_factor": (rope.get("partial_rotary_factor", 1.0), 1.0),
+        "hidden_act": (config.hidden_act, "silu"),
+        "mlp_bias": (getattr(config, "mlp_bias", False), False),
+        "attention_bias": (getattr(config, "attention_bias", False), False),
+        "use_sliding_window": (getattr(config, "use_sliding_window", False), False),
+    }
+    other = {name: given for name, (given, known) in plain.items() if given != known}
+    if other:
+        told = ", ".join(f"{name} {given}" for name, given in other.items())
+        raise NoGguf(f"the checkpoint has {told}, which is not written for llama.cpp")
+
+
+def _describe(writer: Any, config: Any) -> None:
+    heads = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_tokenizer_model("no_vocab")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(config.num_key_value_heads or heads)
+    writer.add_key_length(width)
+    writer.add_value_length(width)
+    writer.add_rope_dimension_count(width)
+    writer.add_rope_freq_base(float(config.rope_parameters["rope_theta"]))
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+
+
+def _tensors(folder: Path, config: Any) -> Iterator[tuple[Path, str, tuple[int, ...]]]:
+    """Yield file, name and shape of every tensor; an output embedding that is tied comes once."""
+    from safetensors import safe_open
+
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise NoGguf(f"there are no weights (*.safetensors) in {folder}")
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            for name in sorted(opened.keys()):
+                if name == "lm_head.weight" and config.tie_word_embeddings:
+                    continue
+                yield file, name, tuple(opened.get_slice(name).get_shape())
+
+
+def _values(file: Path, tensor: str, config: Any, name: str) -> Any:
+    """Return a tensor in float32, with the rows of queries and keys in the order of llama.cpp's rotation."""
+    from safetensors import safe_open
+
+    with safe_open(file, framework="pt") as opened:
+        values: Any = opened.get_tensor(tensor).float().numpy()
+    if name != "llama":
+        return values
+    if tensor.endswith("q_proj.weight"):
+        return _interleaved(values, config.num_attention_heads)
+    if tensor.endswith("k_proj.weight"):
+        return _interleaved(values, config.num_key_value_heads or config.num_attention_heads)
+    return values
+
+
+def _interleaved(values: Any, heads: int) -> Any:
+    """Return rows with the two halves of each head interleaved. [heads * width, hidden] in and out.
+
+    Transformers turns the first half of a head against the second; llama.cpp's ``llama`` turns neighbours.
+    """
+    import numpy
+
+    rows, *rest = values.shape
+    halves = values.reshape(heads, 2, rows // heads // 2, *rest)
+    return numpy.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
+
+
+def _float32() -> Any:
+    import numpy
+
+    return numpy.dtype("float32")
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    import math
+
+    return math.prod(shape)

@@ -1,0 +1,244 @@
+"""llama.cpp through llama-cpp-python, on the CPU: the granted weights in float32, several rows in one pass.
+
+llama.cpp computes logits; the next token is chosen by the code that every engine of this folder shares with the batched
+one, so penalty, nucleus, seeds and stop strings mean the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from specs.digests import digest_file
+from specs.engines import EngineName
+from training.decoding import Output, shared_beginning
+from training.engines.ending import NotWhole, ended, ends_of
+from training.engines.gguf_file import NoGguf, write_gguf
+from training.engines.missing import EngineMissing
+from training.text.sampling import Penalty, Sampling, pick
+from training.text.stopping import Watch
+
+if TYPE_CHECKING:
+    import torch
+
+READ_AT_ONCE = 512
+"""Tokens in one pass."""
+_FLOAT32 = 0
+"""ggml's number of the type."""
+
+
+class _Token(NamedTuple):
+    """A token to be read: after ``position`` others, by each of these rows."""
+
+    id: int
+    position: int
+    row: int
+    predicts: bool
+
+
+class Llama:
+    """llama.cpp in this process; the GGUF file is made of the checkpoint and gone once it is open."""
+
+    name: EngineName = "llama"
+    device, dtype = "cpu", "float32"
+
+    def __init__(self, folder: Path, batch_size: int, scratch: Path) -> None:
+        try:
+            import_module("gguf")
+            library: Any = import_module("llama_cpp")
+        except ImportError as error:
+            raise EngineMissing(
+                f"engine 'llama' needs the package {error.name}, which is not installed here",
+                "pip install -c constraints.txt 'peergate[llama]'",
+            ) from error
+        from transformers import AutoTokenizer
+
+        logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
+        self._library = library
+        self.told = f"llama.cpp, llama-cpp-python {library.__version__}"
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        self._ends = ends_of(folder, self.tokenizer)
+        self._rows = min(batch_size, library.llama_max_parallel_sequences())
+        with tempfile.TemporaryDirectory(dir=scratch, prefix="gguf-") as made:
+            file = Path(made) / "model.gguf"
+            try:
+                write_gguf(folder, file)
+            except NoGguf as error:
+                raise EngineMissing(
+                    f"engine 'llama' cannot read these weights: {error}", "use another engine"
+                ) from error
+            self.facts: dict[str, Any] = {"gguf": digest_file(file)}
+            self._model = self._opened(file)
+
+    def _opened(self, file: Path) -> Any:
+        library = self._library
+        library.llama_backend_init()
+        wanted = library.llama_model_default_params()
+        wanted.n_gpu_layers = 0
+        model = library.llama_model_load_from_file(str(file).encode(), wanted)
+        if not model:
+            raise EngineMissing(f"llama.cpp cannot open the weights of this checkpoint ({file.name})", "see the log")
+        return model
+
+    def close(self) -> None:
+        """Free the weights."""
+        if self._model is not None:
+            self._library.llama_model_free(self._model)
+            self._model = None
+
+    def complete(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        *,
+        samples: int = 1,
+        seed: int = 0,
+        on_batch: Callable[[int], None] = lambda _: None,
+    ) -> list[list[Output]]:
+        """Return one list of ``samples`` outputs per prompt, in their order.
+
+        Raises:
+            NotWhole: llama.cpp gave up on a pass.
+        """
+        import torch
+
+        generator = torch.Generator().manual_seed(seed)
+        watch = Watch(self.tokenizer, sampling.stops, keep_special=sampling.keep_special)
+        order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
+        per_batch = max(1, self._rows // samples)
+        results: list[list[Output]] = [[] for _ in prompts]
+        for start in range(0, len(order), per_batch):
+            chosen = order[start : start + per_batch]
+            some = [prompts[index] for index in chosen]
+            longest = max(len(prompt) for prompt in some) + sampling.max_new_tokens
+            with _Passes(self._library, self._model, len(some) * samples, longest) as passes:
+                rows = self._decoded(passes, some, samples, sampling, watch, generator)
+            for place, index in enumerate(chosen):
+                written = rows[place * samples : (place + 1) * samples]
+                results[index] = [ended(ids, self._ends, watch, sampling) for ids in written]
+            on_batch(start + len(chosen))
+        return results
+
+    def _decoded(
+        self,
+        passes: _Passes,
+        prompts: list[Sequence[int]],
+        samples: int,
+        sampling: Sampling,
+        watch: Watch,
+        generator: torch.Generator,
+    ) -> list[list[int]]:
+        """Return the tokens of every row, its end token included; a prompt's samples stand next to each other."""
+        logits = passes.read(prompts, samples)
+        penalty = None
+        if sampling.repetition_penalty != 1:
+            penalty = Penalty(sampling.repetition_penalty, prompts, samples, logits)
+        written: list[list[int]] = [[] for _ in range(len(prompts) * samples)]
+        alive = list(range(len(written)))
+        for step in range(sampling.max_new_tokens):
+            token = pick(penalty.on(logits) if penalty else logits, sampling.temperature, sampling.top_p, generator)
+            for row, id in zip(alive, token.tolist(), strict=True):
+                written[row].append(id)
+            going = [
+                place
+                for place, row in enumerate(alive)
+                if written[row][-1] not in self._ends and not watch.has_stopped(written[row])
+            ]
+            if not going or step == sampling.max_new_tokens - 1:
+                break
+            if penalty:
+                import torch
+
+                penalty.add(token)
+                penalty.keep(torch.tensor(going))
+            alive = [alive[place] for place in going]
+            logits = passes.next(
+                [
+                    _Token(written[row][-1], len(prompts[row // samples]) + len(written[row]) - 1, row, True)
+                    for row in alive
+                ]
+            )
+        return written
+
+
+class _Passes:
+    """A context of llama.cpp for one batch: rows are its sequences, and cells of its cache are shared between them."""
+
+    def __init__(self, library: Any, model: Any, rows: int, longest: int) -> None:
+        import torch
+
+        self._library = library
+        wanted = library.llama_context_default_params()
+        wanted.n_ctx = rows * longest
+        wanted.n_batch = wanted.n_ubatch = READ_AT_ONCE
+        wanted.n_seq_max = rows
+        wanted.kv_unified = True
+        wanted.n_threads = wanted.n_threads_batch = torch.get_num_threads()
+        # The library's own choice would be 16 bits.
+        wanted.type_k = wanted.type_v = _FLOAT32
+        wanted.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        self._context = library.llama_init_from_model(model, wanted)
+        if not self._context:
+            raise NotWhole(f"llama.cpp has no context for {rows} rows of {longest} tokens")
+        self._batch = library.llama_batch_init(READ_AT_ONCE, 0, 1)
+        self._vocabulary = library.llama_vocab_n_tokens(library.llama_model_get_vocab(model))
+
+    def __enter__(self) -> _Passes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._library.llama_batch_free(self._batch)
+        self._library.llama_free(self._context)
+
+    def read(self, prompts: list[Sequence[int]], samples: int) -> torch.Tensor:
+        """Read each prompt once, and what all begin with once for all. Returns the logits of what follows each row."""
+        memory = self._library.llama_get_memory(self._context)
+        common = shared_beginning(prompts)
+        if common:
+            self._run([_Token(id, position, 0, False) for position, id in enumerate(prompts[0][:common])])
+            for place in range(1, len(prompts)):
+                self._library.llama_memory_seq_cp(memory, 0, place * samples, 0, common)
+        tokens = [
+            _Token(prompt[position], position, place * samples, position == len(prompt) - 1)
+            for place, prompt in enumerate(prompts)
+            for position in range(common, len(prompt))
+        ]
+        logits = self._run(tokens)
+        for place, prompt in enumerate(prompts):
+            for row in range(place * samples + 1, (place + 1) * samples):
+                self._library.llama_memory_seq_cp(memory, place * samples, row, 0, len(prompt))
+        return logits.repeat_interleave(samples, 0)
+
+    def next(self, tokens: list[_Token]) -> torch.Tensor:
+        """Read one token of each row; return the logits of what follows it. [rows, vocabulary]."""
+        return self._run(tokens)
+
+    def _run(self, tokens: list[_Token]) -> torch.Tensor:
+        """Read tokens in passes of at most :data:`READ_AT_ONCE`; return the logits of those that predict."""
+        import numpy
+        import torch
+
+        found: list[Any] = []
+        for start in range(0, len(tokens), READ_AT_ONCE):
+            some = tokens[start : start + READ_AT_ONCE]
+            batch = self._batch
+            batch.n_tokens = len(some)
+            for place, token in enumerate(some):
+                batch.token[place], batch.pos[place] = token.id, token.position
+                batch.n_seq_id[place], batch.seq_id[place][0] = 1, token.row
+                batch.logits[place] = token.predicts
+            code = self._library.llama_decode(self._context, batch)
+            if code != 0:
+                raise NotWhole(f"llama.cpp gave up on a pass of {len(some)} tokens with code {code}")
+            for place, token in enumerate(some):
+                if token.predicts:
+                    at = self._library.llama_get_logits_ith(self._context, place)
+                    values = ctypes.cast(at, ctypes.POINTER(ctypes.c_float * self._vocabulary)).contents
+                    # Copied: the next pass writes over it.
+                    found.append(numpy.array(values, dtype=numpy.float32))
+        return torch.from_numpy(numpy.stack(found)) if found else torch.zeros((0, self._vocabulary))
