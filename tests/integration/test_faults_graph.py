@@ -1,6 +1,7 @@
 """What the graph may not do: run before the trail knows of the session, act before it asks, count attempts itself.
 
-Each test is made once with the rule and once with the rule taken out, where it has to fail.
+Each test is made once with the rule and once with the rule taken out, where it has to fail; and each with the graph's
+checkpoints in a file and in Postgres.
 """
 
 from __future__ import annotations
@@ -19,17 +20,23 @@ from reviews.answers import last_question
 from reviews.standing import next_attempt
 from reviews.trail import read_entries
 from sessions import gate, graph, runtime, steps
+from sessions.folders import is_run
 from sessions.jobs.launcher import JobState
 from sessions.savers import STATE, FencedSqlite, checkpoints
 from sessions.session import Session
 from sessions.state import State
 from specs.errors import PeergateError
 from specs.session import ResolvedSpec
+from tests.fixtures.fault_houses import FILES, POSTGRES, FaultHouse, in_houses, in_houses_with
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.unit.evidence_on_disk import resolved_spec
 
+TABLES = ("checkpoints", "checkpoint_writes", "checkpoint_blobs")
 RETRY: dict[str, Any] = {"answer": "retry", "reason": "it was lost", "by": "ada", "expires": None}
 Node = Callable[[Session, State], State]
+
+
+in_savers = in_houses(FILES, POSTGRES)
 
 
 class Lost(QuickLauncher):
@@ -80,7 +87,7 @@ def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, register: Callable[...,
         with pytest.raises((Killed, PeergateError)):
             runtime.start(resolved.path("spec.yaml"), folder / "runs", "small", quick_display())
     run = folder / "runs" / "small"
-    return keys(run) if (run / "trail.sqlite").exists() else []
+    return keys(run) if is_run(run) else []
 
 
 def quick_display() -> Any:
@@ -89,7 +96,10 @@ def quick_display() -> Any:
     return Silent()
 
 
-def test_the_trail_knows_of_a_session_before_its_graph_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_savers
+def test_the_trail_knows_of_a_session_before_its_graph_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
+) -> None:
     assert begun(tmp_path, monkeypatch)[:1] == ["open"]
     # The graph has left nothing: what there is, is in the trail, and `peergate resume` finds it.
     assert runtime.require_run(tmp_path / "runs" / "small").is_dir()
@@ -109,20 +119,26 @@ def test_a_session_that_is_registered_by_its_graph_would_be_lost(
 # ---- no effect before a question ----------------------------------------------------------------------------
 
 
-def effects_before_the_answer(run: Path, human: Node, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+def effects_before_the_answer(
+    house: FaultHouse, run: Path, human: Node, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[str], list[str]]:
     """Return what the trail says when a person is asked, and after the graph was replayed twice up to the question."""
     monkeypatch.setitem(graph.NODES, "human", human)
     drive(quick_session(run, launcher=Lost()))
     asked = keys(run)
     for _ in range(2):
         # The same node again, from the checkpoint before it: what a kill in the middle of it comes to.
-        back_before_the_question(run)
+        back_before_the_question(house, run)
         drive(quick_session(run, launcher=Lost()))
     return asked, keys(run)
 
 
-def back_before_the_question(run: Path) -> None:
+def back_before_the_question(house: FaultHouse, run: Path) -> None:
     """Take the interrupt out of the graph's newest checkpoint: the node runs again."""
+    if house.name == POSTGRES:
+        newest = "(SELECT max(checkpoint_id) FROM checkpoints)"
+        house.sql(f"DELETE FROM checkpoint_writes WHERE checkpoint_id = {newest}")
+        return
     with sqlite3.connect(run / STATE) as connection:
         saver = SqliteSaver(connection)
         newest = saver.get_tuple({"configurable": {"thread_id": "small"}})
@@ -133,11 +149,12 @@ def back_before_the_question(run: Path) -> None:
     connection.close()
 
 
+@in_savers
 def test_asking_a_person_has_no_effect_however_often_it_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
 ) -> None:
     run = open_quick(tmp_path)
-    asked, again = effects_before_the_answer(run, gate.human, monkeypatch)
+    asked, again = effects_before_the_answer(house, run, gate.human, monkeypatch)
     assert again == asked
     drive(quick_session(run, launcher=Lost()), RETRY)
     answered = [key for key in keys(run) if key.startswith("human/")]
@@ -145,7 +162,10 @@ def test_asking_a_person_has_no_effect_however_often_it_is_asked(
     assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
 
 
-def test_an_effect_before_the_question_would_be_had_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_savers
+def test_an_effect_before_the_question_would_be_had_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
+) -> None:
     def acts_first(session: Session, state: State) -> State:
         number = sum(1 for _ in session.trail.iterate("pause")) + 1
         session.trail.append("pause", f"pause/{number}", {"by": "the node"})
@@ -153,7 +173,7 @@ def test_an_effect_before_the_question_would_be_had_again(tmp_path: Path, monkey
         interrupt({"session": session.name, "asked": asked.entry.key, "reasons": []})
         raise AssertionError("nobody answers here")
 
-    asked, again = effects_before_the_answer(open_quick(tmp_path), acts_first, monkeypatch)
+    asked, again = effects_before_the_answer(house, open_quick(tmp_path), acts_first, monkeypatch)
     assert len([key for key in again if key.startswith("pause/")]) == 3
     assert again != asked
 
@@ -161,14 +181,24 @@ def test_an_effect_before_the_question_would_be_had_again(tmp_path: Path, monkey
 # ---- finished is what has neither next nor tasks ------------------------------------------------------------
 
 
-def killed_before_the_checkpoint(run: Path, node: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+def saver_of(house: FaultHouse) -> Any:
+    """Return the class that writes the checkpoints."""
+    if house.name != POSTGRES:
+        return FencedSqlite
+    from langgraph.checkpoint.postgres import PostgresSaver
+
+    return PostgresSaver
+
+
+def killed_before_the_checkpoint(house: FaultHouse, run: Path, node: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Kill a session when a node has run and kept what it wrote, before the checkpoint that takes it in.
 
     Returns what the graph then says of itself.
     """
-    put_writes, ran, written = FencedSqlite.put_writes, threading.Event(), threading.Event()
+    saver = saver_of(house)
+    put_writes, ran, written = saver.put_writes, threading.Event(), threading.Event()
 
-    def kept(self: FencedSqlite, *given: Any, **named: Any) -> None:
+    def kept(self: Any, *given: Any, **named: Any) -> None:
         put_writes(self, *given, **named)
         if ran.is_set():
             written.set()
@@ -182,12 +212,12 @@ def killed_before_the_checkpoint(run: Path, node: str, monkeypatch: pytest.Monke
 
     def last(session: Session, state: State) -> State:
         told = real(session, state)
-        patched.setattr(FencedSqlite, "put", killed)
+        patched.setattr(saver, "put", killed)
         ran.set()
         return told
 
     with monkeypatch.context() as patched:
-        patched.setattr(FencedSqlite, "put_writes", kept)
+        patched.setattr(saver, "put_writes", kept)
         patched.setitem(graph.NODES, node, last)
         with pytest.raises(Killed):
             drive(quick_session(run))
@@ -199,12 +229,12 @@ def killed_before_the_checkpoint(run: Path, node: str, monkeypatch: pytest.Monke
     return found
 
 
-@pytest.mark.parametrize("node", ["open", "launch", "review"])
+@in_houses_with("node", {FILES: ("open", "launch", "review"), POSTGRES: ("open", "launch")})
 def test_a_session_whose_graph_has_no_next_has_tasks_and_goes_on(
-    tmp_path: Path, node: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, house: FaultHouse, node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = open_quick(tmp_path)
-    found = killed_before_the_checkpoint(run, node, monkeypatch)
+    found = killed_before_the_checkpoint(house, run, node, monkeypatch)
     # What looks like an end to those who look at `next` only.
     assert found.next == () and [one.name for one in found.tasks] == [node]
     before = keys(run)
@@ -214,11 +244,12 @@ def test_a_session_whose_graph_has_no_next_has_tasks_and_goes_on(
     assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
 
 
+@in_savers
 def test_a_session_would_be_dropped_by_those_who_look_at_next_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
 ) -> None:
     run = open_quick(tmp_path)
-    killed_before_the_checkpoint(run, "launch", monkeypatch)
+    killed_before_the_checkpoint(house, run, "launch", monkeypatch)
     real = runtime._snapshot  # pyright: ignore[reportPrivateUsage]
 
     def told(session: Session, compiled: Any, config: Any) -> Any:
@@ -234,12 +265,13 @@ def test_a_session_would_be_dropped_by_those_who_look_at_next_only(
     assert keys(run)[-1].startswith("launch/")
 
 
+@in_savers
 def test_a_session_that_was_led_from_the_beginning_again_repeats_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
 ) -> None:
     """Without `tasks` the graph would be given a beginning; that it does no harm is the trail's doing."""
     run = open_quick(tmp_path)
-    killed_before_the_checkpoint(run, "launch", monkeypatch)
+    killed_before_the_checkpoint(house, run, "launch", monkeypatch)
     before = keys(run)
     real = runtime._snapshot  # pyright: ignore[reportPrivateUsage]
 
@@ -264,28 +296,48 @@ def attempts(run: Path, stage: str = "sample") -> list[int]:
     ]
 
 
-def without_the_graph(run: Path) -> None:
+def without_the_graph(house: FaultHouse, run: Path) -> None:
     """Remove all the graph knows."""
+    if house.name == POSTGRES:
+        house.sql(*(f"DELETE FROM {table}" for table in TABLES))
+        return
     for path in run.glob(f"{STATE}*"):
         path.unlink()
 
 
-def test_attempts_are_counted_by_the_trail_though_the_graph_forgets(tmp_path: Path) -> None:
+def kept_graph(house: FaultHouse, run: Path) -> Callable[[], None]:
+    """Return what puts the graph back to what it knows now."""
+    if house.name == POSTGRES:
+        house.sql(*(f"CREATE TABLE old_{table} AS SELECT * FROM {table}" for table in TABLES))
+        return lambda: house.sql(*(f"INSERT INTO {table} SELECT * FROM old_{table}" for table in TABLES))
+    old = (run / STATE).read_bytes()
+
+    def put_back() -> None:
+        (run / STATE).write_bytes(old)
+
+    return put_back
+
+
+@in_savers
+def test_attempts_are_counted_by_the_trail_though_the_graph_forgets(tmp_path: Path, house: FaultHouse) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Lost(attempts=2)))
-    without_the_graph(run)
+    without_the_graph(house, run)
     drive(quick_session(run, launcher=Lost(attempts=2)), RETRY)
-    without_the_graph(run)
+    without_the_graph(house, run)
     drive(quick_session(run, launcher=Lost(attempts=2)), RETRY)
     assert attempts(run) == [1, 2, 3]
     assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
 
 
-def test_attempts_counted_by_the_graph_would_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_savers
+def test_attempts_counted_by_the_graph_would_begin_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
+) -> None:
     """With numbers in the graph's state, a session whose checkpoints are gone finds its old attempt and ends there."""
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Lost(attempts=1)))
-    without_the_graph(run)
+    without_the_graph(house, run)
     real = steps.open_stage
 
     def remembered(session: Session) -> Any:
@@ -298,17 +350,18 @@ def test_attempts_counted_by_the_graph_would_begin_again(tmp_path: Path, monkeyp
     assert read_entries(run / "trail.sqlite")[-1].entry.kind != "close"
 
 
-def test_a_number_is_never_given_twice_whatever_the_state_says(tmp_path: Path) -> None:
+@in_savers
+def test_a_number_is_never_given_twice_whatever_the_state_says(tmp_path: Path, house: FaultHouse) -> None:
     """Going back to an old checkpoint of the graph reuses no number: what is open says the trail."""
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Lost(attempts=1)))
-    old = (run / STATE).read_bytes()
+    put_back = kept_graph(house, run)
     drive(quick_session(run, launcher=Lost(attempts=1)), RETRY)
     before = keys(run)
     entries = read_entries(run / "trail.sqlite")
     assert attempts(run) == [1, 2] and next_attempt(entries, "sample") == 3
     # The session is closed; its graph is put back to where it asked. There is nothing it could open.
-    (run / STATE).write_bytes(old)
+    put_back()
     drive(quick_session(run, launcher=Lost(attempts=1)))
     assert keys(run) == before
     assert attempts(run) == [1, 2]

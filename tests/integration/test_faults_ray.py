@@ -108,6 +108,8 @@ def test_an_exit_record_of_a_job_on_ray_waits_for_room(
         house = on_ray(tmp_path / "disk", said)
         folder = house.job(order, FILLS)
         launcher = house.launcher()
+        # Who would give it up.
+        strict = EngineLauncher(house.engine(), python=house.python, patience={**IMPATIENT, "running": 0.5})
         launcher.start(folder)
         stage = running(launcher, folder)["stage"]
         until(lambda: is_gone(stage))
@@ -115,8 +117,7 @@ def test_an_exit_record_of_a_job_on_ray_waits_for_room(
         while time.monotonic() < until_then:
             assert launcher.poll(folder) == JobState("running")
             time.sleep(0.2)
-        # Who would give it up has to write so, which tells that the disk is full and ends nothing.
-        strict = EngineLauncher(house.engine(), python=house.python, patience={**IMPATIENT, "running": 0.5})
+        # It has to write so, which tells that the disk is full and ends nothing.
         with pytest.raises(OSError, match="No space left") as told:
             until(lambda: strict.poll(folder).state != "running", 30)
         assert told.value.errno == errno.ENOSPC
