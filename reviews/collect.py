@@ -92,7 +92,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
     if stage_name == analysis.treatment:
         extra = _baseline(run, seen, store, analysis.baseline)
     plan = resolved.spec.evaluation
-    compared = [one.before for one in (plan.drift if plan else ()) if one.after == stage_name]
+    compared = [one.before for one in ((*plan.drift, *plan.paired) if plan else ()) if one.after == stage_name]
     heldout_input = order.inputs.get("items") if order else None
     heldout_digest = resolved.data_digests["heldout"]
     return Evidence(

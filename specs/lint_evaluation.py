@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from specs.kinds_paired import OUTCOMES
 from specs.places import LintProblem, Loc, suggest
 from specs.session import SessionSpec
 from specs.stages import Kind, Stage, outputs_of
@@ -18,6 +19,7 @@ def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
         return
     yield from _gap(spec)
     yield from _drift(spec)
+    yield from _paired(spec)
     labelled = spec.evaluation.labelled
     if labelled is not None and labelled not in spec.data:
         hint = suggest(labelled, spec.data, "data files")
@@ -60,25 +62,41 @@ def _trains(stage: Stage) -> bool:
 
 
 def _drift(spec: SessionSpec) -> Iterator[LintProblem]:
-    order = [stage.name for stage in spec.stages]
     for number, drift in enumerate(spec.evaluation.drift if spec.evaluation else ()):
-        loc: Loc = ("evaluation", "drift", number)
-        before = list(_named(spec, (*loc, "before"), drift.before, DRIFT_KINDS))
-        after = list(_named(spec, (*loc, "after"), drift.after, DRIFT_KINDS))
-        yield from (*before, *after)
-        if before or after:
+        yield from _differ_in_model_only(spec, ("evaluation", "drift", number), drift.before, drift.after)
+
+
+def _paired(spec: SessionSpec) -> Iterator[LintProblem]:
+    for number, test in enumerate(spec.evaluation.paired if spec.evaluation else ()):
+        loc: Loc = ("evaluation", "paired", number)
+        problems = list(_differ_in_model_only(spec, loc, test.before, test.after))
+        yield from problems
+        if problems:
             continue
-        if order.index(drift.before) >= order.index(drift.after):
-            yield LintProblem(loc, f"'{drift.after}' does not come after '{drift.before}'", "swap them")
-            continue
-        one, other = spec.stage(drift.before), spec.stage(drift.after)
-        for what, first, second in (
+        kind = spec.stage(test.after).kind
+        if test.outcome not in OUTCOMES[kind]:
+            message = f"rows of a {kind} stage have no {test.outcome} outcome"
+            yield LintProblem((*loc, "outcome"), message, f"they have: {', '.join(OUTCOMES[kind])}")
+
+
+def _differ_in_model_only(spec: SessionSpec, loc: Loc, first: str, last: str) -> Iterator[LintProblem]:
+    """Two stages are there, in order, and do the same to the same items."""
+    order = [stage.name for stage in spec.stages]
+    before = list(_named(spec, (*loc, "before"), first, DRIFT_KINDS))
+    after = list(_named(spec, (*loc, "after"), last, DRIFT_KINDS))
+    yield from (*before, *after)
+    if not before and not after:
+        if order.index(first) >= order.index(last):
+            yield LintProblem(loc, f"'{last}' does not come after '{first}'", "swap them")
+            return
+        one, other = spec.stage(first), spec.stage(last)
+        for what, ours, theirs in (
             ("kinds", one.kind, other.kind),
             ("items", one.inputs.get("items"), other.inputs.get("items")),
             ("parameters", one.parameters, other.parameters),
         ):
-            if first != second:
-                message = f"'{drift.before}' and '{drift.after}' have different {what}"
+            if ours != theirs:
+                message = f"'{first}' and '{last}' have different {what}"
                 yield LintProblem(loc, message, "only the model may differ between them")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reviews.checks import labels, leakage, power, scorer, strata
+from reviews.checks import labels, leakage, paired, power, scorer, strata
 from reviews.checks.check import Found, guarded, result
 from reviews.checks.limit import Limit, told
 from specs.evidence import Item
@@ -57,6 +57,11 @@ def _apply(check: DesignCheck, design: Design, digests: tuple[str, ...]) -> Chec
 def _power(design: Design) -> Found:
     """Compute the power of the registered test at the registered minimum effect and compare it with the asked one."""
     return power.design_power(design.resolved.spec.analysis)
+
+
+def _paired(design: Design) -> Found:
+    """Compute the power of the paired tests registered beside the analysis."""
+    return paired.design_of(design.resolved.spec, len(design.heldout), dict(design.data))
 
 
 def _overlap(design: Design) -> Found:
@@ -167,6 +172,12 @@ DESIGN_CHECKS = (
         _power,
         "underpowered comparisons; exact McNemar test, McNemar 1947",
         limits=(Limit(">=", "analysis.power"),),
+    ),
+    DesignCheck(
+        "design.paired",
+        "The paired tests registered beside it can find theirs",
+        _paired,
+        "underpowered comparisons",
     ),
     DesignCheck(
         "design.overlap",

@@ -34,7 +34,7 @@ def _drift(evidence: Evidence, _: MetricSet | None) -> Found:
     fallen: list[str] = []
     worst = 1.0
     for one in registered:
-        _alike(evidence, one.before)
+        require_alike(evidence, one.before)
         change = _change(evidence, one.before)
         worst = min(worst, change.value)
         low, high = change.interval
@@ -47,8 +47,12 @@ def _drift(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", detail, worst)
 
 
-def _alike(evidence: Evidence, before: str) -> None:
-    """Refuse to compare stages that did not do the same: other items, settings, code or packages."""
+def require_alike(evidence: Evidence, before: str) -> None:
+    """Refuse to compare stages that did not do the same: other items, settings, code or packages.
+
+    Raises:
+        EvidenceMissing: they did not, or one of them left no manifest.
+    """
     arm, ours = evidence.arms.get(before), evidence.manifest
     if arm is None or arm.manifest is None:
         raise EvidenceMissing(f"'{before}' has no accepted attempt with a manifest")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from reviews.evidence import Arm, Evidence
 from specs.evidence import Item
 from specs.kinds_evaluation import Drift, EvaluationPlan, Gap
+from specs.kinds_paired import PairedTest
 from tests.unit.evidence_on_disk import N, answers, write_rows
 
 ELSEWHERE = {"compare.judge", "compare.order", "compare.length", "converse.kinds"}
@@ -54,11 +55,23 @@ def drifted(evidence: Evidence, before: list[bool], after: list[bool], margin: f
     return replace(with_plan(evidence, plan), arms={"base": arm})
 
 
+def unshown(evidence: Evidence) -> Evidence:
+    """Return the treatment with a registered test against the base that shows nothing, and decides."""
+    assert evidence.baseline_rows is not None
+    write_rows(evidence.baseline_rows, answers([True] * N))
+    arm = Arm(evidence.baseline_rows, evidence.baseline_manifest, evidence.baseline_parameters)
+    test = PairedTest(
+        before="base", after="tuned", outcome="binary", test="exact_mcnemar", minimum_effect=0.2, decides=True
+    )
+    return replace(with_plan(evidence, EvaluationPlan(paired=(test,))), arms={"base": arm})
+
+
 EVALUATION_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "a gain where only the length changed": _longer,
     "a scorer that people contradict": lambda one: labelled(one, labelled_items(lambda text: "Tea" in text)),
     "a scorer with ten labels": lambda one: labelled(one, labelled_items(str.islower, 10)),
     "a base model that can do it already": lambda one: with_plan(one, EvaluationPlan(gap=Gap(base=("base",)))),
+    "a registered gain that is not there": unshown,
     "a capability that fell": lambda one: drifted(one, [True] * N, [True] * 6 + [False] * 6),
 }
 EVALUATION_CASES = [
@@ -67,4 +80,5 @@ EVALUATION_CASES = [
     ("base", "a scorer with ten labels", "scorer.admitted", "BLOCKED"),
     ("base", "a base model that can do it already", "gap.before_training", "FAIL"),
     ("tuned", "a capability that fell", "drift.kept", "FAIL"),
+    ("tuned", "a registered gain that is not there", "paired.registered", "FAIL"),
 ]
