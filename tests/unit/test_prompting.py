@@ -11,6 +11,7 @@ from tests.fixtures.tiny_training import CHAT
 from training.text.prompting import (
     Encoded,
     EncodingFault,
+    dialogue_ids,
     encode_bare,
     encode_chat,
     fault_in,
@@ -124,6 +125,33 @@ def test_a_chat_is_encoded_with_the_template_and_what_was_found_is_told(tokenize
     assert encoded.text == f"<|start|>user\n{TEXT}<|end|>\n<|start|>assistant\n"
     assert encoded.template_ids and encoded.ids[0] == tokenizer.convert_tokens_to_ids("<|start|>")
     assert prompt_ids(tokenizer, TEXT, "chat") == encoded
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_chat_is_the_text_of_its_template_and_nothing_else(tokenizer: Any, fault: type[Wrapped]) -> None:
+    if fault in (AddsABeginning, TakesAPlace):
+        # Only where special tokens may be added, which they never are.
+        assert prompt_ids(fault(tokenizer), TEXT, "chat").ids == encode_chat(tokenizer, TEXT).ids
+        return
+    with pytest.raises(EncodingFault, match="characters instead of"):
+        prompt_ids(fault(tokenizer), TEXT, "chat")
+
+
+class MovesWhiteSpace(Wrapped):
+    """As tokenizers do that put their words apart when they decode."""
+
+    def decode(self, ids: list[int], **given: Any) -> str:
+        return self.inner.decode(ids, **given).replace("<|end|>", " <|end|> ")
+
+
+def test_white_space_beside_template_tokens_is_no_fault_of_a_chat(tokenizer: Any) -> None:
+    assert prompt_ids(MovesWhiteSpace(tokenizer), TEXT, "chat").ids == encode_chat(tokenizer, TEXT).ids
+
+
+def test_turns_of_a_base_model_are_their_texts(tokenizer: Any) -> None:
+    turns = [{"role": "user", "content": "tell a tale"}, {"role": "assistant", "content": "about the sea"}]
+    assert dialogue_ids(tokenizer, turns, "completion").text == "tell a tale\n\nabout the sea\n\n"
+    assert dialogue_ids(tokenizer, turns, "chat").text.count("<|start|>") == 3
 
 
 def test_a_chat_without_a_template_is_refused(tokenizer: Any) -> None:
