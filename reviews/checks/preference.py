@@ -13,7 +13,7 @@ from specs.errors import EvidenceMissing
 from specs.kinds_training import REFERENCE_FREE
 from specs.metrics import MetricSet
 from specs.stages import Kind
-from training.optimise.watching import most_difference
+from training.optimise.losses import most_difference
 
 _DPO: tuple[Kind, ...] = ("dpo",)
 

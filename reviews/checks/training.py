@@ -21,8 +21,8 @@ from specs.evidence import Example
 from specs.metrics import MetricSet
 from specs.rows_critics import Preference
 from specs.stages import Kind
+from training.optimise.losses import most_difference
 from training.optimise.pairs import divide
-from training.optimise.watching import most_difference
 
 _SFT: tuple[Kind, ...] = ("sft",)
 TRAINED: tuple[Kind, ...] = ("sft", "dpo")

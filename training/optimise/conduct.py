@@ -81,7 +81,8 @@ def seen_facts(trainer: Any, proof: MaskProof) -> dict[str, Any]:
         "trained_rows": len(trainer.train_dataset),
         "epochs_done": trainer.state.epoch,
         "resumed_from": trainer.resumed_from,
-        "loss_difference": max(trainer.compared.values(), default=None),
+        "loss_difference": max((one.loss for one in trainer.compared.values()), default=None),
+        "batches_computed_again": sum(one.whole for one in trainer.compared.values()),
         "mask": proof.facts(),
     }
 

@@ -13,14 +13,14 @@ With c and r the summed log-probabilities of the chosen and the rejected respons
   arXiv:2403.07691, equations 6 and 7, the first term over all tokens of the batch;
 - ``simpo``: -log s(beta (c / |c| - r / |r|) - gamma), Meng et al. 2024, arXiv:2405.14734, equation 6.
 
-What a trainer computes is held against this on the first and the last step: labels may be masked and the loss be of the
-prompts all the same, as in TRL's ``ORPOTrainer``.
+What a trainer computes is held against this on the first and the last step (``comparing.py``): labels may be masked and
+the loss be of the prompts all the same, as in TRL's ``ORPOTrainer``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from training.optimise.masks import View, views
@@ -96,15 +96,25 @@ def simpo_loss(chosen: Sequence[Response], rejected: Sequence[Response], beta: f
     return _mean([-_log_logistic(one) for one in margins])
 
 
-def loss_of(trainer: Any, loss: str, inputs: dict[str, Any]) -> float:
-    """Compute the loss of one batch from the model's logits, over response tokens only.
+def most_difference(precision: str) -> float:
+    """Return how far the trainer's loss may be from the closed form, as a share of it."""
+    return 1e-4 if precision == "float32" else 0.02
+
+
+Score = Callable[[View], list[Response]]
+"""Gives the responses of sequences, in their order."""
+
+
+def loss_of(trainer: Any, loss: str, inputs: dict[str, Any], score: Score) -> float:
+    """Compute the loss of one batch over response tokens only.
 
     Args:
-        trainer: for its model and what its loss is made of.
+        trainer: for what its loss is made of.
         loss: ``sft`` or the name of a preference loss.
         inputs: the batch as the trainer gets it.
+        score: where log-probabilities come from.
     """
-    found = [_responses(trainer.model, view) for view in views(inputs)]
+    found = [score(view) for view in views(inputs)]
     if loss == "sft":
         return sft_loss([one for part in found for one in part])
     if loss == "orpo":
@@ -112,7 +122,7 @@ def loss_of(trainer: Any, loss: str, inputs: dict[str, Any]) -> float:
     if loss == "simpo":
         return simpo_loss(found[0], found[1], trainer.beta, trainer.simpo_gamma)
     if loss == "kto":
-        drift = _responses(trainer.model, _mismatched(inputs))
+        drift = score(mismatched(inputs))
         before = inputs["ref_KL_logps"].tolist()
         difference = _mean([one.total - old for one, old in zip(drift, before, strict=True)])
         good = inputs["label"].bool().tolist()
@@ -123,13 +133,15 @@ def loss_of(trainer: Any, loss: str, inputs: dict[str, Any]) -> float:
     return rule(found[0][:half], found[0][half:], *references, trainer.beta)
 
 
-def _mismatched(inputs: dict[str, Any]) -> View:
+def mismatched(inputs: dict[str, Any]) -> View:
+    """Return the sequences of other prompts and responses that a batch of KTO has for its drift."""
     names = ("KL_input_ids", "KL_attention_mask", "KL_completion_mask")
     ids, real, carried = (inputs[name].cpu().numpy() for name in names)
     return View(ids, real == 1, carried == 1)
 
 
-def _responses(model: Any, view: View) -> list[Response]:
+def alone(model: Any, view: View) -> list[Response]:
+    """Compute sequences one at a time in a forward pass of their own, with no padding, mask or neighbour."""
     from training.optimise.pairs import sums
 
     found: list[Response] = []

@@ -7,7 +7,6 @@ beyond the data begin it again.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 from collections.abc import Callable
@@ -15,23 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from training.entry import Job
-from training.optimise.losses import loss_of
+from training.optimise.comparing import Compared, NotAsGranted, compare
 from training.optimise.masks import Counted, MaskProof
 from training.optimise.resuming import mark
 from training.optimise.settings import differing, read_back
-
-
-def most_difference(precision: str) -> float:
-    """Return how far the trainer's loss may be from the closed form, as a share of it."""
-    return 1e-4 if precision == "float32" else 0.02
+from training.optimise.witness import Witness
 
 
 class Diverged(Exception):
     """A loss or gradient is not finite. Nothing was saved."""
-
-
-class NotAsGranted(Exception):
-    """The trainer was built with settings other than the granted ones."""
 
 
 def watched(
@@ -56,18 +47,31 @@ def watched(
     class Watched(trainer):
         """Counts what the steps saw, and stops at the first that cannot be right."""
 
-        compared: dict[int, float]
+        compared: dict[int, Compared]
         resumed_from: int
 
-        def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+        def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             step = self.state.global_step + 1
-            seen.add(proof.see(inputs, step), _digest(inputs))
-            if not self.compared or (step == self.state.max_steps and step not in self.compared):
-                self.compared[step] = _compared(self, model, inputs, loss(self))
-            result = super().training_step(model, inputs, *rest, **named)
+            seen.add(proof.see(inputs, step), _digest(inputs), num_items_in_batch)
+            result = super().training_step(model, inputs, num_items_in_batch)
             value = float(result)
             if not math.isfinite(value):
                 raise Diverged(f"the loss of step {step} is {value}; stopped before the weights were changed by it")
+            return result
+
+        def compute_loss(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+            step = self.state.global_step + 1
+            due = not self.compared or (step == self.state.max_steps and step not in self.compared)
+            if not (due and self.model.training):
+                return super().compute_loss(model, inputs, *rest, **named)
+            batch, witness = dict(inputs), Witness(self)
+            with witness.listening():
+                result = super().compute_loss(model, inputs, *rest, **named)
+            if math.isfinite(value := float(result)):
+                # Trained with is the sum over the tokens of the whole step; compared, the mean over those of one batch.
+                value *= seen.scale()
+                beginning = step == 1 and not self.resumed_from
+                self.compared[step] = compare(self, witness, batch, loss(self), value, beginning=beginning)
             return result
 
         def _get_grad_norm(self, *given: Any, **named: Any) -> Any:
@@ -81,7 +85,7 @@ def watched(
         def log(self, logs: dict[str, Any], *rest: Any, **named: Any) -> None:
             if "loss" in logs:
                 # In the log, which the trainer's checkpoints hold: a run that is resumed keeps what was counted.
-                logs |= seen.take()
+                logs |= seen.take(self.state.global_step)
             super().log(logs, *rest, **named)
 
         def create_model_card(self, *_: Any, **__: Any) -> None:
@@ -94,45 +98,37 @@ def watched(
     return Watched
 
 
-def _compared(trainer: Any, model: Any, inputs: Any, name: str) -> float:
-    """Hold the trainer's loss of a batch against the closed form; return the difference as a share.
-
-    Raises:
-        NotAsGranted: it is another loss, or over other tokens.
-    """
-    import torch
-
-    stored = copy.deepcopy(getattr(trainer, "_stored_metrics", None))
-    model.eval()
-    with torch.no_grad():
-        theirs = float(trainer.compute_loss(model, dict(trainer._prepare_inputs(inputs))))
-        ours = loss_of(trainer, name, inputs)
-    model.train()
-    if stored is not None:
-        trainer._stored_metrics = stored
-    difference = abs(theirs - ours) / max(1.0, abs(ours))
-    if not difference <= most_difference(trainer.settings()["precision"]):
-        raise NotAsGranted(
-            f"step {trainer.state.global_step + 1}: the trainer's loss is {theirs:.6g}; {name} over the response "
-            f"tokens of the same batch is {ours:.6g}"
-        )
-    return difference
-
-
 class _Seen:
     """What the batches of the running optimizer step held."""
 
     def __init__(self) -> None:
         self.rows, self.carried, self.masked = 0, 0, 0
         self.batches: list[str] = []
+        self._newest, self._divisor = 0, None
 
-    def add(self, counted: Counted, digest: str) -> None:
+    def add(self, counted: Counted, digest: str, divisor: Any) -> None:
+        """Count a batch; ``divisor`` is what the sum of its losses is divided by, None where that is its own mean."""
         self.rows += counted.rows
         self.carried += counted.carried
         self.masked += counted.masked
         self.batches.append(digest)
+        self._newest, self._divisor = counted.carried, None if divisor is None else float(divisor)
 
-    def take(self) -> dict[str, Any]:
+    def scale(self) -> float:
+        """Return what makes the loss of the newest batch its own mean."""
+        return 1.0 if self._divisor is None else self._divisor / self._newest
+
+    def take(self, step: int) -> dict[str, Any]:
+        """Return what the step held, and begin the next.
+
+        Raises:
+            NotAsGranted: its loss was not the mean over its response tokens.
+        """
+        if self._divisor is not None and self._divisor != self.carried:
+            raise NotAsGranted(
+                f"step {step}: the loss was divided by {self._divisor:g}, its batches hold {self.carried} response "
+                "tokens"
+            )
         found = {"tokens": self.carried, "sequences": self.rows, "masked": self.masked, "batches": self.batches}
         self.__init__()
         return found

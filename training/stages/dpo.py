@@ -10,16 +10,17 @@ from specs.stages import DpoParameters
 from training.checkpoint import device_of
 from training.entry import Done, Job, run_stage
 from training.optimise import conduct
+from training.optimise.comparing import share
 from training.optimise.masks import MaskProof, expected
 from training.optimise.merging import save_trained
 from training.optimise.models import Prepared, prepare
 from training.optimise.pairs import Scored, divide, read_preferences, score
 from training.optimise.preference import build, single_order
-from training.optimise.resuming import clear, train
+from training.optimise.resuming import clear, newest_whole, train
 from training.optimise.texts import Sides, style_of
 
-_COMPARED = 16
-"""Pairs whose reference log-probabilities are computed a second time, without TRL."""
+_MOST, _FEWEST, _SHARE = 16, 2, 0.01
+"""Pairs whose reference log-probabilities are computed before TRL has the model; the share is one of all passes."""
 
 
 def dpo(job: Job) -> Done:
@@ -38,11 +39,12 @@ def dpo(job: Job) -> Done:
     sides = [Sides(style, one.prompt, (one.chosen, one.rejected)) for one in preferences]
     training, kept = [sides[place] for place in split.train], [sides[place] for place in split.validation]
     before = _scored(prepared.model, prepared, kept, parameters)
-    probe = _scored(prepared.model, prepared, training[:_COMPARED], parameters)
+    places = probed(len(training), parameters.epochs, resumed=newest_whole(job.folder / "trainer") is not None)
+    probe = _scored(prepared.model, prepared, [training[place] for place in places], parameters)
     proof = MaskProof(expected(prepared.tokenizer, training))
     trainer = build(job, prepared, training, parameters, proof)
-    facts = _reference_facts(trainer, probe, len(training), parameters)
     train(trainer, job.folder / "trainer")
+    facts = _reference_facts(trainer, dict(zip(places, probe, strict=True)), len(training), parameters)
     job.write_rows("rows", [_step(entry) for entry in conduct.logged(trainer)])
     after = _scored(trainer.model, prepared, kept, parameters)
     job.write_rows(
@@ -97,24 +99,43 @@ def _step(entry: dict[str, Any]) -> PreferenceStep:
     )
 
 
-def _reference_facts(trainer: Any, probe: list[Scored], pairs: int, parameters: DpoParameters) -> dict[str, Any]:
-    """Compare TRL's reference log-probabilities with those computed here before it had the model.
+def probed(pairs: int, epochs: int, *, resumed: bool) -> list[int]:
+    """Return the pairs whose reference is computed without TRL and before it: spread evenly, with the first and last.
 
-    The difference is a share of the value, or nats where that is below 1. Which response is which is part of it.
+    A pair takes two forward passes. Training takes two for TRL's reference and, a backward pass counted as two forward
+    ones, six an epoch. With few pairs the first batch is the better part of the proof (:func:`_reference_facts`); a
+    training that is resumed has no such batch, and takes the most.
+    """
+    wanted = _MOST if resumed else round(_SHARE * pairs * (2 + 6 * epochs) / 2)
+    count = min(max(wanted, _FEWEST), _MOST, pairs)
+    return sorted({round(n * (pairs - 1) / max(1, count - 1)) for n in range(count)})
+
+
+def _reference_facts(trainer: Any, probe: dict[int, Scored], pairs: int, parameters: DpoParameters) -> dict[str, Any]:
+    """Compare TRL's reference log-probabilities with those computed here: of a few pairs before TRL had the model.
+
+    And of the first batch, whose closed form is computed with the weights that training begins from, which are the
+    reference. The difference is a share of the value, or nats where that is below 1. Which response is which is part
+    of it.
     """
     if parameters.loss in REFERENCE_FREE:
         return {}
     data = trainer.train_dataset
     ours: dict[tuple[int, int], float] = {}
-    for place, one in enumerate(probe):
+    for place, one in probe.items():
         ours |= {(place, 0): one.chosen, (place, 1): one.rejected}
     if parameters.loss == "kto":
         theirs = dict(zip(single_order(pairs, parameters.seed), data["ref_logps"], strict=True))
     else:
         theirs = {(place, 0): value for place, value in enumerate(data["ref_chosen_logps"])}
         theirs |= {(place, 1): value for place, value in enumerate(data["ref_rejected_logps"])}
-    worst = max(abs(value - theirs[place]) / max(1.0, abs(value)) for place, value in ours.items())
-    return {"reference_difference": float(worst), "reference_responses": len(ours)}
+    found = [share(value, theirs[place]) for place, value in ours.items()]
+    first = [one for one in trainer.compared.values() if one.reference is not None]
+    worst = max([*found, *(one.reference for one in first)])
+    return {
+        "reference_difference": float(worst),
+        "reference_responses": len(ours) + sum(one.responses for one in first),
+    }
 
 
 if __name__ == "__main__":
