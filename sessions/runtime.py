@@ -24,6 +24,7 @@ from reviews.trail import Recorded, Trail
 from sessions import pausing, steps
 from sessions.budget_end import answer_of
 from sessions.folders import is_run
+from sessions.estimate import estimate
 from sessions.graph import build_graph
 from sessions.jobs.presence import present
 from sessions.leases import Held, lease, stand_by, take_up
@@ -76,6 +77,8 @@ def start(
             f"{run} exists already",
             hint=f"`peergate resume {name}` goes on with it; or choose another --name",
         )
+    for line in estimate(resolved).lines():
+        display.say(line)
     register(run, name, spec_path, resolved)
     with lease(run) as held:
         session = make_session(run, display, resolved)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from sessions.commands.output import print_json
+from sessions.estimate import estimate
 from sessions.wiring import require_machine
 from specs.errors import Blocked, Problem, SpecError
 from specs.loading import find_spec, list_profiles, load_spec
-from specs.machines import attempt_usd, held_hours
 from specs.session import ResolvedSpec
-from specs.stages import DpoStage, SftStage
+from training.planning.stages import plans
 
 
 def check(spec: str, as_json: bool, profile: str | None = None) -> None:
@@ -40,6 +40,7 @@ def check(spec: str, as_json: bool, profile: str | None = None) -> None:
         if not found:
             told |= {"registrations": registered} if None not in checked else {"registration": registered[""]}
             told |= {"lacking_here": {name or "": _lacking(resolved) for name, resolved in checked.items()}}
+            told |= {"planned": {name or "": _planned(resolved) for name, resolved in checked.items()}}
         print_json(told)
         if found:
             raise SystemExit(int(SpecError.exit_code))
@@ -52,8 +53,7 @@ def check(spec: str, as_json: bool, profile: str | None = None) -> None:
         of = "" if name is None else f", profile {name}"
         stages = ", ".join(stage.name for stage in resolved.spec.stages)
         print(f"{path}{of}: ok\n  stages: {stages}\n  registration: {resolved.registration()}")
-        for line in (_cost(resolved), *_plans(resolved, path)):
-            print(line)
+        _print_planned(resolved)
         if profile is None and (lacking := _lacking(resolved)):
             print(f"  not on this machine: {lacking}")
     if profile is not None:
@@ -69,23 +69,17 @@ def _lacking(resolved: ResolvedSpec) -> str:
     return ""
 
 
-def _cost(resolved: ResolvedSpec) -> str:
-    """Return what one attempt of each stage may take at most: the limits, not a forecast."""
-    spec = resolved.spec
-    hours = sum(held_hours(stage) for stage in spec.stages)
-    usd = sum(attempt_usd(spec.budget, stage) for stage in spec.stages)
-    return f"  at most, an attempt of each stage: {hours:.1f} h, {usd:.2f} of {spec.budget.max_cost_usd:.2f} USD"
+def _planned(resolved: ResolvedSpec) -> dict[str, Any]:
+    """Return the cost, hours and memory of a spec, as far as they are known."""
+    memory = [one._asdict() for one in plans(resolved.spec, Path(resolved.origin))]
+    return {"cost": estimate(resolved).as_json(), "memory": memory}
 
 
-def _plans(resolved: ResolvedSpec, path: Path) -> Iterator[str]:
-    """Yield the memory plan of each training stage, where the size of the model is known without loading it."""
-    from training.optimise.plan import told
-    from training.optimise.shapes import shape_of
-
-    shape = shape_of(resolved.spec.model.source, path.parent)
-    for stage in resolved.spec.stages:
-        if shape is not None and isinstance(stage, SftStage | DpoStage):
-            yield f"  {stage.name}: {told(shape, stage.parameters)}"
+def _print_planned(resolved: ResolvedSpec) -> None:
+    for line in estimate(resolved).lines():
+        print(f"  {line}")
+    for plan in plans(resolved.spec, Path(resolved.origin)):
+        print(f"  {plan.stage}: {plan.told}")
 
 
 def show(spec: str, as_json: bool, profile: str | None = None) -> None:

@@ -87,7 +87,7 @@ def as_of_4_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
     held: dict[str, weakref.ref[Any]] = {}
     seen: list[Loaded] = []
     prepared: list[Any] = []
-    prepare, train, read_again = stage.prepare, stage.train, merging._read_again
+    prepare, train, read_again = stage.prepare, stage.train, merging.read_again
 
     def prepares(*given: Any) -> Any:
         prepared.append(prepare(*given))
@@ -117,7 +117,7 @@ def as_of_4_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
 
     monkeypatch.setattr(stage, "prepare", prepares)
     monkeypatch.setattr(stage, "train", trains)
-    monkeypatch.setattr(merging, "_read_again", reads)
+    monkeypatch.setattr(merging, "read_again", reads)
     # Where a GPU is, this is what peft takes without being told.
     monkeypatch.setattr(peft.peft_model, "infer_device", lambda: "meta")
     return seen
@@ -145,6 +145,10 @@ def test_without_the_release_all_of_it_would_live(tmp_path: Path, model: Path, m
     from training.optimise import merging
 
     seen = as_of_4_bits("sft", monkeypatch)
-    monkeypatch.setattr(merging, "release", lambda *_: None)
+
+    def keeps(*_: Any) -> None:
+        """Give up nothing."""
+
+    monkeypatch.setattr(merging, "release", keeps)
     run(job_of("sft", tmp_path, model))
     assert seen[0].alive == ("model", "weights", "optimizer", "adapters")

@@ -45,7 +45,7 @@ def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> d
     if getattr(trained.get_base_model(), "is_loaded_in_4bit", False):
         del trained
         checkpoint.free()
-        trained = _read_again(source, out / "adapter")
+        trained = read_again(source, out / "adapter")
         whole = _logits(trained, probe)
         # What training saw and what is kept differ by the rounding to 4 bits, which no merge can help.
         facts["quantisation_difference"] = _share(before, whole)
@@ -90,7 +90,7 @@ def _logits(model: Any, ids: Any) -> Any:
         return model(ids.to(next(model.parameters()).device)).logits.float().cpu()
 
 
-def _read_again(source: Path, adapter: Path) -> Any:
+def read_again(source: Path, adapter: Path) -> Any:
     """Return the starting weights in bfloat16 with the adapters, on the CPU."""
     import torch
     from peft import PeftModel

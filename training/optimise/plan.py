@@ -14,6 +14,12 @@ What is counted, in bytes (b sequences at a time, s tokens each, d bytes a numbe
   all positions for ``orpo`` and ``simpo``;
 - for ``qlora`` one layer of 16 bits at a time; 1.5 GB for the CUDA context and 5 % for what an allocator cannot fill.
 
+After training, adapters are merged (``merging.py``): for ``lora`` where the model is, with the product of one layer's
+adapters in float32 and once more as the weights are stored; for ``qlora`` on the CPU, into a second copy of all weights
+in 16 bits, while the GPU holds nothing but its context. Of the host's memory, weights that are read for a GPU take what
+they will take there (those for ``qlora`` are read one by one), and a file that is saved from a GPU as much as it holds,
+50 GB at most.
+
 Time: 6 operations a parameter and token for full training, 4 with adapters (no gradient of the frozen weights), 2 more
 with gradient checkpointing (Kaplan et al. 2020, arXiv:2001.08361, section 2.1), and 2 for each pass of a reference.
 
@@ -30,9 +36,11 @@ from training.optimise.shapes import Shape
 
 GB = 10**9
 NF4_BITS = 4.127
-_CONTEXT = 1.5 * GB
-_SLACK = 0.05
+CONTEXT = 1.5 * GB
+SLACK = 0.05
 _PIECE = 1024
+_FILE = 50.0 * GB
+"""The largest file of weights that transformers writes."""
 
 
 class Memory(NamedTuple):
@@ -48,6 +56,15 @@ class Memory(NamedTuple):
     def total(self) -> float:
         """Return all of it."""
         return sum(self)
+
+
+class Merge(NamedTuple):
+    """Bytes while adapters are merged and the checkpoint is saved."""
+
+    device: float
+    """On the device that trained."""
+    host: float
+    """Of the machine's memory, for a device that is a GPU; 0 where training itself was in it."""
 
 
 class Price(NamedTuple):
@@ -100,8 +117,36 @@ def memory(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool
     logits = 3.0 * positions * shape.vocabulary * 4
     found = (weights, trained * of_trained, 2.0 * trained * of_state, float(kept), logits)
     if gpu:
-        buffers += _CONTEXT + _SLACK * (sum(found) + buffers)
+        buffers += CONTEXT + SLACK * (sum(found) + buffers)
     return Memory(*found, buffers)
+
+
+def merge(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> Merge:
+    """Return the memory of what comes after the last step; see the head of this file.
+
+    Args:
+        shape: of the model.
+        parameters: of the stage.
+        gpu: whether it runs on one.
+    """
+    held = memory(shape, parameters, gpu=gpu)
+    trained = trained_parameters(shape, parameters)
+    largest = max(inputs * outputs for inputs, outputs in shape.linear().values())
+    if parameters.method == "qlora":
+        return Merge(CONTEXT, 2.0 * shape.parameters() + 4.0 * trained + 6.0 * largest)
+    stored = 2 if parameters.precision == "bfloat16" or (gpu and parameters.precision == "auto") else 4
+    product = 0.0 if parameters.method == "full" else (4.0 + stored) * largest
+    context = CONTEXT + SLACK * (held.weights + product) if gpu else 0.0
+    return Merge(held.weights + product + context, min(held.weights, _FILE) if gpu else 0.0)
+
+
+def host(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool) -> float:
+    """Return the most bytes of the machine's memory that a stage takes beside a GPU; 0 where it trains on the CPU."""
+    if not gpu:
+        return 0.0
+    stored = 2 if parameters.precision in ("bfloat16", "auto") else 4
+    reading = 0.0 if parameters.method == "qlora" else float(stored * shape.parameters())
+    return max(reading, merge(shape, parameters, gpu=gpu).host)
 
 
 def operations_a_token(shape: Shape, parameters: SftParameters | DpoParameters) -> float:
@@ -143,7 +188,14 @@ def told(shape: Shape, parameters: SftParameters | DpoParameters) -> str:
     parts = ", ".join(f"{name} {value / GB:.2f}" for name, value in found._asdict().items() if value >= 0.005 * GB)
     trained = trained_parameters(shape, parameters)
     per_token = operations_a_token(shape, parameters)
-    return (
+    line = (
         f"{shape.parameters():,} parameters, {trained:,} trained; {found.total() / GB:.2f} GB at the peak on "
-        f"{'a GPU' if gpu else 'a CPU, libraries left out'} ({parts}); {per_token:.3g} operations a token"
+        f"{'a GPU' if gpu else 'a CPU, libraries left out'} ({parts})"
     )
+    after = merge(shape, parameters, gpu=gpu)
+    if parameters.method != "full":
+        where = f"on {'the GPU' if gpu else 'the CPU'} while adapters are merged"
+        line += f"; {after.device / GB:.2f} GB {where}"
+    if gpu:
+        line += f"; {host(shape, parameters, gpu=gpu) / GB:.2f} GB of the host's memory"
+    return f"{line}; {per_token:.3g} operations a token"

@@ -71,16 +71,8 @@ PUBLISHED: dict[str, Shape] = {
 """From the ``config.json`` of each; ``-Instruct`` has the shape of its base."""
 
 
-def shape_of(source: str, origin: Path) -> Shape | None:
-    """Return the shape of a spec's ``model.source``; None where nothing at hand says it.
-
-    Args:
-        source: as in the spec.
-        origin: the folder of the spec, for ``path:`` sources.
-    """
-    scheme, _, name = source.partition(":")
-    if scheme == "path":
-        return from_config(origin / name / "config.json")
+def published(name: str) -> Shape | None:
+    """Return the published shape of a model by its name; an owner before it and ``-Instruct`` after it are left out."""
     return PUBLISHED.get(name.rsplit("/", 1)[-1].removesuffix("-Instruct"))
 
 
