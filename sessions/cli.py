@@ -216,6 +216,17 @@ def cost(run: RunPath, json: Json = False) -> None:
 
 
 @app.command(rich_help_panel="Look inside")
+def seeds(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Sessions of one design, a seed each.")],
+    json: Json = False,
+) -> None:
+    """Say what one design found over several seeds: the gain with seeds and items both taken as samples."""
+    from sessions.commands import seeds as command
+
+    command.seeds(runs, json)
+
+
+@app.command(rich_help_panel="Look inside")
 def transcript(
     run: RunPath,
     attempt: Annotated[

@@ -1,0 +1,68 @@
+"""`peergate seeds`: one design over several seeds, from the raw rows of finished sessions. Reading only."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from reviews.seeds import SeedsFound, seeded, together
+from reviews.store import Store
+from reviews.trail import read_entries
+from sessions.commands.output import print_json, print_table
+from sessions.folders import STORE, TRAIL, is_run, run_folder
+from specs.errors import UserError
+
+
+def seeds(runs: list[Path], as_json: bool) -> None:
+    """Print what the sessions say together.
+
+    Raises:
+        UserError: one is no session, or they are not one design with different seeds.
+        EvidenceMissing: one did not come to its comparison.
+        AuditDamage: a trail or a stored file is damaged.
+    """
+    read = []
+    for given in runs:
+        run = run_folder(given)
+        if not is_run(run):
+            raise UserError(f"there is no session in '{run}'", hint="name run folders, or sessions under ./runs")
+        read.append(seeded(run, read_entries(run / TRAIL), Store(run / STORE)))
+    found = together(read)
+    if as_json:
+        print_json(as_data(found))
+        return
+    rows = [(one.session, str(one.seed), f"{one.gain:+.4f}", f"{one.p:.3g}", _yes(one.reaches)) for one in read]
+    print_table(("session", "seed", "gain", "exact McNemar p", "as registered"), rows)
+    over, items = found.together, len(read[0].pairs)
+    low, high = over.interval
+    print(f"gain over {len(read)} seeds and {items} items: {over.difference:+.4f}")
+    print(f"  95 % interval, seeds and items drawn:  {low:+.4f} to {high:+.4f}")
+    if over.seed_interval is not None:
+        low, high = over.seed_interval
+        print(f"  95 % interval, Student's t over seeds: {low:+.4f} to {high:+.4f}")
+    print(
+        f"  variance of one gain: {over.variance_items:.4f} between items, {over.variance_seeds:.4f} between seeds, "
+        f"{over.variance_rest:.4f} the rest"
+    )
+    print("not shown: that no other seed of this design was run; `peergate audit verify` is for each", file=sys.stderr)
+
+
+def as_data(found: SeedsFound) -> dict[str, Any]:
+    """Return everything the command says, as it stands in its JSON."""
+    over = found.together
+    return {
+        "sessions": [
+            {"session": one.session, "seed": one.seed, "gain": one.gain, "p": one.p, "as_registered": one.reaches}
+            for one in found.sessions
+        ],
+        "items": len(found.sessions[0].pairs),
+        "gain": over.difference,
+        "interval": list(over.interval),
+        "seed_interval": list(over.seed_interval) if over.seed_interval else None,
+        "variance": {"items": over.variance_items, "seeds": over.variance_seeds, "rest": over.variance_rest},
+    }
+
+
+def _yes(reached: bool) -> str:
+    return "reached" if reached else "not reached"
