@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from reviews.log import merkle
 from reviews.log.envelope import (
@@ -45,6 +45,8 @@ from specs.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError, 
 from specs.policy import ROLES, SIGNERS, Policy, PolicyKey, Role
 from specs.text import plain
 from specs.trail import GENESIS, Entry, EntryKind, Head
+
+DoneT = TypeVar("DoneT")
 
 __all__ = ["MAX_ENTRY_BYTES", "Recorded", "Trail", "origin_of", "read_entries", "seal_path"]
 
@@ -120,14 +122,12 @@ class Trail:
         return self._append("keys", key, body, policy)
 
     def _append(self, kind: EntryKind, key: str, body: dict[str, Any], policy: Policy | None) -> Recorded:
-        def once() -> Recorded:
-            with self.alone():
-                self._keep_out_the_fenced()
-                found = self.find(key)
-                return self._add(kind, key, body, policy) if found is None else found
+        def add() -> Recorded:
+            self._keep_out_the_fenced()
+            found = self.find(key)
+            return self._add(kind, key, body, policy) if found is None else found
 
-        with self._lock:
-            found = once() if self._table.in_transaction else self._table.again(once)
+        found = self.together(add)
         if found.entry.kind != kind:
             raise PeergateError(f"trail key '{key}' is already a '{found.entry.kind}' entry, not '{kind}'")
         return found
@@ -146,6 +146,19 @@ class Trail:
                 self._table.begin()
                 yield
                 self._table.commit()
+
+    def together(self, step: Callable[[], DoneT]) -> DoneT:
+        """Do a step as in :meth:`alone`, and from its beginning again if the connection to the database was lost.
+
+        Whether the first time was recorded is not known then: a step finds by its keys what it did.
+        """
+
+        def once() -> DoneT:
+            with self.alone():
+                return step()
+
+        with self._lock:
+            return once() if self._table.in_transaction else self._table.again(once)
 
     def epoch(self) -> int:
         """Return the epoch under which the session was taken up last; 0 when no entry says."""

@@ -8,8 +8,9 @@ may have been billed. Who may take how much is in ``sessions/accounts.py``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 from reviews.trail import Recorded, Trail
 from sessions.accounts import AMENDMENT, TOLERANCE_USD, Accounts, Party
@@ -30,6 +31,20 @@ _WHO: dict[Party, str] = {
     "job": "the attempt",
     "storage": "keeping its outputs",
 }
+
+
+P = ParamSpec("P")
+DoneT = TypeVar("DoneT")
+
+
+def _at_once(step: Callable[Concatenate[Trail, P], DoneT]) -> Callable[Concatenate[Trail, P], DoneT]:
+    """Have a step recorded as a whole or not at all; a connection that is cut meanwhile does not stop the session."""
+
+    @wraps(step)
+    def done(trail: Trail, *given: P.args, **named: P.kwargs) -> DoneT:
+        return trail.together(lambda: step(trail, *given, **named))
+
+    return done
 
 
 class Balance(NamedTuple):
@@ -59,6 +74,7 @@ def balance_of(entries: Sequence[Recorded], budget: Budget) -> Balance:
     return Balance(now.spent(), now.reserved(), now.left_usd, hours, budget.max_hours - hours)
 
 
+@_at_once
 def reserve(
     trail: Trail,
     budget: Budget,
@@ -84,39 +100,39 @@ def reserve(
     Raises:
         BudgetExceeded: the cap does not fit in what is left for this party and stage, or is not known.
     """
-    with trail.alone():
-        if trail.find(f"reserve/{key}"):
-            return
-        if not math.isfinite(cap) or cap < 0:
-            raise BudgetExceeded(f"the price of {_WHO[party]} is not known ({cap})", where=key)
-        least = min(Accounts(trail.iterate("spend"), budget).limits(party, stage, task, task_usd))
-        if cap > least.usd + TOLERANCE_USD:
-            raise BudgetExceeded(
-                f"{_WHO[party]} may cost {cap:.4f} USD, {max(least.usd, 0):.4f} USD {least.words}",
-                where=key,
-                hint=AMEND,
-            )
-        name = stage if isinstance(stage, str) else stage.name
-        body: dict[str, Any] = {"what": "reserve", "job": key, "party": party, "stage": name, "usd": cap}
-        trail.append("spend", f"reserve/{key}", body | ({"task": task} if task else {}))
+    if trail.find(f"reserve/{key}"):
+        return
+    if not math.isfinite(cap) or cap < 0:
+        raise BudgetExceeded(f"the price of {_WHO[party]} is not known ({cap})", where=key)
+    least = min(Accounts(trail.iterate("spend"), budget).limits(party, stage, task, task_usd))
+    if cap > least.usd + TOLERANCE_USD:
+        raise BudgetExceeded(
+            f"{_WHO[party]} may cost {cap:.4f} USD, {max(least.usd, 0):.4f} USD {least.words}",
+            where=key,
+            hint=AMEND,
+        )
+    name = stage if isinstance(stage, str) else stage.name
+    body: dict[str, Any] = {"what": "reserve", "job": key, "party": party, "stage": name, "usd": cap}
+    trail.append("spend", f"reserve/{key}", body | ({"task": task} if task else {}))
 
 
+@_at_once
 def settle(trail: Trail, key: str, usd: float | None, **facts: Any) -> None:
     """Replace a reservation by what it came to; repeating it changes nothing. None, not known, is the whole cap.
 
     Raises:
         PeergateError: nothing was reserved under the key.
     """
-    with trail.alone():
-        reserved = trail.find(f"reserve/{key}")
-        if reserved is None:
-            raise PeergateError("nothing is reserved, so nothing can be settled", where=key)
-        known = max(usd, 0.0) if usd is not None and math.isfinite(usd) else reserved.body["usd"]
-        kept = {name: value for name, value in reserved.body.items() if name in ("job", "party", "stage", "task")}
-        body = {"what": "settle", **kept, "usd": known, **facts}
-        trail.append("spend", f"settle/{key}", body)
+    reserved = trail.find(f"reserve/{key}")
+    if reserved is None:
+        raise PeergateError("nothing is reserved, so nothing can be settled", where=key)
+    known = max(usd, 0.0) if usd is not None and math.isfinite(usd) else reserved.body["usd"]
+    kept = {name: value for name, value in reserved.body.items() if name in ("job", "party", "stage", "task")}
+    body = {"what": "settle", **kept, "usd": known, **facts}
+    trail.append("spend", f"settle/{key}", body)
 
 
+@_at_once
 def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_bytes: int = 0) -> None:
     """Set aside what an attempt may cost before it starts, and what keeping its outputs may.
 
@@ -130,20 +146,19 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
     Raises:
         BudgetExceeded: the cap does not fit in what is left for this kind of stage, or its time not in the hours left.
     """
-    with trail.alone():
-        if trail.find(f"reserve/{key}"):
-            return
-        hours = active_hours(list(trail.iterate()))
-        if hours + held_hours(stage) > budget.max_hours + TOLERANCE_USD:
-            raise BudgetExceeded(
-                f"the session has run {hours:.2f} h of {budget.max_hours:g} h, "
-                f"the attempt may take {held_hours(stage):.2f} h",
-                where=key,
-                hint=AMEND,
-            )
-        reserve(trail, budget, "job", stage, key, price_cap(budget, stage))
-        if budget.storage_usd_per_gb is not None:
-            reserve(trail, budget, "storage", stage, _storage(key), storage_usd(budget, keeps_bytes))
+    if trail.find(f"reserve/{key}"):
+        return
+    hours = active_hours(list(trail.iterate()))
+    if hours + held_hours(stage) > budget.max_hours + TOLERANCE_USD:
+        raise BudgetExceeded(
+            f"the session has run {hours:.2f} h of {budget.max_hours:g} h, "
+            f"the attempt may take {held_hours(stage):.2f} h",
+            where=key,
+            hint=AMEND,
+        )
+    reserve(trail, budget, "job", stage, key, price_cap(budget, stage))
+    if budget.storage_usd_per_gb is not None:
+        reserve(trail, budget, "storage", stage, _storage(key), storage_usd(budget, keeps_bytes))
 
 
 def settle_job(trail: Trail, budget: Budget, key: str, seconds: float) -> None:
@@ -166,6 +181,7 @@ def storage_usd(budget: Budget, size: int) -> float:
     return round(size / 1e9 * (budget.storage_usd_per_gb or 0.0), 6)
 
 
+@_at_once
 def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str, cap: float) -> str:
     """Set the cost cap of a review aside, out of the share held back for reviews, and return its key.
 
@@ -177,14 +193,13 @@ def reserve_review(trail: Trail, budget: Budget, stage: str, attempt: int | str,
     Raises:
         BudgetExceeded: the cap does not fit in what is left for reviews.
     """
-    with trail.alone():
-        key, repeat = f"review/{stage}.{attempt}", 1
-        while trail.find(f"reserve/{key}") is not None:
-            settle(trail, key, None)
-            repeat += 1
-            key = f"review/{stage}.{attempt}/{repeat}"
-        reserve(trail, budget, "reviewer", stage, key, cap)
-        return key
+    key, repeat = f"review/{stage}.{attempt}", 1
+    while trail.find(f"reserve/{key}") is not None:
+        settle(trail, key, None)
+        repeat += 1
+        key = f"review/{stage}.{attempt}/{repeat}"
+    reserve(trail, budget, "reviewer", stage, key, cap)
+    return key
 
 
 def settle_review(trail: Trail, key: str, usd: float) -> None:
@@ -192,6 +207,7 @@ def settle_review(trail: Trail, key: str, usd: float) -> None:
     settle(trail, key, usd)
 
 
+@_at_once
 def reserve_turn(
     trail: Trail,
     budget: Budget,
@@ -223,19 +239,18 @@ def reserve_turn(
             the session's hours are over.
     """
     of = f"{party}/{stage.name}.{attempt}/" + (f"{task}/" if task else "")
-    with trail.alone():
-        lines = Accounts(trail.iterate("spend"), budget).select(party, task=task)
-        before = [line for line in lines if line.key.startswith(of)]
-        for line in before:
-            if not line.is_settled:
-                settle(trail, line.key, None)
-        key = f"{of}{len(before) + 1}"
-        hours = active_hours(list(trail.iterate()))
-        if hours > budget.max_hours:
-            told = f"the session has run {hours:.2f} h of {budget.max_hours:g} h: {_WHO[party]} does not begin"
-            raise BudgetExceeded(told, where=key, hint=AMEND)
-        reserve(trail, budget, party, stage, key, cap, task, task_usd)
-        return key
+    lines = Accounts(trail.iterate("spend"), budget).select(party, task=task)
+    before = [line for line in lines if line.key.startswith(of)]
+    for line in before:
+        if not line.is_settled:
+            settle(trail, line.key, None)
+    key = f"{of}{len(before) + 1}"
+    hours = active_hours(list(trail.iterate()))
+    if hours > budget.max_hours:
+        told = f"the session has run {hours:.2f} h of {budget.max_hours:g} h: {_WHO[party]} does not begin"
+        raise BudgetExceeded(told, where=key, hint=AMEND)
+    reserve(trail, budget, party, stage, key, cap, task, task_usd)
+    return key
 
 
 def settle_turn(trail: Trail, key: str, usd: float | None) -> None:

@@ -220,9 +220,12 @@ class SessionWorkbench:
             "usd_is_measured": turn.usd_is_measured,
             "reservation": reservation,
         }
-        with self._session.trail.alone():
+
+        def record() -> None:
             recorded = self._session.trail.append("turn", f"turn/{self._prefix}.{self._turns + 1}", body)
             ledger.settle_turn(self._session.trail, recorded.body["reservation"], recorded.body["usd"])
+
+        self._session.trail.together(record)
         self._turns += 1
         self._count_tokens(turn.usage.output_tokens if turn.usage else 0)
         self._session.display.turn(said, *self._builder_money())

@@ -40,7 +40,7 @@ class Table(Protocol):
         ...
 
     def again(self, append: Callable[[], DoneT]) -> DoneT:
-        """Append in a transaction of its own, and once more if the connection was lost: entries have keys."""
+        """Append in a transaction of its own, and anew while the connection is lost: entries have keys."""
         ...
 
     def version(self) -> int:
