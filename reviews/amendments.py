@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from reviews.answers import waits_for_budget
+from reviews.collect import registered_code
+from reviews.measure import measuring_code
 from reviews.packet import build_design_packet
 from reviews.standing import retracted
 from reviews.trail import Recorded
@@ -23,9 +25,11 @@ from specs.verdicts import CheckResult, Packet
 AMENDMENT = "amendment"
 """Its place in the keys of packet, checks and verdict."""
 
+CODE = "/measuring_code"
+"""What stands for the code that measures among the changes of an amendment."""
 _LIMITS = r"/stages/\d+/(max_minutes|max_cost_usd|gate/max_rounds|gate/stakes)"
 _AMENDABLE = re.compile(
-    rf"/(budget|reviewer|analysis|thresholds)(/.*)?|/stages/\d+/(parameters|ranges|gate)(/.*)?|{_LIMITS}"
+    rf"/(budget|reviewer|analysis|thresholds)(/.*)?|{CODE}|/stages/\d+/(parameters|ranges|gate)(/.*)?|{_LIMITS}"
 )
 _HARMLESS = re.compile(rf"/(budget|reviewer)(/.*)?|{_LIMITS}")
 """Changes that leave every claim what it was."""
@@ -41,6 +45,13 @@ class Change(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Return the form of the trail."""
         return {"pointer": self.pointer, "before": self.before, "after": self.after}
+
+
+def amended(entries: Sequence[Recorded], old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
+    """Return what an amendment at the end of these entries changes: the spec, and the code that measures."""
+    before, now = registered_code(entries), measuring_code()
+    code = () if before in (None, now) else (Change(CODE, before, now),)
+    return (*changes(old, new), *code)
 
 
 def changes(old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
@@ -140,7 +151,7 @@ def amendment_packet(
 ) -> Packet:
     """Build the packet of an amendment: the amended design, what is changed, why, and what has been seen by then."""
     packet = build_design_packet(new, checks, checks_digest=checks_digest)
-    found = changes(old, new)
+    found = amended(entries, old, new)
     told = {
         "changes": [change.as_json() for change in found],
         "reason": plain(reason, 1000),

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from reviews.events import launch_damage, order_damage, people_damage
+from reviews.events import code_damage, launch_damage, order_damage, people_damage
 from reviews.log.anchors import Anchor, check_anchors, check_policy
 from reviews.log.pointer import pointer_path
 from reviews.log.rows import read_trail
@@ -184,6 +184,7 @@ def check_evidence(audit: Audit, entries: list[Recorded], store: Store, run: Pat
         audit.damage.extend(order_damage(entries))
         audit.damage.extend(launch_damage(entries, store))
         audit.damage.extend(people_damage(entries, store))
+        audit.damage.extend(code_damage(entries))
         audit.damage.extend(requests_damage(entries, store, audit.notes))
     except (PeergateError, ValueError, KeyError, TypeError, AttributeError) as error:
         audit.damage.append(
@@ -282,7 +283,7 @@ def _check_files(run: Path, entries: list[Recorded], audit: Audit) -> Iterator[s
 
 
 _STORED = {
-    "open": ("spec", "source"),
+    "open": ("spec", "source", "measured_by"),
     "launch": ("order",),
     "exit": ("exit", "manifest", "log"),
     "metrics": ("metrics",),

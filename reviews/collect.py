@@ -50,6 +50,18 @@ def registered_spec(entries: Sequence[Recorded], store: Store) -> tuple[Resolved
     return resolved, newest.body["registration"]
 
 
+def registered_code(entries: Sequence[Recorded]) -> str | None:
+    """Return the digest of the measuring code that is registered at the end of these entries.
+
+    That is the one of the ``open`` entry, or of the newest amendment that was approved; None before it was recorded.
+    """
+    opened = find(entries, "open")
+    if opened is None or (first := opened.body.get("measured_by")) is None:
+        return None
+    newest = next((one for one in reversed(entries) if is_in_force(one)), None)
+    return newest.body["code"] if newest is not None else first
+
+
 def is_in_force(entry: Recorded) -> bool:
     """Say whether an entry is an amendment that a review or a person over it approved."""
     return entry.entry.kind == "amendment" and (entry.body["outcome"] == "approve" or entry.body["overridden"])
@@ -98,6 +110,8 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
     return Evidence(
         resolved=resolved,
         registered=registered,
+        measured_by=registered_code(seen),
+        measured_files=_files_of(registered_code(seen), store),
         stage=stage,
         attempt=attempt,
         grant=Grant.model_validate(granted.body) if granted else None,
@@ -120,6 +134,11 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         **_submitted(entries, stage_name, attempt),
         **extra,
     )
+
+
+def _files_of(code: str | None, store: Store) -> dict[str, str]:
+    """Return the files of the registered measuring code, as far as they are kept: they only name what differs."""
+    return store.get_value(code) if code is not None and store.path(code).is_file() else {}
 
 
 def _submitted(entries: Sequence[Recorded], stage: str, attempt: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reviews.answers import answer_effect, is_design_again, is_without_verdict
-from reviews.collect import find, registered_spec
+from reviews.collect import find, is_in_force, registered_spec
 from reviews.inputs import Left
 from reviews.obligations import open_for
 from reviews.packet import DESIGN
@@ -18,6 +18,8 @@ from specs.digests import digest_value
 from specs.evidence import JobOrder
 from specs.stages import resolve_parameters
 
+REGISTERED_CODE = "registration.code"
+"""The check that a person may lift where another version of Peergate judges than the registered one."""
 AFTER_THE_END = ("retraction",)
 """What may follow the end of a session: a result can be taken back, nothing can be added to it."""
 
@@ -133,6 +135,30 @@ def _grant_damage(entries: list[Recorded], store: Store, grant: Recorded) -> Ite
         yield f"entry {number} (grant): is not for the registered spec and the planned parameters"
     for one in open_for(entries[:number], resolved, stage.name, int(grant.entry.time_ns)):
         yield f"entry {number} (grant): condition {one.id} was open"
+
+
+def code_damage(entries: list[Recorded]) -> Iterator[str]:
+    """Check that no stage was approved by other measuring code than was registered, but where a person lifted that.
+
+    Nothing is asked of trails that do not tell which code was registered.
+    """
+    registered: str | None = None
+    lifted: set[str] = set()
+    for recorded in entries:
+        kind, body = recorded.entry.kind, recorded.body
+        if kind == "open":
+            registered = body.get("measured_by")
+        elif registered is None:
+            continue
+        elif is_in_force(recorded):
+            registered = body["code"]
+        elif kind == "override" and body["check"] == REGISTERED_CODE:
+            lifted.add(body["stage"])
+        elif kind == "decision" and body["stage"] is not None and body["outcome"] == "approve":
+            code = body.get("code")
+            if code != registered and body["stage"] not in lifted:
+                where = f"entry {recorded.entry.seq} (decision)"
+                yield f"{where}: approves by the measuring code {code}, registered was {registered}"
 
 
 def people_damage(entries: list[Recorded], store: Store) -> Iterator[str]:

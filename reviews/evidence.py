@@ -39,6 +39,10 @@ class Evidence:
     heldout_digest: str
     """The digest of the held-out file as it is now."""
     data: dict[str, tuple[Item, ...]]
+    measured_by: str | None = None
+    """The digest of the measuring code that is registered; None in a trail that does not tell it."""
+    measured_files: dict[str, str] = field(default_factory=dict[str, str])
+    """Its files with their digests, where they are kept."""
     manifest: Manifest | None = None
     exit: ExitRecord | None = None
     outputs: dict[str, Path] = field(default_factory=dict[str, Path])

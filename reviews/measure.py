@@ -65,7 +65,12 @@ def measuring_code() -> str:
 
     Checks of other distributions count with the name and version of their distribution.
     """
-    return digest_value(_own_code() | installed_identities())
+    return digest_value(measuring_files())
+
+
+def measuring_files() -> dict[str, str]:
+    """Return the digest of each file of that code, by path, and the identity of each distribution that adds checks."""
+    return _own_code() | installed_identities()
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reviews.amendments import AMENDMENT, amendment_packet, changes, is_exploratory, refused
+from reviews.amendments import AMENDMENT, amended, amendment_packet, is_exploratory, refused
 from reviews.checklist import Checklist
 from reviews.checks import run_checks
 from reviews.collect import find, gather, registered_spec
@@ -88,7 +88,7 @@ def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> lis
     before = entries[: checked.entry.seq if checked else kept.entry.seq]
     old, _ = registered_spec(before, store)
     new = read_resolved(store.get(body["spec"]))
-    found = changes(old, new)
+    found = amended(before, old, new)
     checks = check_design(new, store)
     packet = Packet.model_validate_json(store.get(body["packet"]))
     again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])

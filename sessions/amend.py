@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reviews.amendments import AMENDMENT, amendment_packet, changes, is_exploratory, refused
+from reviews.amendments import AMENDMENT, amended, amendment_packet, is_exploratory, refused
 from reviews.derive import check_design
-from reviews.measure import measuring_code
+from reviews.measure import measuring_files
 from reviews.settle import carried, settle
 from reviews.trail import Recorded
 from sessions import ledger
@@ -41,7 +41,7 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
             entries = list(session.trail.iterate())
             old = session.resolved
             new = load_spec(spec_path, old.spec.profile)
-            found = changes(old, new)
+            found = amended(entries, old, new)
             if not found:
                 raise UserError("the spec is the registered one, nothing is amended", where=str(spec_path))
             if problems := refused(entries, old, found):
@@ -79,7 +79,7 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
                 "by": by,
                 "reason": reason,
                 "overridden": override and decision.outcome != "approve",
-                "code": measuring_code(),
+                "code": session.store.put_value(dict(measuring_files())),
             } | carried(decision.model_copy(update={"stage": AMENDMENT}))
             return session.trail.append("amendment", f"amendment/{number}", body)
         finally:

@@ -17,14 +17,15 @@ from langgraph.types import Command
 
 from reviews.answers import why_no_retry
 from reviews.log.pointer import database_of
+from reviews.measure import measuring_files
 from reviews.process.confined import is_confined
 from reviews.reviewer import Unanswered
 from reviews.store import Store
 from reviews.trail import Recorded, Trail
 from sessions import pausing, steps
 from sessions.budget_end import answer_of
-from sessions.folders import is_run
 from sessions.estimate import estimate
+from sessions.folders import is_run
 from sessions.graph import build_graph
 from sessions.jobs.presence import present
 from sessions.leases import Held, lease, stand_by, take_up
@@ -178,6 +179,7 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> N
             "open",
             {
                 "registration": resolved.registration(),
+                "measured_by": store.put_value(dict(measuring_files())),
                 "spec": store.put_value(resolved),
                 "source": store.put(source),
                 "constitution": resolved.constitution_digest,

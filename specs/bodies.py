@@ -44,7 +44,7 @@ class Form(NamedTuple):
 
 
 FORMS: dict[EntryKind, Form] = {
-    "open": Form(Open, version=3),
+    "open": Form(Open, version=4),
     "model": Form(Model),
     "turn": Form(Turn),
     "call": Form(Call),

@@ -51,6 +51,8 @@ class Open(Contract):
     """Whether the reviewer's process is kept by the system from writing anywhere; not told before version 2."""
     lease: Lease | None = None
     """Not told before version 3."""
+    measured_by: Digest | None = None
+    """Of the measuring code that is registered with the spec, which is kept by file; not told before version 4."""
 
 
 class Workspace(Contract):

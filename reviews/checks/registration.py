@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from reviews.checks.check import Check, Found
+from reviews.checks.check import Check, Found, listed
 from reviews.checks.jobs import manifest_of
 from reviews.evidence import Evidence
+from reviews.measure import measuring_code, measuring_files
 from specs.errors import EvidenceMissing
 from specs.metrics import MetricSet
 from specs.stages import STAGE_KINDS
@@ -20,6 +21,22 @@ def _unchanged(evidence: Evidence, _: MetricSet | None) -> Found:
         if digest != now:
             return Found("FAIL", f"the spec is {now}, {what} names {digest}", repairable=False)
     return Found("PASS", f"spec, trail and grant name {now}")
+
+
+def _code(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the code that measures and judges with the one that was registered before there were any data."""
+    now = measuring_code()
+    if evidence.measured_by is None:
+        return Found("NOT_APPLICABLE", "the session was registered without naming the code that measures")
+    if evidence.measured_by == now:
+        return Found("PASS", f"metrics, checks and decision are made by the registered code {now}")
+    then, files = evidence.measured_files, measuring_files()
+    other = [name for name in sorted(then.keys() | files.keys()) if then.get(name) != files.get(name)] if then else []
+    shown = tuple({"file": name, "registered": then.get(name, ""), "now": files.get(name, "")} for name in other)
+    told = f"registered was the measuring code {evidence.measured_by}, this is {now}"
+    told += f" ({listed(other)})" if other else ""
+    # A person decides: amend the registration, which a reviewer judges, or go back to the registered version.
+    return Found("FAIL", f"{told}; `peergate amend` puts it before a reviewer", float(len(other)), shown)
 
 
 def _split(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -78,6 +95,13 @@ CHECKS = (
         _ALL,
         _unchanged,
         "analyses chosen after the results (preregistration, Nosek et al. 2018)",
+    ),
+    Check(
+        "registration.code",
+        "The code that measures is the registered one",
+        _ALL,
+        _code,
+        "a metric that was changed on the same data until they passed: 46.7 % runaway answers became 0 %",
     ),
     Check(
         "registration.split",
