@@ -26,6 +26,7 @@ from specs.digests import digest_file, digest_path, digest_value
 from specs.errors import ExitCode
 from specs.evidence import JobOrder, Manifest, Progress
 from specs.stages import FOLDERS, PARAMETERS, Kind, Parameters, outputs_of
+from training.engines.missing import EngineMissing
 from training.takeover import NotTheStep, take_over
 
 PACKAGES = (
@@ -39,6 +40,9 @@ PACKAGES = (
     "safetensors",
     "peft",
     "lm_eval",
+    "gguf",
+    "llama_cpp_python",
+    "vllm",
 )
 PROGRESS_EVERY_S = 0.5
 
@@ -113,7 +117,10 @@ def run_stage(kind: Kind, work: Callable[[Job], Done], *, uses_torch: bool = Tru
         resumed = take_over(job.order, job.run, job.folder)
     except NotTheStep as error:
         refuse(f"{job.order.key}: {error}")
-    done = work(job)
+    try:
+        done = work(job)
+    except EngineMissing as error:
+        refuse(f"{job.order.key}: {error}")
     _write_manifest(job, done, resumed, started)
     raise SystemExit(int(ExitCode.DONE))
 

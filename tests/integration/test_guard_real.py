@@ -32,8 +32,9 @@ def checkpoint() -> Path:
 
 
 @pytest.fixture(scope="module")
-def rows(checkpoint: Path) -> list[GuardRow]:
-    return rows_of(checkpoint, "control", GuardParameters(max_new_tokens=30))[0]
+def rows(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> list[GuardRow]:
+    scratch = tmp_path_factory.mktemp("scratch")
+    return rows_of(checkpoint, "control", GuardParameters(max_new_tokens=30), scratch)[0]
 
 
 def test_an_instruct_model_trips_the_sentinels_with_its_template(rows: list[GuardRow]) -> None:

@@ -36,6 +36,7 @@ class Continuous:
 
     name: EngineName = "continuous"
     told = "transformers, continuous batching"
+    at_once = 16
 
     def __init__(self, folder: Path, batch_size: int) -> None:
         model, self.tokenizer = load(folder)

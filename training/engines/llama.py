@@ -46,6 +46,7 @@ class Llama:
 
     name: EngineName = "llama"
     device, dtype = "cpu", "float32"
+    at_once = 1
 
     def __init__(self, folder: Path, batch_size: int, scratch: Path) -> None:
         try:

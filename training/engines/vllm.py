@@ -33,6 +33,7 @@ class Vllm:
 
     name: EngineName = "vllm"
     device, dtype = "cuda:0", "bfloat16"
+    at_once = 64
 
     def __init__(self, folder: Path, batch_size: int) -> None:
         import torch

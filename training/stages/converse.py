@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from specs.rows_evaluation import ConversationRow, Turn
 from specs.stages import ConverseParameters
-from training.checkpoint import device_of, load
-from training.decoding import complete
 from training.entry import Done, Job, run_stage
 from training.scoring.prompts import conversation_ids
 from training.tasks import load_items
 from training.tasks.conversation import turns_of
+from training.text.engine import make_engine, stated
 from training.text.prompting import Message, form_of
 from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
@@ -31,17 +30,20 @@ def converse(job: Job) -> Done:
     form = form_of(job.order.declared())
     items = load_items(job.inputs["items"])
     turns = [turns_of(item) for item in items]
-    model, tokenizer = load(job.inputs["model"])
+    size, folder = parameters.batch_size, job.inputs["model"]
+    engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
     sampling = Sampling(parameters.max_new_tokens, stops=parameters.stops)
     kept = GroupedRows(job.folder / "shards" / "rounds.jsonl", Turn)
     rounds = max(len(some) for some in turns)
     for number in range(len(kept.groups), rounds):
         going = [place for place, some in enumerate(turns) if number < len(some)]
         prompts = [
-            conversation_ids(tokenizer, _messages(place, number, turns, kept, parameters), parameters.prompting, form)
+            conversation_ids(
+                engine.tokenizer, _messages(place, number, turns, kept, parameters), parameters.prompting, form
+            )
             for place in going
         ]
-        outputs = complete(model, tokenizer, prompts, sampling, batch_size=parameters.batch_size, seed=parameters.seed)
+        outputs = engine.complete(prompts, sampling, seed=parameters.seed)
         kept.add(
             [
                 Turn(
@@ -64,9 +66,9 @@ def converse(job: Job) -> Done:
         for place, item in enumerate(items)
     ]
     job.write_rows("rows", rows)
-    device, dtype = device_of(model)
     tokens = sum(turn.output_tokens for row in rows for turn in row.turns)
-    return Done(device, dtype, tokens, parameters.model_dump(mode="json") | {"decoding": "greedy", "form": form})
+    effective = parameters.model_dump(mode="json") | {"engine": engine.name, "decoding": "greedy", "form": form}
+    return Done(engine.device, engine.dtype, tokens, effective, stated(engine))
 
 
 def _turn(place: int, number: int, turns: list[tuple[str, ...]], kept: GroupedRows[Turn]) -> Turn:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from specs.evidence import EvaluationRow
 from specs.stages import EvaluateParameters
-from training.checkpoint import device_of, load
-from training.decoding import complete
 from training.entry import Done, Job, run_stage
 from training.scoring.prompts import item_ids
 from training.tasks import load_items
+from training.text.engine import make_engine, stated
 from training.text.prompting import form_of
 from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
@@ -28,22 +27,17 @@ def evaluate(job: Job) -> Done:
     assert isinstance(parameters, EvaluateParameters)
     form = form_of(job.order.declared())
     items = load_items(job.inputs["items"])
-    model, tokenizer = load(job.inputs["model"])
-    prompts = [item_ids(tokenizer, item.prompt, parameters, form) for item in items]
+    size, folder = parameters.batch_size, job.inputs["model"]
+    engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
+    prompts = [item_ids(engine.tokenizer, item.prompt, parameters, form) for item in items]
     sampling = Sampling(parameters.max_new_tokens, stops=parameters.stops)
     kept = GroupedRows(job.folder / "shards" / "answers.jsonl", EvaluationRow)
     # Sorted by length, as decoding would sort them: prompts of one batch are padded little.
     order = sorted(range(len(items)), key=lambda index: (len(prompts[index]), index))
-    batches = [order[at : at + parameters.batch_size] for at in range(0, len(order), parameters.batch_size)]
+    size *= engine.at_once
+    batches = [order[at : at + size] for at in range(0, len(order), size)]
     for batch in batches[len(kept.groups) :]:
-        outputs = complete(
-            model,
-            tokenizer,
-            [prompts[index] for index in batch],
-            sampling,
-            batch_size=parameters.batch_size,
-            seed=parameters.seed,
-        )
+        outputs = engine.complete([prompts[index] for index in batch], sampling, seed=parameters.seed)
         kept.add(
             [
                 EvaluationRow(
@@ -62,14 +56,13 @@ def evaluate(job: Job) -> Done:
     by_place = dict(zip(order, kept.rows(), strict=True))
     rows = [by_place[index] for index in range(len(items))]
     job.write_rows("rows", rows)
-    device, dtype = device_of(model)
-    template = tokenizer.chat_template or ""
+    template = engine.tokenizer.chat_template or ""
     return Done(
-        device,
-        dtype,
+        engine.device,
+        engine.dtype,
         sum(row.output_tokens for row in rows),
-        parameters.model_dump(mode="json") | {"decoding": "greedy", "form": form},
-        {"chat_template": digest_text(template), "first_prompt_ids": prompts[0][:64]},
+        parameters.model_dump(mode="json") | {"engine": engine.name, "decoding": "greedy", "form": form},
+        stated(engine) | {"chat_template": digest_text(template), "first_prompt_ids": prompts[0][:64]},
     )
 
 

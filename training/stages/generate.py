@@ -7,16 +7,15 @@ on after the last whole batch and gives the same rows.
 
 from __future__ import annotations
 
-from typing import Any
-
 from specs.evidence import Example, GenerationRow, Item
 from specs.stages import GenerateParameters
-from training.checkpoint import device_of, load
-from training.decoding import Output, complete
+from training.decoding import Output
 from training.entry import Done, Job, run_stage
 from training.scoring.prompts import sample_ids
 from training.tasks import choose, load_items, verifier, worked_example
+from training.text.asking import seed_of
 from training.text.draws import Draws
+from training.text.engine import Batched, Engine, make_engine, stated
 from training.text.prompting import form_of
 from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
@@ -32,10 +31,11 @@ def generate(job: Job) -> Done:
     assert isinstance(parameters, GenerateParameters)
     form = form_of(job.order.declared())
     items = choose(load_items(job.inputs["prompts"]), parameters.max_prompts)
-    model, tokenizer = load(job.inputs["model"])
+    size, folder = parameters.batch_size, job.inputs["model"]
+    engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
     prompts = [
         sample_ids(
-            tokenizer,
+            engine.tokenizer,
             item.prompt,
             worked_example(job.order.task, item) if parameters.worked_example else None,
             parameters,
@@ -43,41 +43,33 @@ def generate(job: Job) -> Done:
         )
         for item in items
     ]
-    rows = _sampled(job, parameters, model, tokenizer, items, prompts)
+    rows = _sampled(job, parameters, engine, items, prompts)
     job.write_rows("rows", rows)
     job.write_rows("accepted", accept(job.order.task, items, rows))
-    device, dtype = device_of(model)
-    effective = parameters.model_dump(mode="json") | {"prompts": len(items), "form": form}
-    return Done(device, dtype, sum(row.completion_tokens for row in rows), effective)
+    effective = parameters.model_dump(mode="json") | {"engine": engine.name, "prompts": len(items), "form": form}
+    tokens = sum(row.completion_tokens for row in rows)
+    return Done(engine.device, engine.dtype, tokens, effective, stated(engine))
 
 
 def _sampled(
     job: Job,
     parameters: GenerateParameters,
-    model: Any,
-    tokenizer: Any,
+    engine: Engine,
     items: list[Item],
     prompts: list[list[int]],
 ) -> list[GenerationRow]:
     """Return every sample of every item, in their order."""
     sampling = Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=parameters.stops)
     kept = GroupedRows(job.folder / "shards" / "samples.jsonl", GenerationRow)
-    draws = Draws(job.folder / "shards" / "draws", parameters.seed, str(model.device), len(kept.groups))
+    draws = None
+    if isinstance(engine, Batched):
+        draws = Draws(job.folder / "shards" / "draws", parameters.seed, engine.device, len(kept.groups))
     # Sorted by length, as decoding would sort them: prompts of one batch are padded little.
     order = sorted(range(len(items)), key=lambda index: (len(prompts[index]), index))
-    size = max(1, parameters.batch_size // parameters.samples_per_prompt)
+    size = max(1, parameters.batch_size // parameters.samples_per_prompt) * engine.at_once
     batches = [order[at : at + size] for at in range(0, len(order), size)]
     for batch in batches[len(kept.groups) :]:
-        outputs = complete(
-            model,
-            tokenizer,
-            [prompts[index] for index in batch],
-            sampling,
-            batch_size=parameters.batch_size,
-            samples=parameters.samples_per_prompt,
-            generator=draws.generator,
-        )
-        draws.keep(len(kept.groups) + 1)
+        outputs = _outputs(engine, [prompts[index] for index in batch], sampling, parameters, draws, len(kept.groups))
         kept.add(
             [
                 _row(items[index], sample, output)
@@ -90,6 +82,24 @@ def _sampled(
     rows = kept.rows()
     by_place = {index: rows[each * at : each * (at + 1)] for at, index in enumerate(order)}
     return [row for index in range(len(items)) for row in by_place[index]]
+
+
+def _outputs(
+    engine: Engine,
+    prompts: list[list[int]],
+    sampling: Sampling,
+    parameters: GenerateParameters,
+    draws: Draws | None,
+    number: int,
+) -> list[list[Output]]:
+    """Return the samples of a batch."""
+    samples = parameters.samples_per_prompt
+    if draws is None or not isinstance(engine, Batched):
+        return engine.complete(prompts, sampling, samples=samples, seed=seed_of(parameters.seed, "generate", number))
+    # One stream of random numbers goes through all batches, as it did before there were other engines.
+    outputs = engine.complete(prompts, sampling, samples=samples, generator=draws.generator)
+    draws.keep(number + 1)
+    return outputs
 
 
 def _row(item: Item, sample: int, output: Output) -> GenerationRow:

@@ -6,15 +6,14 @@ down beside the answers. The models are loaded one after the other.
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from specs.rows_text import Form, GuardRow
 from specs.stages import GuardParameters
-from training.checkpoint import device_of, load
+from training.checkpoint import free
 from training.entry import Done, Job, run_stage
-from training.text.engine import Batched
+from training.text.engine import Engine, make_engine, stated
 from training.text.prompting import encode_bare, encode_chat
 from training.text.sampling import Sampling
 from training.text.sentinels import SENTINELS
@@ -26,44 +25,38 @@ def guard(job: Job) -> Done:
     """Write ``rows``: every sentinel, as bare text and with the template where there is one, for both models."""
     parameters = job.parameters
     assert isinstance(parameters, GuardParameters)
-    declared, device, dtype = rows_of(job.inputs["model"], "declared", parameters)
+    declared, engine = rows_of(job.inputs["model"], "declared", parameters, job.folder)
     job.progress(1, 2, "models")
-    _free()
-    control, _, _ = rows_of(job.inputs["control"], "control", parameters)
+    free()
+    control, _ = rows_of(job.inputs["control"], "control", parameters, job.folder)
     job.progress(2, 2, "models")
     rows = [*declared, *control]
     job.write_rows("rows", rows)
-    effective = parameters.model_dump(mode="json") | {"decoding": "greedy", "model_kind": job.order.model_kind}
-    return Done(device, dtype, sum(row.output_tokens for row in rows), effective)
-
-
-def _free() -> None:
-    """Give the memory of the first model back before the second one is loaded."""
-    import torch
-
-    gc.collect()
-    torch.cuda.empty_cache()
+    read_back = {"engine": engine.name, "decoding": "greedy", "model_kind": job.order.model_kind}
+    effective = parameters.model_dump(mode="json") | read_back
+    tokens = sum(row.output_tokens for row in rows)
+    return Done(engine.device, engine.dtype, tokens, effective, stated(engine))
 
 
 def rows_of(
-    folder: Path, which: Literal["declared", "control"], parameters: GuardParameters
-) -> tuple[list[GuardRow], str, str]:
-    """Return what one model answers, and (device, dtype) it ran on."""
-    model, tokenizer = load(folder)
+    folder: Path, which: Literal["declared", "control"], parameters: GuardParameters, scratch: Path
+) -> tuple[list[GuardRow], Engine]:
+    """Return what one model answers, and the engine that it ran in, which is closed."""
+    engine = make_engine(parameters.engine, folder, parameters.batch_size, scratch=scratch)
     rows: list[GuardRow] = []
     for form in FORMS:
-        if form == "completion" or tokenizer.chat_template is not None:
-            rows += answer(model, tokenizer, which, form, parameters)
-    return rows, *device_of(model)
+        if form == "completion" or engine.tokenizer.chat_template is not None:
+            rows += answer(engine, which, form, parameters)
+    engine.close()
+    return rows, engine
 
 
 def answer(
-    model: Any, tokenizer: Any, which: Literal["declared", "control"], form: Form, parameters: GuardParameters
+    engine: Engine, which: Literal["declared", "control"], form: Form, parameters: GuardParameters
 ) -> list[GuardRow]:
     """Give every sentinel to a model in one form, greedily."""
     encode = encode_bare if form == "completion" else encode_chat
-    encoded = [encode(tokenizer, sentinel.prompt) for sentinel in SENTINELS]
-    engine = Batched(model, tokenizer, parameters.batch_size)
+    encoded = [encode(engine.tokenizer, sentinel.prompt) for sentinel in SENTINELS]
     outputs = engine.complete([one.ids for one in encoded], Sampling(parameters.max_new_tokens), seed=parameters.seed)
     return [
         GuardRow(
@@ -75,7 +68,7 @@ def answer(
             ids_with_special=one.ids_with_special,
             decoded=one.decoded,
             template_ids=one.template_ids,
-            has_chat_template=tokenizer.chat_template is not None,
+            has_chat_template=engine.tokenizer.chat_template is not None,
             output=output.text,
             output_tokens=len(output.ids),
             finish=output.finish,

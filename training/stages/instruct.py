@@ -10,12 +10,11 @@ from typing import Any
 
 from specs.rows_text import Form, InstructRow
 from specs.stages import InstructParameters
-from training.checkpoint import device_of, load
 from training.decoding import Output
 from training.entry import Done, Job, run_stage
 from training.tasks import load_items
 from training.text.asking import Call, Shown, calls_of_round, seed_of, stops_of_round
-from training.text.engine import Batched, Engine
+from training.text.engine import Engine, make_engine, stated
 from training.text.harvest import Shard, harvest, shown_of, wanted
 from training.text.prompting import form_of, prompt_ids
 from training.text.row_files import GroupedRows
@@ -31,8 +30,8 @@ def instruct(job: Job) -> Done:
     assert isinstance(parameters, InstructParameters)
     form = form_of(job.order.model_kind)
     seeds = shown_of(load_items(job.inputs["seeds"]))
-    model, tokenizer = load(job.inputs["model"])
-    writer = Writer(Batched(model, tokenizer, parameters.batch_size), tokenizer, parameters, form)
+    engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
+    writer = Writer(engine, parameters, form)
     rows: list[InstructRow] = []
     for number in range(parameters.shards):
         done, why = _shard(job, writer, number, seeds)
@@ -43,17 +42,17 @@ def instruct(job: Job) -> Done:
     items = harvest(rows, seeds, parameters).items
     job.write_rows("rows", [*rows, *probes])
     job.write_rows("instructions", list(items))
-    device, dtype = device_of(model)
-    facts = {"engine": writer.engine.name, "model_kind": job.order.model_kind}
+    facts = stated(engine) | {"model_kind": job.order.model_kind}
     tokens = sum(row.tokens for row in (*rows, *probes))
-    return Done(device, dtype, tokens, parameters.model_dump(mode="json") | writer.read_back(), facts)
+    effective = parameters.model_dump(mode="json") | writer.read_back() | {"engine": engine.name}
+    return Done(engine.device, engine.dtype, tokens, effective, facts)
 
 
 class Writer:
     """Makes the calls of a round and writes down what came back."""
 
-    def __init__(self, engine: Engine, tokenizer: Any, parameters: InstructParameters, form: Form) -> None:
-        self.engine, self._tokenizer, self._parameters = engine, tokenizer, parameters
+    def __init__(self, engine: Engine, parameters: InstructParameters, form: Form) -> None:
+        self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
         self._form: Form = form
         self._used: Sampling | None = None
 
@@ -66,7 +65,7 @@ class Writer:
         seed = seed_of(self._parameters.seed, shard, round, part)
         encoded = [prompt_ids(self._tokenizer, call.text, self._form) for call in calls]
         self._used = self._sampling(calls[0].first)
-        outputs = self.engine.complete([one.ids for one in encoded], self._used, seed=seed)
+        outputs = self._engine.complete([one.ids for one in encoded], self._used, seed=seed)
         return [
             self._row(call, number, shard, round, probe, seed, one.text, len(one.ids), output)
             for number, (call, one, (output,)) in enumerate(zip(calls, encoded, outputs, strict=True))

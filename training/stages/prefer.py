@@ -7,7 +7,6 @@ stage that was ended goes on after the last whole group.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from specs.evidence import Item
 from specs.rows_critics import CandidateRow, ComparisonRow, JudgeCalibrationRow
@@ -21,7 +20,7 @@ from training.critics.subjects import Unlabelled, labelled_pairs, spread
 from training.entry import Done, Job, run_stage
 from training.tasks import load_items
 from training.text.asking import answer_prompt, seed_of
-from training.text.engine import Batched
+from training.text.engine import Engine, make_engine, stated
 from training.text.prompting import form_of, prompt_ids
 from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
@@ -40,7 +39,7 @@ def prefer(job: Job) -> Done:
         raise SystemExit(f"the labelled sample cannot be used: {error}") from error
     form = form_of(job.order.model_kind)
     items = spread(load_items(job.inputs["prompts"]), parameters.max_prompts)
-    rows = _sampled(job, items, parameters, form)
+    rows, engine = _sampled(job, items, parameters, form)
     pairs = pairs_to_compare(rows)
     model, tokenizer = load(job.inputs["judge"])
     judge = Critic(model, tokenizer, rubric_for("comparison", parameters.rubric), parameters, form)
@@ -59,17 +58,21 @@ def prefer(job: Job) -> Done:
     job.write_rows("calibration", calibration.rows())
     job.write_rows("preferences", all_pairs(comparisons, parameters))
     device, dtype = device_of(model)
+    effective = parameters.model_dump(mode="json") | {"engine": engine.name if engine else parameters.engine}
     facts = judge.facts() | {"prompts": len(items), "comparisons": len(comparisons), "labelled": len(sample)}
-    return Done(device, dtype, sum(row.tokens for row in rows), parameters.model_dump(mode="json"), facts)
+    facts |= stated(engine) if engine else {}
+    return Done(device, dtype, sum(row.tokens for row in rows), effective, facts)
 
 
-def _sampled(job: Job, items: Sequence[Item], parameters: PreferParameters, form: Form) -> list[CandidateRow]:
-    """Return every sampled response; the model is loaded only where some are still to be written."""
+def _sampled(
+    job: Job, items: Sequence[Item], parameters: PreferParameters, form: Form
+) -> tuple[list[CandidateRow], Engine | None]:
+    """Return every sampled response and the engine, closed; none where all were written before this was ended."""
+    engine = None
     kept = GroupedRows(job.folder / "shards" / "candidates.jsonl", CandidateRow)
     groups = [items[at : at + PROMPTS_A_GROUP] for at in range(0, len(items), PROMPTS_A_GROUP)]
     if len(kept.groups) < len(groups):
-        model, tokenizer = load(job.inputs["model"])
-        engine = Batched(model, tokenizer, parameters.batch_size)
+        engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
         sampling = Sampling(
             parameters.max_new_tokens,
             parameters.temperature,
@@ -78,14 +81,14 @@ def _sampled(job: Job, items: Sequence[Item], parameters: PreferParameters, form
         )
         for number, some in enumerate(groups):
             if number >= len(kept.groups):
-                kept.add(_group(engine, tokenizer, number, some, parameters, form, sampling))
+                kept.add(_group(engine, number, some, parameters, form, sampling))
             job.progress(number + 1, len(groups), "groups of prompts")
-    return kept.rows()
+        engine.close()
+    return kept.rows(), engine
 
 
 def _group(
-    engine: Batched,
-    tokenizer: Any,
+    engine: Engine,
     number: int,
     items: Sequence[Item],
     parameters: PreferParameters,
@@ -93,7 +96,7 @@ def _group(
     sampling: Sampling,
 ) -> list[CandidateRow]:
     prompts = [answer_prompt(item.prompt, parameters.shots, form) for item in items]
-    ids = [prompt_ids(tokenizer, prompt, form).ids for prompt in prompts]
+    ids = [prompt_ids(engine.tokenizer, prompt, form).ids for prompt in prompts]
     seed = seed_of(parameters.seed, "prefer", number)
     outputs = engine.complete(ids, sampling, samples=parameters.samples, seed=seed)
     return [

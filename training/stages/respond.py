@@ -12,13 +12,12 @@ from typing import Any
 from specs.evidence import Item
 from specs.rows_text import Form, RespondRow
 from specs.stages import RespondParameters
-from training.checkpoint import device_of, load
 from training.decoding import Output
 from training.entry import Done, Job, run_stage
 from training.tasks import load_items
 from training.text.asking import answer_prompt, seed_of
 from training.text.cleaning import clean, marks_of
-from training.text.engine import Batched, Engine
+from training.text.engine import Engine, make_engine, stated
 from training.text.keeping import kept_of, why_broken_off
 from training.text.prompting import Encoded, form_of, prompt_ids
 from training.text.row_files import GroupedRows
@@ -31,8 +30,8 @@ def respond(job: Job) -> Done:
     assert isinstance(parameters, RespondParameters)
     form = form_of(job.order.model_kind)
     items = load_items(job.inputs["instructions"])[: parameters.max_instructions]
-    model, tokenizer = load(job.inputs["model"])
-    answerer = Answerer(Batched(model, tokenizer, parameters.batch_size), tokenizer, parameters, form)
+    engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
+    answerer = Answerer(engine, parameters, form)
     kept = GroupedRows(job.folder / "shards" / "answers.jsonl", RespondRow)
 
     def told(done: int) -> None:
@@ -47,17 +46,16 @@ def respond(job: Job) -> Done:
     rows = kept.rows()
     job.write_rows("rows", rows)
     job.write_rows("examples", kept_of(rows))
-    device, dtype = device_of(model)
-    facts = {"engine": answerer.engine.name, "model_kind": job.order.model_kind, "instructions": len(items)}
-    effective = parameters.model_dump(mode="json") | answerer.read_back()
-    return Done(device, dtype, sum(row.tokens for row in rows), effective, facts)
+    facts = stated(engine) | {"model_kind": job.order.model_kind, "instructions": len(items)}
+    effective = parameters.model_dump(mode="json") | answerer.read_back() | {"engine": engine.name}
+    return Done(engine.device, engine.dtype, sum(row.tokens for row in rows), effective, facts)
 
 
 class Answerer:
     """Answers a shard of instructions."""
 
-    def __init__(self, engine: Engine, tokenizer: Any, parameters: RespondParameters, form: Form) -> None:
-        self.engine, self._tokenizer, self._parameters = engine, tokenizer, parameters
+    def __init__(self, engine: Engine, parameters: RespondParameters, form: Form) -> None:
+        self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
         self._form: Form = form
         self._sampling = Sampling(
             max_new_tokens=parameters.max_new_tokens,
@@ -76,7 +74,7 @@ class Answerer:
             prompt_ids(self._tokenizer, answer_prompt(item.prompt, given.shots, self._form), self._form)
             for item in items
         ]
-        outputs = self.engine.complete(
+        outputs = self._engine.complete(
             [one.ids for one in encoded],
             self._sampling,
             samples=given.samples_per_instruction,

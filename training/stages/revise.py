@@ -16,7 +16,6 @@ from specs.loading import load_constitution
 from specs.rows_critics import RevisionRound, RevisionRow
 from specs.rows_text import Form
 from specs.stages import ReviseParameters
-from training.checkpoint import device_of, load
 from training.critics.pairs import divided, revised, revision_pairs
 from training.critics.revisions import (
     STOPS,
@@ -33,7 +32,7 @@ from training.critics.subjects import spread
 from training.decoding import Output
 from training.entry import Done, Job, run_stage
 from training.text.asking import seed_of
-from training.text.engine import Batched, Engine
+from training.text.engine import Engine, make_engine, stated
 from training.text.prompting import form_of, prompt_ids
 from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
@@ -52,9 +51,8 @@ def revise(job: Job) -> Done:
     constitution, digest = load_constitution(job.inputs["constitution"])
     names = [chain_name(one.item, one.sample) for one in examples]
     plans = plan(constitution, names, parameters.revisions, parameters.seed)
-    model, tokenizer = load(job.inputs["model"])
-    engine = Batched(model, tokenizer, parameters.batch_size)
-    reviser = Reviser(engine, tokenizer, parameters, form_of(job.order.model_kind), digest)
+    engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
+    reviser = Reviser(engine, parameters, form_of(job.order.model_kind), digest)
     kept = GroupedRows(job.folder / "shards" / "chains.jsonl", RevisionRow)
     groups = range(0, len(examples), GROUP)
     for number, at in enumerate(groups):
@@ -65,25 +63,22 @@ def revise(job: Job) -> Done:
     job.write_rows("rows", rows)
     job.write_rows("preferences", divided(revision_pairs(rows), parameters.validation_share, parameters.seed))
     job.write_rows("examples", revised(rows))
-    device, dtype = device_of(model)
     tokens = sum(one.critique_tokens + one.revision_tokens for row in rows for one in row.rounds)
-    facts = {
+    facts = stated(engine) | {
         "chains": len(rows),
         "constitution": digest,
-        "engine": engine.name,
         "model_kind": job.order.model_kind,
         "prompts": digest_value(chain_prompts().model_dump()),
     }
-    return Done(device, dtype, tokens, parameters.model_dump(mode="json") | reviser.read_back(), facts)
+    effective = parameters.model_dump(mode="json") | reviser.read_back() | {"engine": engine.name}
+    return Done(engine.device, engine.dtype, tokens, effective, facts)
 
 
 class Reviser:
     """Takes groups of chains through their rounds."""
 
-    def __init__(
-        self, engine: Engine, tokenizer: Any, parameters: ReviseParameters, form: Form, constitution: str
-    ) -> None:
-        self._engine, self._tokenizer, self._parameters = engine, tokenizer, parameters
+    def __init__(self, engine: Engine, parameters: ReviseParameters, form: Form, constitution: str) -> None:
+        self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
         self._form: Form = form
         self._constitution = constitution
         stops = STOPS[form]

@@ -28,6 +28,8 @@ class Engine(Protocol):
     device: str
     dtype: str
     """Of the weights, as torch calls it."""
+    at_once: int
+    """Batches that are worth handing over together: more than one where a row that ends makes room for another."""
     facts: dict[str, Any]
     """What the manifest states of it beside that."""
 
@@ -46,6 +48,11 @@ class Engine(Protocol):
     def close(self) -> None:
         """Give the memory of the weights back."""
         ...
+
+
+def stated(engine: Engine) -> dict[str, Any]:
+    """Return what a manifest states of the engine, beside its name."""
+    return {"engine": engine.told} | engine.facts
 
 
 def make_engine(name: EngineName, folder: Path, batch_size: int, *, scratch: Path, share: bool = True) -> Engine:
@@ -85,6 +92,7 @@ class Batched:
 
     name: EngineName = "batched"
     told = "transformers, batched"
+    at_once = 1
 
     def __init__(self, model: Any, tokenizer: Any, batch_size: int, *, share: bool = True) -> None:
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
