@@ -25,9 +25,10 @@ from specs.errors import AuditDamage, Blocked
 from specs.machines import Resources
 from specs.text import plain
 
-EngineState = Literal["pending", "running", "exited", "lost"]
+EngineState = Literal["pending", "running", "exited", "lost", "unknown"]
+"""``unknown``: nothing is there for the job, and submitting it again may help."""
 Hint = Literal["pending", "running", "exited", "lost", "unknown", "unreachable"]
-"""An engine's state of a job; ``unknown`` to it; or the engine cannot be asked."""
+"""An engine's state of a job; or the engine cannot be asked."""
 
 PATIENCE_S: dict[Hint, float] = {
     # Where several machines share a disk, one may see the files of another a minute late.
@@ -242,7 +243,7 @@ class EngineLauncher:
     def _says(self, hint: Hint, said: str) -> str:
         by_hint = {
             "unreachable": f"{self.engine.name} cannot be asked",
-            "unknown": f"{self.engine.name} knows nothing of it",
+            "unknown": f"{self.engine.name} has nothing for it",
         }
         told = by_hint.get(hint, f"{self.engine.name} says '{hint}'")
         return f"{told}: {' '.join(plain(said, 200).split())}" if said else told
@@ -291,7 +292,7 @@ class EngineLauncher:
                 self._carrier.cancel(folder, why)
         with suppress(EngineUnavailable):
             self._keep_said(folder)
-            if hint in ("running", "pending"):
+            if self.engine.rents or hint in ("running", "pending"):
                 self._stop(folder, why)
         return True
 

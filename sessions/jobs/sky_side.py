@@ -12,6 +12,7 @@ import io
 import json
 import operator
 import sys
+from collections.abc import Callable
 from typing import Any
 
 CALLS: dict[str, dict[str, Any]] = {
@@ -21,8 +22,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "down": {"cluster_name": ""},
     "tail_logs": {"cluster_name": "", "job_id": None, "follow": False, "output_stream": None},
     "get": {"request_id": None},
+    "api_status": {"cluster_name": "", "all_status": True, "limit": 50},
+    "api_cancel": {"request_ids": [], "silent": True},
 }
 """What is called of ``sky``, and with which arguments by name."""
+ACTIVE = ("PENDING", "WAITING", "RUNNING")
+"""Statuses of a request that has not ended."""
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
@@ -41,24 +46,48 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
             call("launch", task=sky.Task.from_yaml_config(asked["task"]), cluster_name=name)
             return {}
         case "find":
-            return {"found": bool(call("get", request_id=call("status", cluster_names=[name])))}
+            there = bool(call("get", request_id=call("status", cluster_names=[name])))
+            return {"found": there, "launch": None if there else launched(call, name)}
         case "poll":
             found = call("get", request_id=call("status", cluster_names=[name]))
-            if not found:
-                return {"cluster": None, "job": None}
-            cluster = found[0]["status"].name
+            cluster = found[0]["status"].name if found else None
+            if cluster in (None, "INIT"):
+                return {"cluster": cluster, "job": None, "launch": launched(call, name)}
             jobs = call("get", request_id=call("queue", cluster_name=name)) if cluster == "UP" else []
             newest: Any = max(jobs, key=operator.itemgetter("job_id"), default=None)
             return {"cluster": cluster, "job": newest["status"].name if newest else None}
         case "cancel":
+            launch = launched(call, name)
+            if launch is not None and launch["status"] in ACTIVE:
+                # Otherwise it goes on, and rents the machine after all.
+                call("api_cancel", request_ids=[launch["id"]])
             call("down", cluster_name=name)
             return {}
         case "logs":
+            if not call("get", request_id=call("status", cluster_names=[name])):
+                launch = launched(call, name)
+                return {"logs": f"{launch['error']}\n" if launch and launch["error"] else ""}
             text = io.StringIO()
             call("tail_logs", cluster_name=name, output_stream=text)
             return {"logs": text.getvalue()}
         case other:
             raise ValueError(f"{other!r} is nothing to ask")
+
+
+def launched(call: Callable[..., Any], name: str) -> dict[str, Any] | None:
+    """Return how the newest launch of a machine is, which goes on in SkyPilot's server; None where it knows of none."""
+    asked = [one for one in call("api_status", cluster_name=name) if one.name == "sky.launch"]
+    if not asked:
+        return None
+    newest: Any = max(asked, key=operator.attrgetter("created_at"))
+    told = {"id": newest.request_id, "status": newest.status, "kind": "", "error": ""}
+    if newest.status == "FAILED":
+        try:
+            # It has ended, so this does not wait: it raises what the launch did.
+            call("get", request_id=newest.request_id)
+        except Exception as error:
+            told |= {"kind": type(error).__name__, "error": f"{type(error).__name__}: {error}"}
+    return told
 
 
 def main() -> int:

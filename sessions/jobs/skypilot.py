@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sessions.jobs.engines import EngineState, EngineStatus, EngineUnavailable
+from sessions.jobs.sky_side import ACTIVE
 from specs.errors import Blocked, UserError
 from specs.machines import Resources
 from specs.text import plain
@@ -45,6 +46,8 @@ JOBS: dict[str, EngineState] = {
     "FAILED_DRIVER": "exited",
     "CANCELLED": "exited",
 }
+NO_MACHINE = "ResourcesUnavailableError"
+"""What a launch fails with when nobody has such a machine below the cap now. Any other failure stays one."""
 _SIDE = Path(__file__).with_name("sky_side.py")
 _OURS = ("name", "run", "num_nodes", "service")
 _OUR_RESOURCES = ("accelerators", "cpus", "memory", "use_spot", "max_hourly_cost", "autostop", "any_of", "ordered")
@@ -66,21 +69,30 @@ class SkyEngine:
         self._template = template
 
     def submit(self, key: str, argv: Sequence[str], env: dict[str, str], resources: Resources) -> str:
-        """Have a machine rented for a command; a second time, while the first machine is there, nothing happens."""
-        if self.find(key) is None:
+        """Have a machine rented for a command; nothing happens while one is there, is launched, or never can be."""
+        told = self._find(key)
+        if not told["found"] and _may_be_launched(told.get("launch")):
             self._ask({"do": "submit", "name": machine_name(key), "task": self.task(key, argv, env, resources)}, key)
         return machine_name(key)
 
     def find(self, key: str) -> str | None:
-        """Return the machine's name where SkyPilot knows it."""
-        return machine_name(key) if self._ask({"do": "find", "name": machine_name(key)}, key)["found"] else None
+        """Return the machine's name where SkyPilot knows it, or how its launch went."""
+        told = self._find(key)
+        return machine_name(key) if told["found"] or told.get("launch") else None
+
+    def _find(self, key: str) -> dict[str, Any]:
+        return self._ask({"do": "find", "name": machine_name(key)}, key)
 
     def poll(self, handle: str) -> EngineStatus:
         """Return what SkyPilot says of the machine and its newest job."""
         told = self._ask({"do": "poll", "name": handle}, handle)
-        cluster, job = told["cluster"], told["job"]
+        cluster, job, launch = told["cluster"], told["job"], told.get("launch")
+        if launch is not None and launch["status"] == "FAILED":
+            # What is there though its launch failed begins nothing, and is paid for.
+            again = cluster is None and launch["kind"] == NO_MACHINE
+            return EngineStatus("unknown" if again else "lost", told=plain(launch["error"], 300))
         if cluster is None:
-            return EngineStatus("lost")
+            return EngineStatus("pending" if launch is not None and launch["status"] in ACTIVE else "unknown")
         if cluster == "UP" and job is None:
             return EngineStatus("pending")
         state = JOBS.get(job) if cluster == "UP" else CLUSTERS.get(cluster)
@@ -149,6 +161,13 @@ class SkyEngine:
             said = told.get("error") if isinstance(told, dict) else told
             raise EngineUnavailable(f"SkyPilot: {plain(str(said), 300)}", where=where)
         return told
+
+
+def _may_be_launched(launch: dict[str, Any] | None) -> bool:
+    """Say whether another launch may help: none is under way, and the newest did not fail for good."""
+    if launch is None or launch["status"] == "FAILED":
+        return launch is None or launch["kind"] == NO_MACHINE
+    return launch["status"] not in ACTIVE
 
 
 def machine_name(key: str) -> str:

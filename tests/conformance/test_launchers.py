@@ -340,7 +340,7 @@ def test_a_job_that_never_begins_is_lost_after_as_long_as_it_may_wait(
     engine.is_reachable = engine_says != "unreachable"
     state = settled(launcher, folder, 20)
     assert state == JobState("lost")
-    told = {"pending": "processes says 'pending'", "unknown": "knows nothing of it", "unreachable": "cannot be asked"}
+    told = {"pending": "processes says 'pending'", "unknown": "has nothing for it", "unreachable": "cannot be asked"}
     assert state.told.startswith("not begun in 0.0") and told[engine_says] in state.told
     # Taken from the queue where there is one, and it never begins.
     assert [one for one in engine.cancelled if one == state.told] == ([state.told] if engine_says == "pending" else [])

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sessions import wiring
 from sessions.jobs import skypilot
-from sessions.jobs.engines import EngineLauncher, EngineStatus, EngineUnavailable
-from sessions.jobs.sky_side import CALLS
+from sessions.jobs.engines import EngineLauncher, EngineStatus, EngineUnavailable, key_of
+from sessions.jobs.sky_side import CALLS, launched
 from sessions.jobs.skypilot import CLUSTERS, JOBS, SkyEngine, machine_name, read_template
+from sessions.jobs.state import read_order
 from specs.errors import Blocked, UserError
 from specs.machines import Resources
+from tests.fixtures.houses import IMPATIENT, House, settled
+from tests.unit.sessions_on_disk import first_order
 from tests.unit.spec_files import loads, write_spec
 
 ASKED = Resources(gpus=1, gpu="H200", cpus=8, memory_gb=64, spot=True, max_usd_per_hour=3.5, max_hours=2)
@@ -71,7 +76,7 @@ def test_the_name_of_a_machine_follows_from_the_key() -> None:
     ("cluster", "job", "state"),
     [("UP", name, state) for name, state in JOBS.items()]
     + [(name, None, state) for name, state in CLUSTERS.items()]
-    + [(None, None, "lost"), ("UP", None, "pending")],
+    + [(None, None, "unknown"), ("UP", None, "pending")],
 )
 def test_every_state_means_one_of_ours(tmp_path: Path, cluster: str | None, job: str | None, state: Any) -> None:
     engine = answering(tmp_path, f"echo '{json.dumps({'cluster': cluster, 'job': job})}'")
@@ -104,6 +109,44 @@ def test_a_machine_that_is_there_is_not_rented_again(tmp_path: Path) -> None:
     engine.submit("k", ARGV, {}, ASKED)
     last = [json.loads(line) for line in (tmp_path / "asked").read_text().split("\n") if line][-1]
     assert (last["do"], last["name"], last["task"]["name"]) == ("submit", machine_name("k"), machine_name("k"))
+
+
+def launch(status: str, kind: str = "", error: str = "") -> dict[str, str]:
+    return {"id": "1", "status": status, "kind": kind, "error": f"{kind}: {error}" if kind else ""}
+
+
+NOBODY_HAS_ONE = launch("FAILED", "ResourcesUnavailableError", "no H200 below 3.5 USD")
+REFUSED = launch("FAILED", "NoCloudAccessError", "Cloud access is not set up. Run: \x1b[1msky check\x1b[0m")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "newest", "state", "is_launched"),
+    [
+        (None, launch("PENDING"), EngineStatus("pending"), False),
+        (None, launch("WAITING"), EngineStatus("pending"), False),
+        (None, launch("RUNNING"), EngineStatus("pending"), False),
+        ("INIT", launch("RUNNING"), EngineStatus("pending"), False),
+        (None, launch("CANCELLED"), EngineStatus("unknown"), True),
+        (None, launch("SUCCEEDED"), EngineStatus("unknown"), True),
+        (None, NOBODY_HAS_ONE, EngineStatus("unknown", None, NOBODY_HAS_ONE["error"]), True),
+        (
+            None,
+            REFUSED,
+            EngineStatus("lost", None, "NoCloudAccessError: Cloud access is not set up. Run: sky check"),
+            False,
+        ),
+        ("INIT", NOBODY_HAS_ONE, EngineStatus("lost", None, NOBODY_HAS_ONE["error"]), False),
+    ],
+)
+def test_how_a_launch_went_is_told_and_one_that_failed_for_good_is_not_repeated(
+    tmp_path: Path, cluster: str | None, newest: Any, state: EngineStatus, is_launched: bool
+) -> None:
+    told = {"cluster": cluster, "job": None, "launch": newest, "found": cluster is not None}
+    engine = answering(tmp_path, f"cat <<'END'\n{json.dumps(told)}\nEND")
+    assert engine.find("k") == machine_name("k") and engine.poll("pg-1") == state
+    engine.submit("k", ARGV, {}, ASKED)
+    asked = [json.loads(line)["do"] for line in (tmp_path / "asked").read_text().split("\n") if line]
+    assert ("submit" in asked) == is_launched
 
 
 def test_logs_are_given_from_a_byte_on(tmp_path: Path) -> None:
@@ -145,6 +188,35 @@ def test_what_it_needs_is_said_before_anything_starts(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PEERGATE_SKY_TASK", str(tmp_path / "task.yaml"))
     launcher = wiring.make_launcher(spec, tmp_path)
     assert isinstance(launcher, EngineLauncher) and launcher.name == "skypilot"
+
+
+class Sky:
+    """What ``sky_side`` calls, with the answers of SkyPilot 0.14.1; a real one is asked below."""
+
+    def __init__(self, *requests: tuple[str, str, str]) -> None:
+        self.requests = [
+            SimpleNamespace(request_id=one, name=name, status=status, created_at=number)
+            for number, (one, name, status) in enumerate(requests)
+        ]
+        self.called: list[tuple[str, Any]] = []
+
+    def __call__(self, name: str, **given: Any) -> Any:
+        self.called.append((name, given))
+        if name == "api_status":
+            return self.requests[::-1]
+        if name == "get":
+            raise PermissionError(given["request_id"])
+        return name
+
+
+def test_the_newest_launch_counts_and_only_one_that_has_failed_is_asked_for_its_error() -> None:
+    sky = Sky(("a", "sky.launch", "FAILED"), ("b", "sky.launch", "RUNNING"), ("c", "sky.status", "FAILED"))
+    assert launched(sky, "pg-1") == {"id": "b", "status": "RUNNING", "kind": "", "error": ""}
+    # Asking for what runs would wait for its end.
+    assert [name for name, _ in sky.called] == ["api_status"]
+    failed = launched(Sky(("a", "sky.launch", "RUNNING"), ("b", "sky.launch", "FAILED")), "pg-1")
+    assert failed == {"id": "b", "status": "FAILED", "kind": "PermissionError", "error": "PermissionError: b"}
+    assert launched(Sky(("c", "sky.status", "FAILED")), "pg-1") is None
 
 
 # ---- the real library -----------------------------------------------------------------------------------------
@@ -201,3 +273,41 @@ def test_what_is_called_can_be_called(tmp_path: Path) -> None:
         "print(json.dumps(sorted(calls)))"
     )
     assert real(code, tmp_path) == sorted(CALLS)
+
+
+def port_is_taken() -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", 46580)) == 0
+
+
+@needs_sky
+@pytest.mark.nightly
+@pytest.mark.skipif(port_is_taken(), reason="a server of SkyPilot runs on this machine, and this test is not for it")
+def test_a_launch_without_credentials_is_lost_in_skys_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real server of SkyPilot on this machine, in a home of its own, where nobody has an account with anybody."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
+    monkeypatch.setattr(skypilot, "ASK_S", 300)
+    house = House("processes", tmp_path)
+    folder = house.job(first_order(tmp_path / "session" / "run"), "print('ran')")
+    order = read_order(folder)
+    asked = order.model_copy(
+        update={"grant": order.grant.model_copy(update={"resources": Resources(cpus=2, max_usd_per_hour=1.0)})}
+    )
+    (folder / "order.json").write_bytes(asked.canonical())
+    engine = SkyEngine(os.environ["PEERGATE_SKY_PYTHON"], {})
+    launcher = EngineLauncher(engine, patience=IMPATIENT, ask_every_s=1)
+    try:
+        assert engine.find(key_of(folder)) is None
+        launcher.start(folder)
+        assert launcher.poll(folder).state == "pending"
+        state = settled(launcher, folder, 300)
+        assert state.state == "lost" and "NoCloudAccessError: Cloud access is not set up" in state.told
+        assert "NoCloudAccessError" in (folder / "wrapper.log").read_text()
+        # Nothing is launched any more.
+        launcher.start(folder)
+        assert launcher.poll(folder) == state
+    finally:
+        real("sky.api_stop(); print(1)", tmp_path)
