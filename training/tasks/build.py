@@ -12,17 +12,7 @@ from pathlib import Path
 
 from specs.evidence import Item
 from training.tasks.format_instructions import KINDS, prompt_of
-
-# Groups: a topic belongs to one split, so no held-out item shares its topic with a training prompt.
-TRAIN_TOPICS = (
-    "the ocean", "bicycles", "honey bees", "the moon", "coffee", "volcanoes", "libraries", "penguins", "glass",
-    "railways", "tomatoes", "the desert", "pianos", "salt", "whales", "bridges", "winter", "cotton", "maps",
-    "butterflies", "chess", "rivers", "lighthouses", "potatoes",
-)  # fmt: skip
-HELDOUT_TOPICS = (
-    "elephants", "the sun", "tea", "castles", "rain", "violins", "owls", "paper", "icebergs", "apples",
-    "airplanes", "markets", "wolves", "clocks", "islands", "gardens", "copper", "kites", "forests", "soccer",
-)  # fmt: skip
+from training.tasks.topics import HELDOUT_TOPICS, LARGE_HELDOUT_TOPICS, LARGE_TRAIN_TOPICS, TRAIN_TOPICS
 
 
 def build_items(prefix: str, topics: tuple[str, ...]) -> list[Item]:
@@ -54,7 +44,7 @@ def leak(train: list[Item], heldout: list[Item]) -> list[Item]:
 
 
 def main() -> int:
-    """Write the three shipped data files into the folder given after ``--out``."""
+    """Write the shipped data files of this task into the folder given after ``--out``."""
     if len(sys.argv) != 3 or sys.argv[1] != "--out":
         print("usage: python -m training.tasks.build --out FOLDER", file=sys.stderr)
         return 2
@@ -64,6 +54,8 @@ def main() -> int:
         ("format_train", train),
         ("format_heldout", heldout),
         ("format_train_leaky", leak(train, heldout)),
+        ("format_train_large", build_items("train", LARGE_TRAIN_TOPICS)),
+        ("format_heldout_large", build_items("heldout", LARGE_HELDOUT_TOPICS)),
     ):
         text = "".join(f"{line}\n" for line in _jsonl(items))
         (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
