@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from specs.constitution import Constitution
 from specs.lint_builder import lint_builder
 from specs.lint_evaluation import lint_evaluation, lint_examples
+from specs.lint_kinds import lint_judges
 from specs.lint_machines import lint_machines
 from specs.lint_reviewer import lint_reviewer, reviewers_of
 from specs.lint_stages import (
@@ -48,6 +49,7 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
         _lint_arms,
         lint_evaluation,
         lint_examples,
+        lint_judges,
         _lint_seeds,
         _lint_parties,
         lint_builder,

@@ -10,6 +10,7 @@ from sessions.commands.output import print_json
 from sessions.estimate import estimate
 from sessions.wiring import require_machine
 from specs.errors import Blocked, Problem, SpecError
+from specs.lint_kinds import notes
 from specs.loading import find_spec, list_profiles, load_spec
 from specs.session import ResolvedSpec
 from training.planning.stages import plans
@@ -18,7 +19,7 @@ from training.planning.stages import plans
 def check(spec: str, as_json: bool, profile: str | None = None) -> None:
     """Check a spec, each of its profiles unless one is named; problems end with exit code 2.
 
-    Of each is told what this machine lacks for it.
+    Of each is told what is seldom meant, what it costs, and what this machine lacks for it.
 
     Raises:
         SpecError: with every problem.
@@ -40,6 +41,7 @@ def check(spec: str, as_json: bool, profile: str | None = None) -> None:
         if not found:
             told |= {"registrations": registered} if None not in checked else {"registration": registered[""]}
             told |= {"lacking_here": {name or "": _lacking(resolved) for name, resolved in checked.items()}}
+            told |= {"notes": {name or "": list(notes(resolved.spec)) for name, resolved in checked.items()}}
             told |= {"planned": {name or "": _planned(resolved) for name, resolved in checked.items()}}
         print_json(told)
         if found:
@@ -53,6 +55,8 @@ def check(spec: str, as_json: bool, profile: str | None = None) -> None:
         of = "" if name is None else f", profile {name}"
         stages = ", ".join(stage.name for stage in resolved.spec.stages)
         print(f"{path}{of}: ok\n  stages: {stages}\n  registration: {resolved.registration()}")
+        for line in notes(resolved.spec):
+            print(f"  note: {line}")
         _print_planned(resolved)
         if profile is None and (lacking := _lacking(resolved)):
             print(f"  not on this machine: {lacking}")
