@@ -31,7 +31,10 @@ PAGE = 8192
 CUTS = """
 CREATE SEQUENCE public.cuts;
 CREATE FUNCTION public.cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-  IF nextval('public.cuts') % TG_ARGV[0]::int = 0 THEN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(10); END IF;
+  IF nextval('public.cuts') % TG_ARGV[0]::int = 0 THEN
+    PERFORM pg_terminate_backend(pg_backend_pid());
+    PERFORM pg_sleep(10);
+  END IF;
   RETURN NEW; END $$;
 """
 EVERY = {"entry": 4, "head": 4, "commit": 4, "checkpoint": 4, "writes": 23}
