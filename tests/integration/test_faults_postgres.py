@@ -245,13 +245,13 @@ def test_a_session_whose_databases_disk_is_full_pauses_and_goes_on(
 
 
 def spoiled(postgres: Server, database: str, table: str) -> Callable[[], None]:
-    """Overwrite the first page of a table with what is none; return what puts it back."""
+    """Overwrite the pages of a table with what is none; return what puts them back."""
     path = postgres.folder / "data" / postgres.sql(name_of(database), f"SELECT pg_relation_filepath('{table}')")
     postgres.stop("fast")
     try:
         whole = path.read_bytes()
-        assert len(whole) >= PAGE
-        path.write_bytes(b"\xff" * PAGE + whole[PAGE:])
+        assert whole and len(whole) % PAGE == 0
+        path.write_bytes(b"\xff" * len(whole))
     finally:
         postgres.start()
 
@@ -273,7 +273,7 @@ def test_a_damaged_page_of_the_database_is_told_as_damage_and_nothing_is_added(
     put_back = spoiled(postgres, database, table)
     done = go_on(run, house)
     assert done.returncode == ExitCode.DAMAGED and "Traceback" not in done.stderr, done.stderr
-    assert "the database is damaged: invalid page in block 0" in done.stderr, done.stderr
+    assert "the database is damaged: invalid page in block " in done.stderr, done.stderr
     if table == "checkpoints":
         assert keys(run) == before
     else:
