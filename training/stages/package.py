@@ -8,7 +8,7 @@ import sys
 
 from specs.evidence import PackageRow
 from specs.stages import PackageParameters
-from training.checkpoint import device_of, load, save
+from training.checkpoint import device_of, free, load, save
 from training.decoding import decode
 from training.entry import Done, Job, run_stage
 from training.tasks import load_items
@@ -35,6 +35,10 @@ def package(job: Job) -> Done:
     questions, answers = job.folder / "questions.json", job.folder / "answers.json"
     asked = {"prompts": [item.prompt for item in probes], "form": form, "max_new_tokens": parameters.max_new_tokens}
     questions.write_text(json.dumps(asked), encoding="utf-8")
+    device, dtype = device_of(model)
+    # The fresh process loads the package beside this one: two of 32 billion parameters do not fit on a GPU of 80 GB.
+    del model
+    free()
     fresh = subprocess.run(
         [sys.executable, "-P", "-m", "training.reload", str(target), str(questions), str(answers)],
         stdin=subprocess.DEVNULL,
@@ -49,7 +53,6 @@ def package(job: Job) -> Done:
     ]
     job.write_rows("rows", rows)
     job.progress(3, 3, "steps")
-    device, dtype = device_of(model)
     effective = parameters.model_dump(mode="json") | {"form": form}
     return Done(device, dtype, sum(len(row.expected) for row in rows), effective)
 
