@@ -27,7 +27,7 @@ ENGINES: dict[EngineName, Promise] = {
     "batched": Promise(repeatable=True, penalty=True, devices=_ANYWHERE),
     "continuous": Promise(repeatable=True, penalty=False, devices=_ANYWHERE),
     "llama": Promise(repeatable=True, penalty=True, devices=("auto", "cpu")),
-    "vllm": Promise(repeatable=False, penalty=True, devices=("auto", "cuda")),
+    "vllm": Promise(repeatable=False, penalty=True, devices=("cuda",)),
 }
 
 
@@ -36,15 +36,16 @@ class Writing(Placed):
 
     engine: EngineName = Field(default="batched", exclude_if=lambda given: given == "batched")
     """What completes the prompts. ``batched``: transformers, in batches sorted by length. ``continuous``: continuous
-    batching of transformers. ``llama``: llama.cpp, on the CPU. ``vllm``: vLLM, on an NVIDIA GPU. Where the one that was
-    granted cannot run, nothing runs instead."""
+    batching of transformers. ``llama``: llama.cpp, on the CPU. ``vllm``: vLLM, on an NVIDIA GPU, with ``device: cuda``.
+    Where the one that was granted cannot run, nothing runs instead."""
 
     @model_validator(mode="after")
     def _engine_fits(self) -> Self:
         """Refuse what the engine would pass over."""
         promise = ENGINES[self.engine]
         if self.device not in promise.devices:
-            raise ValueError(f"engine '{self.engine}' does not run on device '{self.device}'")
+            known = " or ".join(promise.devices)
+            raise ValueError(f"engine '{self.engine}' runs on device {known}, device is '{self.device}'")
         require_penalty(self.engine, getattr(self, "repetition_penalty", 1.0))
         return self
 
