@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures import ray_cluster
-from tests.fixtures.fault_houses import FILES, POSTGRES, RAY, FaultHouse, copied_stage, make_templates
+from tests.fixtures.fault_houses import (
+    FILES,
+    POSTGRES,
+    POSTGRES_WRAPPERS,
+    RAY,
+    FaultHouse,
+    copied_stage,
+    make_templates,
+)
 from tests.fixtures.houses import House, kill
 
 
@@ -35,7 +43,7 @@ def fault_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st
 def house(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultHouse]:
     """The house that ``in_houses`` names; what cannot be had on this machine skips the test with what is missing."""
     name: str = request.param
-    if name == POSTGRES:
+    if name in (POSTGRES, POSTGRES_WRAPPERS):
         request.getfixturevalue("database")
     if name in (FILES, POSTGRES):
         yield FaultHouse(name)

@@ -24,7 +24,16 @@ from sessions.overview import is_waiting
 from sessions.room import no_room, telling_no_room
 from specs.digests import digest_file
 from specs.errors import DiskUnwritable, ExitCode
-from tests.fixtures.fault_houses import FILES, POSTGRES, RAY, WRAPPERS, FaultHouse, in_all, in_houses_with
+from tests.fixtures.fault_houses import (
+    FILES,
+    POSTGRES,
+    POSTGRES_WRAPPERS,
+    RAY,
+    WRAPPERS,
+    FaultHouse,
+    in_all,
+    in_houses_with,
+)
 from tests.fixtures.job_python import REAL
 
 HOME = Path(__file__).parents[2]
@@ -94,7 +103,7 @@ def keys(run: Path) -> list[str]:
 
 
 # Where the trail is in a database, the largest file is a packet for the reviewer.
-SIZES = {FILES: 60_000, POSTGRES: 8_000, WRAPPERS: 250_000, RAY: 250_000}
+SIZES = {FILES: 60_000, POSTGRES: 8_000, POSTGRES_WRAPPERS: 8_000, WRAPPERS: 250_000, RAY: 250_000}
 
 
 @in_all()
@@ -106,7 +115,7 @@ def test_a_session_whose_files_cannot_grow_pauses_and_goes_on(tmp_path: Path, ho
     check_finished(run, before)
 
 
-@in_houses_with("number", {FILES: (1, 7, 16), POSTGRES: (7,), WRAPPERS: (7,), RAY: (7,)})
+@in_houses_with("number", {FILES: (1, 7, 16), POSTGRES: (7,), WRAPPERS: (7,), POSTGRES_WRAPPERS: (7,), RAY: (7,)})
 def test_evidence_that_cannot_be_kept_pauses_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse, number: int
 ) -> None:
