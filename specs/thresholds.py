@@ -36,6 +36,9 @@ class Thresholds(Contract):
     repeated_rows: Share = 0.1
     """Fraction of the training rows: rows that repeat another one word for word."""
 
+    ceiling_kind: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Fraction of the held-out items of a kind: the least that a registered ceiling passes. Below it the items of that
+    kind may be nonsense."""
     truncated_answers: Share = 0.25
     """Fraction of the held-out items: answers that hit the token limit."""
     empty_answers: Annotated[float, Field(ge=0, le=0.5)] = 0.1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reviews.checks import labels, leakage, paired, power, scorer, strata
+from reviews.checks import items, labels, leakage, paired, power, scorer, strata
 from reviews.checks.check import Found, guarded, result
 from reviews.checks.limit import Limit, told
 from specs.evidence import Item
@@ -95,6 +95,11 @@ def _duplicates(design: Design) -> Found:
 def _strata(design: Design) -> Found:
     """Count the held-out items of each constraint kind: one with a handful of items shows nothing by itself."""
     return strata.sizes_of(design.heldout, design.resolved.spec.thresholds.items_per_kind)
+
+
+def _items(design: Design) -> Found:
+    """Hold each held-out item against its own verifier: one that nothing or everything meets shows nothing."""
+    return items.soundness(design.resolved.spec, design.heldout)
 
 
 def _every(design: Design) -> list[Item]:
@@ -199,6 +204,7 @@ DESIGN_CHECKS = (
         strata.SOURCE,
         limits=strata.ITEMS_PER_KIND,
     ),
+    DesignCheck("design.items", "Every held-out item can be met and missed", _items, items.SOURCE),
     DesignCheck(
         "design.scorer",
         "The scorers' verdicts may count",

@@ -11,8 +11,9 @@ from specs.kinds_evaluation import Drift, EvaluationPlan, Gap
 from specs.kinds_paired import PairedTest
 from tests.unit.evidence_on_disk import N, answers, write_rows
 
-ELSEWHERE = {"compare.judge", "compare.order", "compare.length", "converse.kinds"}
-"""Checks of kinds that the small spec has no stage of; their flaws are in test_checks_evaluation.py."""
+ELSEWHERE = {"compare.judge", "compare.order", "compare.length", "converse.kinds", "items.ceiling", "items.answered"}
+"""Checks of kinds that the small spec has no stage of, and those of items; their flaws are in test_checks_evaluation.py
+and test_items.py."""
 
 
 def with_plan(evidence: Evidence, plan: EvaluationPlan) -> Evidence:
