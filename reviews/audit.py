@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from reviews.code_states import unknown_code
 from reviews.events import code_damage, launch_damage, order_damage, people_damage
 from reviews.log.anchors import Anchor, check_anchors, check_policy
 from reviews.log.pointer import pointer_path
@@ -162,6 +163,8 @@ def verify_run(
     store = Store(run / store_name)
     say("comparing files with their recorded digests")
     check_evidence(audit, entries, store, run)
+    if audit.holds == "session" and (unknown := unknown_code(entries, store)):
+        audit.not_proven.append(unknown)
     if not audit.damage:
         say("computing metrics, checks and decisions again from the raw rows")
         audit.rederived = rederive(run, entries, store, audit.damage, audit.notes)

@@ -35,6 +35,7 @@ from sessions.folders import TRAIL
 from specs.digests import Contract
 from specs.errors import LeaseHeld, LeaseLost, PeergateError
 from specs.text import plain
+from training.code_state import code_state
 
 LEASE_S = 60.0
 """Without a sign of life for this long, the owner is taken for gone. Network folders tell old times for less."""
@@ -159,11 +160,13 @@ def take_up(trail: Trail, held: Held) -> None:
     Raises:
         LeaseLost: another process has taken it over in the meantime.
     """
+    state = code_state().model_dump(mode="json")
     with trail.alone():
         _require(trail, held)
         epoch = max(held.record.number, trail.epoch() + 1)
         number = sum(1 for _ in trail.iterate("resume")) + 1
         body = {"by": getpass.getuser(), "reviewer_confined": is_confined(), "lease": held.body(epoch)}
+        body["code_state"] = state
         trail.append("resume", f"resume/{number}", body)
     trail.fence = epoch
 

@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from reviews.checklist import NOT_JUDGED
+from reviews.code_states import code_lines
 from reviews.collect import accepted_attempt, find, gather, is_in_force, registered_spec
 from reviews.measure import Judged, judged_rows
 from reviews.obligations import obligations
@@ -98,6 +99,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
         "heldout": resolved.spec.heldout.digest,
         "model": {name: model.body[name] for name in ("source", "kind", "digest")} if model else None,
+        "code": code_lines(entries, store),
         "scripts": trained_by_scripts(entries, store, resolved.spec),
         "builder": resolved.spec.builder.vendor,
         "reviewer": ", ".join(one.vendor for one in resolved.spec.reviewers()),

@@ -39,6 +39,7 @@ from specs.loading import load_spec
 from specs.machines import LauncherName
 from specs.session import ResolvedSpec
 from specs.text import plain
+from training.code_state import code_state
 
 Answer = Literal["retry", "approve", "stop"]
 
@@ -63,12 +64,13 @@ def start(
 
     Raises:
         SpecError: the spec is wrong; nothing was created.
-        UserError: the name is taken or cannot be a folder name.
+        UserError: the name is taken or cannot be a folder name; the spec requires clean code, and this is none.
     """
     resolved = load_spec(spec_path, profile, launcher=launcher)
     make_builder(resolved.spec)
     make_reviewer(resolved.spec)
     require_machine(resolved.spec)
+    _require_clean_code(resolved)
     name = name or resolved.spec.name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
         raise UserError(f"'{name}' cannot be a session's name", hint="letters, digits, '_', '.', '-'; at most 64")
@@ -154,6 +156,16 @@ def require_run(run: Path) -> Path:
     return run
 
 
+def _require_clean_code(resolved: ResolvedSpec) -> None:
+    state = code_state()
+    if resolved.spec.clean_code == "required" and state.state != "clean":
+        raise UserError(
+            f"the spec requires clean code, and this is {state}",
+            where="clean_code",
+            hint="run from a git checkout of Peergate without changes, or leave the line out: it is recorded then",
+        )
+
+
 def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> None:
     """Create the run folder whole: spec, data and the ``open`` entry, before anything else happens."""
     run.parent.mkdir(parents=True, exist_ok=True)
@@ -189,6 +201,7 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> N
                 "reviewer": ", ".join(one.vendor for one in spec.reviewers()),
                 "by": getpass.getuser(),
                 "reviewer_confined": is_confined(),
+                "code_state": code_state().model_dump(mode="json"),
                 "lease": {"epoch": 1, "host": platform.node(), "pid": os.getpid(), "over": None},
             },
         )

@@ -44,7 +44,7 @@ class Form(NamedTuple):
 
 
 FORMS: dict[EntryKind, Form] = {
-    "open": Form(Open, version=4),
+    "open": Form(Open, version=5),
     "model": Form(Model),
     "turn": Form(Turn),
     "call": Form(Call),
@@ -72,7 +72,7 @@ FORMS: dict[EntryKind, Form] = {
     "workspace": Form(Workspace),
     "keys": Form(Keys),
     "pause": Form(By),
-    "resume": Form(Resume, version=3),
+    "resume": Form(Resume, version=4),
     "report": Form(Report),
     "close": Form(Close),
 }

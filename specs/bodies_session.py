@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from specs.code_state import CodeState
 from specs.digests import Contract, Digest
 from specs.evidence import Resumed
 from specs.policy import Hex, Role
@@ -53,6 +54,8 @@ class Open(Contract):
     """Not told before version 3."""
     measured_by: Digest | None = None
     """Of the measuring code that is registered with the spec, which is kept by file; not told before version 4."""
+    code_state: CodeState | None = None
+    """Which code registered the session; not told before version 5."""
 
 
 class Workspace(Contract):
@@ -157,6 +160,8 @@ class Resume(By):
     """As in ``open``."""
     lease: Lease | None = None
     """As in ``open``."""
+    code_state: CodeState | None = None
+    """Which code goes on with it; not told before version 4."""
 
 
 class Keys(Contract):

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from specs.code_state import CodeState, MachineUse
 from specs.digests import Contract, Digest
 from specs.grants import Grant
 from specs.rows_text import Finish, require_ending
@@ -164,6 +165,10 @@ class Manifest(Contract):
     """Settings read back from the objects that did the work, by parameter name where there is one."""
     facts: dict[str, Any] = {}
     """Further things the job saw that checks use (for example the masked share of a batch)."""
+    code_state: CodeState | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Which code ran, as it was when the job began; older manifests hold the digest of ``training`` only."""
+    machine: MachineUse | None = Field(default=None, exclude_if=lambda given: given is None)
+    """What the job used of graphics processors; not told in older manifests."""
 
 
 class Progress(Contract):

@@ -274,6 +274,9 @@ class SessionSpec(Contract):
     analysis: Analysis
     thresholds: Thresholds = Field(default=Thresholds(), exclude_if=lambda given: given == Thresholds())
     """Left out of a registration that sets none: registrations made before there were any stay the same."""
+    clean_code: Literal["stated", "required"] = Field(default="stated", exclude_if=lambda given: given == "stated")
+    """``required``: code with changes that no commit holds, or of an unknown commit, opens no session and no gate.
+    ``stated``: its state is recorded and told as a warning."""
     evaluation: EvaluationPlan | None = Field(default=None, exclude_if=is_none)
     """The gap before training, what must not fall, and the sample that admits the scorer."""
     stages: tuple[Stage, ...] = Field(min_length=1)

@@ -22,10 +22,12 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from specs.digests import digest_file, digest_path, digest_value
+from specs.code_state import CodeState, MachineUse
+from specs.digests import digest_path, digest_value
 from specs.errors import ExitCode
 from specs.evidence import JobOrder, Manifest, Progress
 from specs.stages import FOLDERS, PARAMETERS, Kind, Parameters, outputs_of
+from training.code_state import code_digest, code_state
 from training.engines.missing import EngineMissing
 from training.takeover import NotTheStep, take_over
 
@@ -108,6 +110,7 @@ def run_stage(kind: Kind, work: Callable[[Job], Done], *, uses_torch: bool = Tru
     started = time.time()
     job = Job(folder, _permitted_order(folder, kind))
     job.out.mkdir(exist_ok=True)
+    state = code_state()
     if uses_torch:
         place(str(getattr(job.parameters, "device", "auto")))
         import torch
@@ -121,7 +124,7 @@ def run_stage(kind: Kind, work: Callable[[Job], Done], *, uses_torch: bool = Tru
         done = work(job)
     except EngineMissing as error:
         refuse(f"{job.order.key}: {error}")
-    _write_manifest(job, done, resumed, started)
+    _write_manifest(job, done, resumed, started, state)
     raise SystemExit(int(ExitCode.DONE))
 
 
@@ -181,7 +184,7 @@ def refuse(why: str) -> NoReturn:
     raise SystemExit(int(ExitCode.BLOCKED))
 
 
-def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: float) -> None:
+def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: float, state: CodeState) -> None:
     outputs: dict[str, str] = {}
     for name, kind in outputs_of(job.order.kind, job.parameters).items():
         path = job.out / (name if kind in FOLDERS else f"{name}.jsonl")
@@ -190,6 +193,7 @@ def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: floa
     if "device" in job.order.parameters:
         # Where the weights were, under the name of what was granted: the gate compares the two.
         effective = effective | {"device": done.device.partition(":")[0]}
+    wall_s = round(time.time() - started, 3)
     manifest = Manifest(
         key=job.order.key,
         kind=job.order.kind,
@@ -204,11 +208,13 @@ def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: floa
         threads=_torch_threads() if done.threads is None else done.threads,
         seed=job.parameters.seed,
         tokens=done.tokens,
-        wall_s=round(time.time() - started, 3),
+        wall_s=wall_s,
         # Linux counts in KiB.
         peak_rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         effective=effective,
         facts=done.facts | resumed,
+        code_state=state,
+        machine=_machine_use(done.device, wall_s),
     )
     partial = job.folder / ".manifest.json"
     with partial.open("wb") as handle:
@@ -216,12 +222,6 @@ def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: floa
         handle.flush()
         os.fsync(handle.fileno())
     partial.replace(job.folder / "manifest.json")
-
-
-def code_digest() -> str:
-    """Return the digest of the training code as it lies on disk."""
-    home = Path(__file__).parent
-    return digest_value({path.relative_to(home).as_posix(): digest_file(path) for path in sorted(home.rglob("*.py"))})
 
 
 def file_order(text: str, seed: int) -> str:
@@ -243,6 +243,21 @@ def _torch_threads() -> int:
     import torch
 
     return torch.get_num_threads()
+
+
+def _machine_use(device: str, wall_s: float) -> MachineUse:
+    if not device.startswith("cuda"):
+        return MachineUse(cuda=None, gpus=0, gpu_memory_mb=None, peak_gpu_mb=None, gpu_hours=0.0)
+    import torch
+
+    gpus, mib = torch.cuda.device_count(), 1 << 20
+    return MachineUse(
+        cuda=torch.version.cuda,
+        gpus=gpus,
+        gpu_memory_mb=round(torch.cuda.get_device_properties(device).total_memory / mib, 1),
+        peak_gpu_mb=round(torch.cuda.max_memory_reserved(device) / mib, 1),
+        gpu_hours=round(wall_s * gpus / 3600, 6),
+    )
 
 
 def _device_name(device: str) -> str:

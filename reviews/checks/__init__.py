@@ -27,6 +27,7 @@ from reviews.checks import (
     parity,
     power,
     preference,
+    provenance,
     recipe,
     registration,
     residue,
@@ -61,6 +62,7 @@ __all__ = [
 CHECKS: tuple[Check, ...] = (
     *registration.CHECKS,
     *jobs.CHECKS,
+    *provenance.CHECKS,
     *claimed.CHECKS,
     *leakage.CHECKS,
     *power.CHECKS,

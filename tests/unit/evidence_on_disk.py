@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence import Evidence
+from specs.code_state import CodeState
 from specs.digests import digest_bytes, digest_file, digest_path, digest_value
 from specs.evidence import ExitRecord, Item, Manifest
 from specs.grants import Grant
@@ -41,6 +42,11 @@ def prompt_items() -> tuple[Item, ...]:
         Item(id=f"p{n}", group=f"pg{n}", kind="lowercase", prompt=f"Tell a short tale of the {who}.", constraint={})
         for n, who in enumerate(["sea", "sky", "sun", "owl", "bee"])
     )
+
+
+def clean_code(digest: str) -> CodeState:
+    """Return the state of code that is exactly that of a commit."""
+    return CodeState(digest=digest, version="0.1.0", commit="a" * 40, branch="main", changed=0)
 
 
 def resolved_spec(folder: Path, *changes: tuple[str, str]) -> ResolvedSpec:
@@ -213,6 +219,7 @@ def evidence_of(
         wall_s=1.0,
         peak_rss_mb=1.0,
         effective=parameters | {"steps": 10, "planned_steps": 10, "trained_share": 1.0},
+        code_state=clean_code(digest_bytes(b"code")),
         facts={
             "chat_template": digest_bytes(b"template"),
             "first_prompt_ids": [1, 2],

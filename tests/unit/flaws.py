@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reviews.evidence import Evidence
+from specs.code_state import CodeState
 from specs.digests import digest_bytes
 from specs.grants import Claim
 from specs.thresholds import Thresholds
@@ -15,6 +16,7 @@ from tests.unit.evidence_on_disk import (
     TALES,
     N,
     answers,
+    clean_code,
     evidence_of,
     examples,
     heldout_items,
@@ -174,6 +176,11 @@ def with_thresholds(evidence: Evidence, **changes: Any) -> Evidence:
     return with_spec(evidence, thresholds=Thresholds(**changes))
 
 
+def _state(evidence: Evidence, **changes: Any) -> CodeState:
+    assert evidence.manifest is not None
+    return clean_code(evidence.manifest.code).model_copy(update=changes)
+
+
 def _pinned(evidence: Evidence) -> Evidence:
     return with_spec(evidence, model=evidence.resolved.spec.model.model_copy(update={"digest": OTHER}))
 
@@ -263,6 +270,15 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "weights that did not move": _same_weights,
     "other weights than the pinned ones": _pinned,
     "another version of the measuring code": lambda one: replace(one, measured_by=OTHER),
+    "code whose state is not declared": lambda one: with_manifest(one, code_state=None),
+    "code that changed while the job ran": lambda one: with_manifest(one, code=OTHER),
+    "code with changes that no commit holds": lambda one: with_manifest(one, code_state=_state(one, changed=2)),
+    "code of an unknown commit": lambda one: with_manifest(
+        one, code_state=_state(one, commit=None, branch=None, changed=None, unknown="not a git checkout of Peergate")
+    ),
+    "code with changes where clean code is required": lambda one: with_spec(
+        with_manifest(one, code_state=_state(one, changed=2)), clean_code="required"
+    ),
     "a time limit that did not hold": lambda one: _exit(one, ended=3600.0),
     "one completion for every prompt": _copied,
     "a gain from one kind": lambda one: two_kinds(one, NONE + NONE, ALL + NONE),
@@ -315,6 +331,11 @@ CASES = [
     ("train", "a grant for another spec", "registration.unchanged", "FAIL"),
     ("base", "other weights than the pinned ones", "registration.model", "FAIL"),
     ("base", "another version of the measuring code", "registration.code", "FAIL"),
+    ("base", "code whose state is not declared", "provenance.code", "FAIL"),
+    ("base", "code that changed while the job ran", "provenance.code", "FAIL"),
+    ("base", "code with changes that no commit holds", "provenance.code", "WARN"),
+    ("base", "code of an unknown commit", "provenance.code", "WARN"),
+    ("base", "code with changes where clean code is required", "provenance.code", "FAIL"),
     ("base", "another split", "registration.split", "FAIL"),
     ("base", "a claim the rows contradict", "claims.as_measured", "FAIL"),
     ("base", "a claim with room for anything", "claims.as_measured", "WARN"),

@@ -1,0 +1,78 @@
+"""Finds out which code runs: a git checkout says its commit and what differs from it; an installed wheel cannot.
+
+What it does not guarantee: that what is loaded is what lies on disk. A file that changed after it was imported shows
+as changed; one that changed back in time does not show.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from specs.code_state import CodeState
+from specs.digests import digest_file, digest_value
+from specs.text import plain
+
+HOME = Path(__file__).resolve().parent.parent
+PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
+GIT_S = 20
+"""Seconds git may take: it only looks at files."""
+
+
+def code_digest(home: Path = HOME) -> str:
+    """Return the digest of the code that jobs run, as it lies on disk: ``training``, its rubrics, and ``specs``.
+
+    Jobs take their parameters' forms and the rules of verdicts from ``specs``.
+    """
+    files = [path for path in (home / "training").rglob("*") if path.suffix in (".py", ".yaml")]
+    files += (home / "specs").glob("*.py")
+    return digest_value({path.relative_to(home).as_posix(): digest_file(path) for path in sorted(files)})
+
+
+def code_state(home: Path = HOME) -> CodeState:
+    """Return the state of the code in a folder. Not knowing it is an answer, never an error."""
+    digest, found = code_digest(home), _version()
+    commit = branch = changed = None
+    try:
+        top = _git(home, "rev-parse", "--show-toplevel").strip()
+        if Path(top).resolve() != home:
+            raise _UnknownError("not a git checkout of Peergate")
+        commit = _git(home, "rev-parse", "--verify", "HEAD").strip()
+        branch = plain(_git(home, "branch", "--show-current").strip(), 200) or None
+        status = _git(home, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *PACKAGES)
+        changed = status.count("\0")
+    except _UnknownError as error:
+        return CodeState(digest=digest, version=found, commit=None, branch=None, changed=None, unknown=str(error))
+    return CodeState(digest=digest, version=found, commit=commit, branch=branch, changed=changed)
+
+
+class _UnknownError(Exception):
+    pass
+
+
+def _git(home: Path, *arguments: str) -> str:
+    """Ask git, which reads and writes nothing but its answer: no lock on the index, no hook, no monitor of files."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    command = ["git", "-c", "core.fsmonitor=false", "-C", str(home), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=GIT_S, env=environment, check=False)
+    except FileNotFoundError:
+        raise _UnknownError("git is not installed") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise _UnknownError(f"git did not answer: {type(error).__name__}") from None
+    if done.returncode:
+        told = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        if told and "not a git repository" in told[0]:
+            raise _UnknownError("not a git checkout of Peergate")
+        raise _UnknownError(plain(f"git said: {told[0] if told else f'code {done.returncode}'}", 200))
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _version() -> str:
+    try:
+        return version("peergate")
+    except PackageNotFoundError:
+        return ""
