@@ -56,6 +56,12 @@ class Wanted(NamedTuple):
         if resolved.spec.builder.vendor == "external":
             hint = "a builder of another vendor, or `peergate mcp` on the machine itself"
             raise UserError("an external builder is a client beside the session, and nobody is on the pod", hint=hint)
+        rented = [stage.name for stage in resolved.spec.stages if resolved.spec.launcher_of(stage.name) == "skypilot"]
+        if rented:
+            raise UserError(
+                f"stage '{rented[0]}' has launcher 'skypilot', and the accounts for that are here, not on a pod",
+                hint="with `local` or `ray` its jobs run on the pod; `peergate start` rents machines for it",
+            )
         if self.host is not None:
             read_address(self.host)
         file = PodFile(host=self.host) if self.host else read_pod_file(self.pod or Path())

@@ -113,7 +113,7 @@ class SkyEngine:
         """Return the task of a job as SkyPilot's YAML has it.
 
         Raises:
-            Blocked: nobody says what the machine may cost.
+            Blocked: nobody says what the machine may cost, or of which kind its GPUs are.
         """
         if resources.max_usd_per_hour is None:
             raise Blocked("a rented machine needs a price cap", where=key, hint="resources.max_usd_per_hour")
@@ -124,7 +124,9 @@ class SkyEngine:
             "autostop": {"idle_minutes": 5, "down": True},
         }
         if resources.gpus:
-            asked["accelerators"] = f"{resources.gpu or 'GPU'}:{resources.gpus}"
+            if resources.gpu is None:
+                raise Blocked("SkyPilot rents machines by the kind of their GPU", where=key, hint="resources.gpu: H200")
+            asked["accelerators"] = f"{resources.gpu}:{resources.gpus}"
         if resources.cpus:
             asked["cpus"] = f"{resources.cpus}+"
         if resources.memory_gb:

@@ -69,7 +69,9 @@ def machine(told: Mapping[str, Any], pod: PodFile, hub: str | None) -> list[Chec
     return checks
 
 
-def environment(told: Mapping[str, Any], version: Mapping[str, Any] | str, here: str, pod: PodFile) -> list[Check]:
+def environment(
+    told: Mapping[str, Any], version: Mapping[str, Any] | str, here: str, pod: PodFile, *, wants_ray: bool = False
+) -> list[Check]:
     """Judge the Python that is going to run the session.
 
     Args:
@@ -77,8 +79,10 @@ def environment(told: Mapping[str, Any], version: Mapping[str, Any] | str, here:
         version: what Peergate there says of itself, or why it says nothing.
         here: the digest of the measuring code on this machine.
         pod: what was asked for.
+        wants_ray: whether a stage's job runs on Ray.
     """
-    return [_peergate(version, here), _guarded("torch", told, lambda: _torch(told["torch"], pod))]
+    ray = [_ray(version)] if wants_ray and not isinstance(version, str) else []
+    return [_peergate(version, here), *ray, _guarded("torch", told, lambda: _torch(told["torch"], pod))]
 
 
 def _guarded(id: str, told: Mapping[str, Any], judge: Callable[[], Check]) -> Check:
@@ -166,13 +170,15 @@ def _gpus(gpus: Mapping[str, Any], wanted: int) -> Check:
 
 
 def _hub(hub: Mapping[str, Any], name: str) -> Check:
-    if hub["snapshot"]:
+    if hub["snapshot"] and not hub["lacks"]:
         return Check("model", "PASS", f"a snapshot of {name} is there")
+    lacks = ", ".join(plain(str(one), 80) for one in hub["lacks"][:3])
+    there = f"the snapshot of {name} there lacks {lacks}" if hub["snapshot"] else f"no snapshot of {name} there"
     if hub["reachable"] is True:
-        return Check("model", "PASS", f"no snapshot of {name} there; the hub answers, it is fetched in the end")
+        return Check("model", "PASS", f"{there}; the hub answers, it is fetched in the end")
     why = plain(str(hub.get("why", "no reason")), 200)
     hint = f"bring a snapshot into its cache: hf download {name}, with HF_HOME under the root"
-    return Check("model", "FAIL", f"no snapshot of {name} there, and the hub is not reached: {why}", hint)
+    return Check("model", "FAIL", f"{there}, and the hub is not reached: {why}", hint)
 
 
 def _peergate(version: Mapping[str, Any] | str, here: str) -> Check:
@@ -188,6 +194,13 @@ def _peergate(version: Mapping[str, Any] | str, here: str) -> Check:
         hint = "the audit here says of every number which code computed it"
         return Check("peergate", "WARN", f"Peergate {text}, whose measuring code is another than here", hint)
     return Check("peergate", "PASS", f"Peergate {text}, the same measuring code")
+
+
+def _ray(version: Mapping[str, Any]) -> Check:
+    if version.get("ray") is not True:
+        hint = "pip install 'peergate[ray]' there, or name no environment"
+        return Check("ray", "FAIL", "a stage has launcher 'ray', and Ray is not installed there", hint)
+    return Check("ray", "PASS", "Ray is installed; the session starts a cluster of its own there")
 
 
 def _torch(torch: Mapping[str, Any], pod: PodFile) -> Check:

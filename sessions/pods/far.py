@@ -19,10 +19,12 @@ START_S = 60.0
 def version() -> None:
     """Say which Peergate this is."""
     from importlib.metadata import version
+    from importlib.util import find_spec
 
     from reviews.measure import measuring_code
 
-    print(json.dumps({"protocol": PROTOCOL, "version": version("peergate"), "measuring": measuring_code()}))
+    told = {"protocol": PROTOCOL, "version": version("peergate"), "measuring": measuring_code()}
+    print(json.dumps(told | {"ray": find_spec("ray") is not None}))
 
 
 def begin(layout: Layout) -> None:

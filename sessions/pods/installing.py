@@ -19,10 +19,19 @@ from specs.text import plain
 INSTALL_S = 3600.0
 
 
+def wants_ray(spec: SessionSpec) -> bool:
+    """Say whether a stage's job runs on Ray: on a pod that is a cluster of the session's own, which needs Ray there."""
+    return any(spec.launcher_of(stage.name) == "ray" for stage in spec.stages)
+
+
 def extras_of(spec: SessionSpec) -> list[str]:
     """Return which extras of Peergate a session needs."""
     models = spec.builder.asks_a_model or any(one.asks_a_model for one in spec.reviewers())
-    extras = ["train", *(["demo"] if spec.model.source.startswith("embedded:") else [])]
+    extras = [
+        "train",
+        *(["ray"] if wants_ray(spec) else []),
+        *(["demo"] if spec.model.source.startswith("embedded:") else []),
+    ]
     return [*extras, *(["reviewers"] if models else []), *(["mcp"] if spec.builder.vendor == "external" else [])]
 
 

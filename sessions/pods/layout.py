@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "SSL_CERT_FILE")
+_HUB = ("HF_ENDPOINT",)
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
@@ -66,7 +67,7 @@ class Layout:
 
     def environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Return the whole environment of the orchestrator but for its keys."""
-        names = (*_KEPT, *_PROXIES, *(one.lower() for one in _PROXIES))
+        names = (*_KEPT, *_HUB, *_PROXIES, *(one.lower() for one in _PROXIES))
         return {name: environ[name] for name in names if name in environ} | self.variables()
 
     def make(self) -> None:

@@ -10,7 +10,7 @@ from reviews.measure import measuring_code
 from sessions.pods import checks
 from sessions.pods.checks import Check
 from sessions.pods.connection import Connection, shell
-from sessions.pods.installing import install
+from sessions.pods.installing import install, wants_ray
 from sessions.pods.layout import Layout
 from sessions.pods.place import Place, PodRecord
 from sessions.pods.podfile import PodFile
@@ -57,7 +57,9 @@ def prepare(
     own = own if own.startswith("/") else _absolute(connection, own)
     again = {"root": root, "name": place.name, "facts": ["torch"], "python": own, "torch_s": pod.torch_import_s}
     told = checks.facts(connection, python, again, seconds=pod.torch_import_s + 60)
-    _report(checks.environment(told, version_of(connection, own), measuring_code(), pod), report)
+    _report(
+        checks.environment(told, version_of(connection, own), measuring_code(), pod, wants_ray=wants_ray(spec)), report
+    )
     layout = Layout(Path(root), place.name)
     if hub is not None:
         _fetch(connection, own, layout, hub)

@@ -20,7 +20,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, Callable, Dict  # noqa: UP035
+from typing import Any, Callable, Dict, List  # noqa: UP035
 
 Facts = Dict[str, Any]  # noqa: UP006
 PIECE = 4 << 20
@@ -127,19 +127,49 @@ def gpus(asked: Facts, root: Path) -> Facts:
 
 
 def hub(asked: Facts, root: Path) -> Facts:
-    """Look for a snapshot of the model under the root, and else whether the hub answers."""
+    """Look for a whole snapshot of the model under the root, and else whether the hub answers."""
     folder = "models--" + asked["hub"].replace("/", "--")
-    snapshots = root / "home" / ".cache" / "huggingface" / "hub" / folder / "snapshots"
-    if snapshots.is_dir() and any(snapshots.iterdir()):
-        return {"snapshot": str(snapshots), "reachable": None}
-    address = "https://huggingface.co/api/models/" + asked["hub"]
+    snapshot = newest_snapshot(root / "home" / ".cache" / "huggingface" / "hub" / folder)
+    told: Facts = {"snapshot": str(snapshot) if snapshot else None, "lacks": lacking(snapshot) if snapshot else []}
+    if snapshot and not told["lacks"]:
+        told["reachable"] = None
+        return told
+    # As huggingface_hub reads it.
+    address = os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
     try:
-        urllib.request.urlopen(address, timeout=15).close()
+        urllib.request.urlopen(address + "/api/models/" + asked["hub"], timeout=15).close()
     except urllib.error.HTTPError as error:
-        return {"snapshot": None, "reachable": False, "why": f"the hub answered {error.code}"}
-    except OSError as error:
-        return {"snapshot": None, "reachable": False, "why": str(error)[:300]}
-    return {"snapshot": None, "reachable": True}
+        told.update({"reachable": False, "why": f"the hub answered {error.code}"})
+    except (OSError, ValueError) as error:
+        told.update({"reachable": False, "why": str(error)[:300]})
+    else:
+        told["reachable"] = True
+    return told
+
+
+def newest_snapshot(folder: Path) -> Path | None:
+    """Return the snapshot that a download without a revision means: the one its branch names."""
+    try:
+        named = folder / "snapshots" / (folder / "refs" / "main").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    return named if named.is_dir() else None
+
+
+def lacking(snapshot: Path) -> List[str]:  # noqa: UP006
+    """Return what a snapshot lacks to be a model's. A download that broke off leaves those files that were done."""
+    lacks = [] if (snapshot / "config.json").is_file() else ["config.json"]
+    # Names of a snapshot are links into the folder of bytes: one that leads nowhere is no file.
+    there = [one for one in snapshot.iterdir() if one.is_file()]
+    missing: List[List[str]] = []  # noqa: UP006
+    for table in there:
+        if table.name.endswith(".index.json"):
+            named = set(json.loads(table.read_text(encoding="utf-8"))["weight_map"].values())
+            missing.append(sorted(one for one in named if not (snapshot / one).is_file()))
+    if not missing:
+        missing.append([] if any(one.suffix in (".safetensors", ".bin") for one in there) else ["weights"])
+    # Several tables are the same weights in several formats.
+    return lacks + min(missing, key=len)
 
 
 def session(asked: Facts, root: Path) -> Facts:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sessions.pods import checks, planning, wheel
+from sessions.pods import checks, planning, probe, wheel
+from sessions.pods.installing import extras_of
 from sessions.pods.keeper import why
+from sessions.pods.layout import Layout
 from sessions.pods.orders import PROTOCOL, Order, Rules
 from sessions.pods.podfile import PodFile, read_address, read_pod_file
 from sessions.pods.shipping import bundle_of
@@ -93,6 +97,123 @@ def test_files_that_are_named_from_elsewhere_keep_their_places(tmp_path: Path) -
     )
 
 
+# ---- where jobs run, and the model --------------------------------------------------------------------------
+
+
+def test_ray_is_installed_where_a_stage_runs_on_it(tmp_path: Path) -> None:
+    assert "ray" not in extras_of(load_spec(write_quick_spec(tmp_path / "a")).spec)
+    spec = write_quick_spec(tmp_path / "b", ("  - name: base\n", "  - name: base\n    launcher: ray\n"))
+    assert "ray" in extras_of(load_spec(spec).spec)
+    done = peergate("pod", "plan", spec, "--host", "gpu7", "--json")
+    assert done.returncode == 0 and any(
+        "install Peergate [train, ray" in one for one in json.loads(done.stdout)["steps"]
+    )
+
+
+@pytest.mark.parametrize(("there", "status"), [(True, "PASS"), (False, "FAIL"), (None, "FAIL")])
+def test_an_environment_has_to_have_ray_where_a_stage_runs_on_it(there: bool | None, status: str) -> None:
+    version = {"protocol": PROTOCOL, "version": "1", "measuring": "m"} | ({} if there is None else {"ray": there})
+    pod, told = PodFile(host="gpu7"), {"torch": {"hung": True}}
+    found = {one.id: one for one in checks.environment(told, version, "m", pod, wants_ray=True)}
+    assert found["ray"].status == status and found["peergate"].status == "PASS"
+    assert "ray" not in {one.id for one in checks.environment(told, version, "m", pod)}
+
+
+@pytest.mark.parametrize("verb", ["plan", "up"])
+def test_machines_are_not_rented_from_a_pod(tmp_path: Path, verb: str) -> None:
+    capped = "    launcher: skypilot\n    resources: {max_usd_per_hour: 1}\n"
+    spec = write_quick_spec(tmp_path, ("  - name: base\n", f"  - name: base\n{capped}"))
+    done = peergate("pod", verb, spec, "--host", "gpu7.invalid")
+    assert done.returncode == 2 and "stage 'base' has launcher 'skypilot'" in done.stderr
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Knows one model."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/api/models/lab/model" else 404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+def snapshot_of(root: Path, files: dict[str, str], revision: str = "abc") -> Path:
+    """Write a snapshot as huggingface_hub does: names are links into the folder of bytes."""
+    model = root / "home" / ".cache" / "huggingface" / "hub" / "models--lab--model"
+    for name, text in files.items():
+        blob, link = model / "blobs" / name, model / "snapshots" / revision / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        if text:
+            blob.write_text(text, encoding="utf-8")
+        else:
+            blob.with_name(f"{name}.incomplete").touch()
+        link.symlink_to(Path("../../blobs") / name)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text("abc", encoding="utf-8")
+    return model
+
+
+SHARDS = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})
+
+
+@pytest.mark.parametrize(
+    ("files", "lacks"),
+    [
+        ({"config.json": "{}", "model.safetensors": "w"}, []),
+        ({"config.json": "{}", "pytorch_model.bin": "w"}, []),
+        ({"model.safetensors": "w"}, ["config.json"]),
+        ({"config.json": "{}"}, ["weights"]),
+        ({"config.json": "{}", "model.safetensors": ""}, ["weights"]),
+        (
+            {"config.json": "{}", "model.safetensors.index.json": SHARDS, "model-1.safetensors": "w"},
+            ["model-2.safetensors"],
+        ),
+        (
+            {
+                "config.json": "{}",
+                "model.safetensors.index.json": SHARDS,
+                "model-1.safetensors": "w",
+                "model-2.safetensors": "w",
+            },
+            [],
+        ),
+    ],
+)
+def test_a_snapshot_counts_when_it_is_whole(
+    tmp_path: Path, files: dict[str, str], lacks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot_of(tmp_path, files)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9/")
+    told = probe.hub({"hub": "lab/model"}, tmp_path)
+    assert told["lacks"] == lacks and told["reachable"] is (False if lacks else None)
+    (found,) = [one for one in checks.machine({"hub": told}, PodFile(host="gpu7"), "lab/model") if one.id == "model"]
+    assert found.status == ("FAIL" if lacks else "PASS") and all(one in found.detail for one in lacks)
+
+
+def test_a_snapshot_of_another_revision_is_not_the_one_that_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot_of(tmp_path, {"config.json": "{}", "model.safetensors": "w"}, revision="older")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert probe.hub({"hub": "lab/model"}, tmp_path)["snapshot"] is None
+
+
+def test_the_hub_that_is_asked_is_the_one_the_pod_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}/")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        assert probe.hub({"hub": "lab/model"}, tmp_path) == {"snapshot": None, "lacks": [], "reachable": True}
+        assert probe.hub({"hub": "lab/none"}, tmp_path)["why"] == "the hub answered 404"
+        server.shutdown()
+        thread.join()
+    assert Layout(tmp_path, "small").environment({"HF_ENDPOINT": "http://mirror"})["HF_ENDPOINT"] == "http://mirror"
+
+
 RULES = Rules(usd_per_hour=6.0, max_cost_usd=3.0, idle_minutes=10.0, dead_man_minutes=30.0, grace_minutes=6.0)
 
 
@@ -152,7 +273,7 @@ HEALTHY: dict[str, Any] = {
     "venv": True,
     "disk": {"filesystem": "ext4", "seconds": 0.1, "whole": True, "free": 50e9},
     "gpus": {"list": ["NVIDIA H200, 143771 MiB"], "why": ""},
-    "hub": {"snapshot": None, "reachable": True},
+    "hub": {"snapshot": None, "lacks": [], "reachable": True},
     "torch": {"hung": False, "seconds": 3.0, "version": "2.13.0", "devices": 1},
 }
 POD = PodFile(host="pod", gpus=1)
@@ -169,7 +290,11 @@ POD = PodFile(host="pod", gpus=1)
         ({"disk": HEALTHY["disk"] | {"filesystem": "tmpfs"}}, "root", "lies in memory (tmpfs)"),
         ({"disk": HEALTHY["disk"] | {"free": 9.9e9}}, "free", "9.9 GB are free, the pod file wants 10"),
         ({"gpus": {"list": [], "why": "no driver"}}, "gpu", "0 GPUs (no driver), 1 are wanted"),
-        ({"hub": {"snapshot": None, "reachable": False, "why": "refused"}}, "model", "the hub is not reached: refused"),
+        (
+            {"hub": {"snapshot": None, "lacks": [], "reachable": False, "why": "refused"}},
+            "model",
+            "the hub is not reached: refused",
+        ),
         # A pod that answers something else is not fit; it does not end in a traceback.
         ({"python": "3.11"}, "python", "gave no answer"),
         ({"gpus": {"error": "Timeout"}}, "gpu", "gave no answer"),

@@ -13,6 +13,7 @@ from sessions.jobs import machine
 from sessions.jobs.engines import EngineLauncher
 from sessions.jobs.launcher import PerStage, submit
 from sessions.jobs.local import LocalLauncher, job_environment
+from sessions.jobs.skypilot import SkyEngine
 from sessions.ledger import price_cap, reserve_job, settle_job
 from specs.errors import Blocked, BudgetExceeded
 from specs.machines import Resources, attempt_usd, filled, held_hours
@@ -82,6 +83,27 @@ def test_every_rule_on_machines_is_told_with_its_place(tmp_path: Path) -> None:
     assert "'local' cannot choose the kind of GPU 'H200'" in text
     assert "no number of them is asked for" in text
     assert "the machine is held for 0.05 h at most, the job may take" in text
+
+
+def test_skypilot_has_to_be_told_the_kind_of_gpu(tmp_path: Path) -> None:
+    rented = "launcher: skypilot\nresources: {gpus: 1, max_usd_per_hour: 3"
+    found = {one.partition(": ")[2] for one in told(tmp_path, with_session(f"{rented}}}\n"))}
+    assert len(found) == 1 and "1 GPUs of no kind" in found.pop()
+    assert loads(write_spec(tmp_path, with_session(f"{rented}, gpu: H200}}\n")))
+    # Ray and this machine count them.
+    assert loads(write_spec(tmp_path, with_session("launcher: ray\nresources: {gpus: 1}\n")))
+    with pytest.raises(Blocked, match="by the kind of their GPU"):
+        SkyEngine("none", {}).task("k", ["true"], {}, Resources(gpus=1, max_usd_per_hour=3.0))
+
+
+def test_a_gpu_on_ray_has_to_be_asked_for(tmp_path: Path) -> None:
+    cuda = ("epochs: 2, seed: 7}", "epochs: 2, seed: 7, device: cuda}")
+    on_ray, asked = with_session("launcher: ray\n"), with_session("launcher: ray\nresources: {gpus: 1}\n")
+    (found,) = told(tmp_path, on_ray, cuda)
+    assert "Ray keeps a GPU only for what asks for one" in found and "device" in found
+    assert loads(write_spec(tmp_path, asked, cuda)) and loads(write_spec(tmp_path, cuda))
+    only_cores = with_session("launcher: ray\nresources: {cpus: 2}\n")
+    assert len(told(tmp_path, only_cores, cuda)) == 1
 
 
 @pytest.mark.parametrize(
