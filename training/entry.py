@@ -160,6 +160,14 @@ def _permitted_order(folder: Path, kind: Kind) -> JobOrder:
     return order
 
 
+def read_back(granted: dict[str, Any], done: Done) -> dict[str, Any]:
+    """Return the effective settings of a stage, which the gate compares with the granted ones.
+
+    A granted device is answered with where the weights were, whatever the stage says of it.
+    """
+    return done.effective | ({"device": done.device.partition(":")[0]} if "device" in granted else {})
+
+
 def place(device: str) -> None:
     """Hold this process to the granted device; leave with exit code 4 where torch cannot use a GPU that was granted.
 
@@ -189,10 +197,6 @@ def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: floa
     for name, kind in outputs_of(job.order.kind, job.parameters).items():
         path = job.out / (name if kind in FOLDERS else f"{name}.jsonl")
         outputs[name] = digest_path(path)
-    effective = done.effective
-    if "device" in job.order.parameters:
-        # Where the weights were, under the name of what was granted: the gate compares the two.
-        effective = effective | {"device": done.device.partition(":")[0]}
     wall_s = round(time.time() - started, 3)
     manifest = Manifest(
         key=job.order.key,
@@ -211,7 +215,7 @@ def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: floa
         wall_s=wall_s,
         # Linux counts in KiB.
         peak_rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-        effective=effective,
+        effective=read_back(job.order.parameters, done),
         facts=done.facts | resumed,
         code_state=state,
         machine=_machine_use(done.device, wall_s),

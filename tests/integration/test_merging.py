@@ -152,3 +152,46 @@ def test_without_the_release_all_of_it_would_live(tmp_path: Path, model: Path, m
     monkeypatch.setattr(merging, "release", keeps)
     run(job_of("sft", tmp_path, model))
     assert seen[0].alive == ("model", "weights", "optimizer", "adapters")
+
+
+def test_the_packaged_model_is_given_up_before_it_is_loaded_again(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import subprocess
+    import sys
+
+    from tests.fixtures.critic_jobs import instructions, lines, stage_job
+    from training import reload
+    from training.stages import package as stage
+
+    held: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+    load = stage.load
+
+    def loads(folder: Path) -> Any:
+        loaded = load(folder)
+        held.append(weakref.ref(loaded[0]))
+        return loaded
+
+    def runs(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        # In this process: what another one holds would not show here.
+        alive.append(held[0]() is not None)
+        monkeypatch.setattr(sys, "argv", command[3:])
+        return subprocess.CompletedProcess(command, reload.main())
+
+    monkeypatch.setattr(stage, "load", loads)
+    monkeypatch.setattr(stage.subprocess, "run", runs)
+    inputs = {"model": model, "items": lines(tmp_path / "items.jsonl", instructions(2))}
+    done = stage.package(stage_job(tmp_path, "package", inputs, "instruct", probe_items=2, max_new_tokens=3))
+    assert alive == [False] and done.device == "cpu"
+    # The fault itself: with one more name for the model it would have lived.
+    keep: list[Any] = []
+
+    def keeps(folder: Path) -> Any:
+        keep.append(loads(folder))
+        return keep[-1]
+
+    monkeypatch.setattr(stage, "load", keeps)
+    held.clear()
+    stage.package(stage_job(tmp_path / "again", "package", inputs, "instruct", probe_items=2, max_new_tokens=3))
+    assert alive == [False, True]

