@@ -426,8 +426,8 @@ class Trail:
             self._verify()
 
     def _verify(self) -> None:
-        with self.alone(), self._reading():
-            read, head = self._table.whole()
+        with self._reading():
+            read, head = self.together(self._table.whole)
             rows = [Stored(seq, payload.encode(), signatures.encode()) for seq, payload, signatures in read]
         known = self._walk.tree.size
         if (

@@ -153,7 +153,7 @@ def _in_postgres(trail: Trail, pointer: Pointer) -> Generator[Place]:
             raise
         if trail.find("close") is not None:
             # The trail says everything that a closed session is.
-            saver.delete_thread(thread)
+            database.patiently(lambda: saver.delete_thread(thread))
     finally:
         database.close()
 

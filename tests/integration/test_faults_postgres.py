@@ -37,7 +37,7 @@ CREATE FUNCTION public.cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   END IF;
   RETURN NEW; END $$;
 """
-EVERY = {"entry": 4, "head": 4, "commit": 4, "checkpoint": 4, "writes": 23}
+EVERY = {"entry": 4, "head": 4, "commit": 4, "checkpoint": 4, "writes": 9}
 """Of so many rows one ends the connection; several writes of a node are one step that is tried again as a whole."""
 _CUT = "FOR EACH ROW EXECUTE FUNCTION public.cut"
 WHERE = {
@@ -209,11 +209,12 @@ def test_a_session_whose_databases_disk_is_full_pauses_and_goes_on(
     tmp_path: Path, house: FaultHouse, postgres: Server, monkeypatch: pytest.MonkeyPatch, rooms: list[int]
 ) -> None:
     """The tables are on a disk of their own; the server says that it is full, at another place each time."""
-    small = postgres.folder / "small"
+    name = f"small{len(rooms)}"
+    small = postgres.folder / name
     with disk(small) as resize:
         postgres.own(small)
-        postgres.sql("postgres", f"CREATE TABLESPACE small LOCATION '{small}'")
-        address = postgres.new_database(tablespace="small")
+        postgres.sql("postgres", f"CREATE TABLESPACE {name} LOCATION '{small}'")
+        address = postgres.new_database(tablespace=name)
         try:
             monkeypatch.setenv("PEERGATE_DATABASE", address)
             run = stopped(house, tmp_path, "base")
@@ -238,7 +239,7 @@ def test_a_session_whose_databases_disk_is_full_pauses_and_goes_on(
             print(f"paused {paused} times")
         finally:
             postgres.sql("postgres", f"DROP DATABASE {name_of(address)} WITH (FORCE)")
-            postgres.sql("postgres", "DROP TABLESPACE small")
+            postgres.sql("postgres", f"DROP TABLESPACE {name}")
 
 
 # ---- damage -------------------------------------------------------------------------------------------------
