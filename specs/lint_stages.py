@@ -27,6 +27,12 @@ _COUNTS = (
     *("sentinels", "prompts", "calls", "instructions", "answers", "words"),
 )
 
+KEPT_COUNTS = (
+    *("accepted", "instructions_kept", "instructions_left", "responses_kept", "instructions_accepted"),
+    *("responses_accepted", "revision_pairs", "pairs", "verified_pairs"),
+)
+"""What stages that write data have kept: at 0 their gate stays shut, whatever is registered."""
+
 
 def lint_names(spec: SessionSpec) -> Iterator[LintProblem]:
     """Stage names are unique and not reserved."""
@@ -261,6 +267,7 @@ def lint_criteria(spec: SessionSpec) -> Iterator[LintProblem]:
                 )
                 continue
             yield from _impossible(criterion, given[0], loc)
+            yield from _nothing_kept(criterion, given[0], loc)
             yield from _registered(spec, index, stage, criterion, loc)
         yield from _pairs(stage, index)
 
@@ -313,6 +320,14 @@ def _impossible(criterion: Criterion, bound: str, loc: Loc) -> Iterator[LintProb
     hint = "write 0.9 for 90 percent" if unit == "fraction" and 1 < value <= 100 else ""
     message = f"'{criterion}' makes no sense: {criterion.metric} ({unit}) is always {between}"
     yield LintProblem((*loc, bound), message, hint, ((*loc, "metric"),))
+
+
+def _nothing_kept(criterion: Criterion, bound: str, loc: Loc) -> Iterator[LintProblem]:
+    """A gate stays shut where nothing was kept, so a criterion that only nothing can meet is met by no attempt."""
+    most = criterion.bound()[1]
+    if criterion.metric in KEPT_COUNTS and bound in _UPPER and (most < 1 or (bound == "below" and most == 1)):
+        message = f"'{criterion}' is met only where nothing was kept, and then the gate stays shut"
+        yield LintProblem((*loc, bound), message, "allow 1 or more, or remove the criterion", ((*loc, "metric"),))
 
 
 def _registered(spec: SessionSpec, index: int, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:

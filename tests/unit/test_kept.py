@@ -15,16 +15,20 @@ from reviews.evidence import Evidence
 from specs.digests import Contract
 from specs.evidence import GenerationRow
 from specs.kinds_critics import PreferVerifiedParameters, PreferVerifiedStage
+from specs.lint_stages import KEPT_COUNTS
+from specs.metrics import METRICS
 from specs.stages import STAGE_KINDS
 from tests.unit.critic_evidence import KINDS as CRITICS
 from tests.unit.critic_evidence import bound, candidates, chains, critic_evidence
 from tests.unit.evidence_on_disk import evidence_of, heldout_items, prompt_items, samples, write_rows
+from tests.unit.spec_files import loads, problems_of, write_spec
 from tests.unit.test_failures_text import gated, outcome_of
 from tests.unit.test_text_checks import results_of
 from tests.unit.text_evidence import TEXTS, instruct_rows, respond_rows, text_evidence
 from training.critics.verified import verdicts, verified_pairs
 
 ID = "health.kept"
+GIVEN = "{metric: accepted, at_least: 2}"
 
 
 def refused(_: int) -> tuple[float, float]:
@@ -145,3 +149,17 @@ def test_instructions_that_are_all_taken_out_are_none(tmp_path: Path) -> None:
     rows = instruct_rows("completion", *[item.prompt for item in held[:6]])
     found = results_of(text_evidence(tmp_path, "instruct", rows))[ID]
     assert found.status == "FAIL" and "6 instructions were kept, 0 of them are handed on" in found.detail
+
+
+@pytest.mark.parametrize("bound", ["at_most: 0", "below: 1", "at_most: 0.5"])
+def test_a_criterion_that_only_nothing_can_meet_is_told_before_the_start(tmp_path: Path, bound: str) -> None:
+    # The control: one that a single row can meet.
+    loads(write_spec(tmp_path, (GIVEN, "{metric: accepted, at_most: 1}")))
+    path = write_spec(tmp_path, (GIVEN, f"{{metric: accepted, {bound}}}"))
+    (problem,) = problems_of(path)
+    assert "is met only where nothing was kept, and then the gate stays shut" in str(problem)
+    assert f"stages[1].gate.criteria[1].{bound.partition(':')[0]}" in str(problem)
+
+
+def test_every_kind_has_the_count_that_is_asked_so() -> None:
+    assert set(KEPT_COUNTS) <= set(METRICS) and {METRICS[id].scope for id in KEPT_COUNTS} == set(kept.OF)
