@@ -36,7 +36,7 @@ class Compared(NamedTuple):
 
 
 def compare(
-    trainer: Any, witness: Witness, inputs: dict[str, Any], name: str, theirs: float, *, beginning: bool
+    trainer: Any, witness: Witness, inputs: dict[str, Any], name: str, scale: float, *, beginning: bool
 ) -> Compared:
     """Compare the loss of a batch that a witness has listened to.
 
@@ -45,7 +45,7 @@ def compare(
         witness: what the model was given and gave for it.
         inputs: the batch.
         name: of the granted loss.
-        theirs: the loss, as the mean over this batch.
+        scale: what makes the loss that the witness heard the mean over this batch.
         beginning: whether the weights are still those that training begins from, so that the model is the reference.
 
     Raises:
@@ -53,11 +53,12 @@ def compare(
     """
     most = most_difference(trainer.settings()["precision"])
     try:
-        difference = _held(trainer, name, theirs, loss_of(trainer, name, inputs, witness.responses), most)
+        ours = loss_of(trainer, name, inputs, witness.responses)
         shortest = _shortest(inputs)
         heard = witness.responses(shortest)[0].total
     except NotGiven as error:
         raise NotAsGranted(f"step {trainer.state.global_step + 1}: {error}") from error
+    difference = _held(trainer, name, scale * witness.loss, ours, most)
     own = _without_dropout(trainer, lambda: alone(trainer.model, shortest)[0].total)
     if not share(heard, own) <= most:
         return Compared(max(difference, _again(trainer, inputs, name, most)), True, None, 0)

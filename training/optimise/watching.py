@@ -48,30 +48,31 @@ def watched(
         """Counts what the steps saw, and stops at the first that cannot be right."""
 
         compared: dict[int, Compared]
+        witness: Witness | None
         resumed_from: int
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             step = self.state.global_step + 1
             seen.add(proof.see(inputs, step), _digest(inputs), num_items_in_batch)
+            due = not self.compared or (step == self.state.max_steps and step not in self.compared)
+            self.witness = Witness(self, inputs) if due else None
             result = super().training_step(model, inputs, num_items_in_batch)
             value = float(result)
             if not math.isfinite(value):
                 raise Diverged(f"the loss of step {step} is {value}; stopped before the weights were changed by it")
+            if self.witness is not None:
+                # Only now, when the memory of the backward pass is free; the weights are still those of the loss.
+                witness, self.witness = self.witness, None
+                beginning = step == 1 and not self.resumed_from
+                self.compared[step] = compare(self, witness, inputs, loss(self), seen.scale(), beginning=beginning)
             return result
 
         def compute_loss(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
-            step = self.state.global_step + 1
-            due = not self.compared or (step == self.state.max_steps and step not in self.compared)
-            if not (due and self.model.training):
+            if self.witness is None:
                 return super().compute_loss(model, inputs, *rest, **named)
-            batch, witness = dict(inputs), Witness(self)
-            with witness.listening():
+            with self.witness.listening():
                 result = super().compute_loss(model, inputs, *rest, **named)
-            if math.isfinite(value := float(result)):
-                # Trained with is the sum over the tokens of the whole step; compared, the mean over those of one batch.
-                value *= seen.scale()
-                beginning = step == 1 and not self.resumed_from
-                self.compared[step] = compare(self, witness, batch, loss(self), value, beginning=beginning)
+            self.witness.loss = float(result)
             return result
 
         def _get_grad_norm(self, *given: Any, **named: Any) -> Any:
@@ -94,7 +95,7 @@ def watched(
         def settings(self) -> dict[str, Any]:
             return read_back(self, modules) | (more(self) if more is not None else {})
 
-    Watched.compared, Watched.resumed_from = {}, 0
+    Watched.compared, Watched.witness, Watched.resumed_from = {}, None, 0
     return Watched
 
 
@@ -115,7 +116,7 @@ class _Seen:
         self._newest, self._divisor = counted.carried, None if divisor is None else float(divisor)
 
     def scale(self) -> float:
-        """Return what makes the loss of the newest batch its own mean."""
+        """Return what makes the loss of the newest batch, which was divided by the tokens of its step, its own mean."""
         return 1.0 if self._divisor is None else self._divisor / self._newest
 
     def take(self, step: int) -> dict[str, Any]:

@@ -1,19 +1,20 @@
 """What the model was given and what came out of its layers while a trainer computed a loss, and what follows from it.
 
 A loss that is computed again from a forward pass of its own costs as much as a third of a step. So the pass that the
-trainer makes anyway is listened to: what its layers gave for each token is kept until the loss is there, and only the
-last layer, from there to log-probabilities, is computed again, for tokens of responses alone. It is the model's own
-last layer and not the trainer's: TRL projects, takes logarithms and sums in code of its own (``add_fused_lm_head``).
+trainer makes anyway is listened to: what its layers gave for tokens of responses is kept, and only the last layer, from
+there to log-probabilities, is computed again. It is the model's own last layer and not the trainer's: TRL projects,
+takes logarithms and sums in code of its own (``add_fused_lm_head``).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-from training.optimise.losses import Response
-from training.optimise.masks import View, key
+from training.optimise.losses import Response, mismatched
+from training.optimise.masks import View, key, views
 
 _PIECE = 128
 """Tokens whose log-probabilities are computed at a time."""
@@ -24,18 +25,21 @@ class NotGiven(Exception):
 
 
 class Witness:
-    """Listens to every forward pass of a trainer's model."""
+    """Listens to the forward passes of a trainer's model for the sequences of one batch."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Any, inputs: dict[str, Any]) -> None:
+        self.loss = math.nan
         self._trainer = trainer
         whole = trainer.model
         self._model: Any = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
+        drift = [mismatched(inputs)] if "KL_input_ids" in inputs else []
+        self._begins = {one.key: one.begin for view in (*views(inputs), *drift) for one in _responses(view)}
         self._passes: list[dict[bytes, Any]] = []
         self._answer: Any = None
 
     @contextmanager
     def listening(self) -> Generator[None]:
-        """Keep what the layers give while this lasts: as many numbers for each token as the model is wide."""
+        """Keep what the layers give for tokens of responses while this lasts: for each as much as the model is wide."""
         handle = self._model.base_model.register_forward_hook(self._heard, with_kwargs=True)
         try:
             yield
@@ -47,7 +51,10 @@ class Witness:
         hidden = answer.last_hidden_state.detach()
         found: dict[bytes, Any] = {}
         for row, places in _sequences(ids, named):
-            found[key(ids[row, places].cpu().numpy())] = hidden[row, places]
+            name = key(ids[row, places].cpu().numpy())
+            if name in self._begins:
+                # The tokens before those of the response are what these are predicted from.
+                found[name] = hidden[row, places][self._begins[name] - 1 : -1].clone()
         self._passes.append(found)
         self._answer = type(answer)
 
@@ -59,20 +66,18 @@ class Witness:
         """
         import torch
 
-        sequences = [(view.ids[place][view.real[place]], view.carried[place]) for place in range(len(view.ids))]
-        keys = [key(ids) for ids, _ in sequences]
-        heard = next((one for one in self._passes if all(name in one for name in keys)), None)
+        wanted = list(_responses(view))
+        heard = next((one for one in self._passes if all(sequence.key in one for sequence in wanted)), None)
         if heard is None:
-            raise NotGiven(f"the model was not given the {len(keys)} sequences of the batch as they are in it")
-        hidden: list[Any] = []
-        wanted: list[Any] = []
-        for place, (ids, carried) in enumerate(sequences):
-            begin = int(carried[view.real[place]].argmax())
-            hidden.append(heard[keys[place]][begin - 1 : -1])
-            wanted.append(torch.as_tensor(ids[begin:], device=hidden[-1].device))
-        picked = self._picked(torch.cat(hidden), torch.cat(wanted))
-        parts = picked.double().split([len(one) for one in wanted])
-        return [Response(float(part.sum()), len(part)) for part in parts]
+            raise NotGiven(f"the model was not given the {len(wanted)} sequences of the batch as they are in it")
+        new = [one for one in wanted if not isinstance(heard[one.key], Response)]
+        if new:
+            hidden = torch.cat([heard[one.key] for one in new])
+            ids = torch.cat([torch.as_tensor(one.ids, device=hidden.device) for one in new])
+            parts = self._picked(hidden, ids).double().split([len(one.ids) for one in new])
+            # In place of what they were computed from, which is not needed again.
+            heard |= {one.key: Response(float(part.sum()), len(part)) for one, part in zip(new, parts, strict=True)}
+        return [heard[one.key] for one in wanted]
 
     def _picked(self, hidden: Any, wanted: Any) -> Any:
         """Return the log-probability of each wanted token [tokens] after what the layers gave [tokens, width]."""
@@ -102,6 +107,21 @@ class Witness:
                 del layers.forward
             else:
                 layers.forward = before
+
+
+class _Response(NamedTuple):
+    """A sequence by its ids, where its response begins, and the ids of that."""
+
+    key: bytes
+    begin: int
+    ids: Any
+
+
+def _responses(view: View) -> Iterator[_Response]:
+    for place in range(len(view.ids)):
+        real = view.real[place]
+        ids, begin = view.ids[place][real], int(view.carried[place][real].argmax())
+        yield _Response(key(ids), begin, ids[begin:])
 
 
 def _sequences(ids: Any, named: dict[str, Any]) -> Iterator[tuple[int, Any]]:
