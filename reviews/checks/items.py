@@ -24,6 +24,8 @@ from training.text.similarity import words_of
 
 SOURCE = "a test set that asked to convert metres to Fahrenheit and how many wheels a square has"
 LEAST_WORDS = 2
+NAMED = 40
+"""Items that are named in a line of the report."""
 _UNFILLED = re.compile(r"\{[a-z_]+\}|\[TODO\]|\bTODO\b")
 _NUMBERS = {"1": "one", "2": "two", "3": "three", "4": "four", "5": "five", "6": "six", "7": "seven", "8": "eight"}
 _LONG = "Well, I do not know; ask Somebody ELSE about it, please. " * 120
@@ -127,15 +129,17 @@ def _answered(evidence: Evidence, _: MetricSet | None) -> Found:
     nobody = [now for then, now in zip(before, after, strict=True) if not (then.passed or now.passed)]
     shares = _shares((now.item.kind, then.passed or now.passed) for then, now in zip(before, after, strict=True))
     silent = sorted(kind for kind, share in shares.items() if share == 0)
+    named = f" ({listed((one.item.id for one in nobody), NAMED)})" if nobody else ""
     detail = f"{len(nobody)} of {len(after)} items were passed by neither arm"
     if not silent:
-        return Found("PASS", f"{detail}; some of every kind were passed", float(len(nobody)))
+        return Found("PASS", f"{detail}, some of every kind by one{named}", float(len(nobody)))
     shown = tuple(
         {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.row.output}
         for one in nobody
         if one.item.kind in silent
     )
-    return Found("WARN", f"{detail}, of {listed(silent)} none: too hard, or nonsense", float(len(nobody)), shown)
+    told = f"{detail}, all of {listed(silent)}: too hard, or nonsense{named}"
+    return Found("WARN", told, float(len(nobody)), shown)
 
 
 def _shares(passed: Iterable[tuple[str, bool]]) -> dict[str, float]:
