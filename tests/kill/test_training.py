@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from tests.fixtures.tiny_training import tiny_checkpoint
-from tests.kill.conftest import Ground
-from tests.kill.house import SQLITE_LOCAL, TRAINING, House
-from tests.kill.runs import TARGETS, Kill, problems, result_of, run
+from tests.kill.conftest import Ground, opened
+from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL, TRAINING, House
+from tests.kill.runs import TARGETS, Kill, problems, run
 from tests.kill.site import NAME, Site
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
-TRAINED = House("sqlite+local", changes=TRAINING, silent=("train",))
+HOUSES = [replace(one, changes=(*one.changes, *TRAINING), silent=("train",)) for one in (SQLITE_LOCAL, POSTGRES_LOCAL)]
 
 
-@pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+@pytest.fixture(scope="module", params=HOUSES, ids=lambda house: house.name)
+def training(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """A site whose model can be trained, with the result of a run that nobody disturbed."""
+    house: House = request.param
+    if missing := house.missing():
+        pytest.skip(missing)
     folder = tmp_path_factory.mktemp("training")
     tiny_checkpoint(folder / "templates" / "weights", chat=False)
     site = Site(folder)
     try:
-        ran = run(site, TRAINED, "whole", [], 1.0)
-        yield Ground(site, TRAINED, ran.seconds, result_of(SQLITE_LOCAL, ran.run))
+        with opened(site, house) as ground:
+            yield ground
     finally:
         site.close()
 
