@@ -128,6 +128,46 @@ def test_an_exit_record_of_a_job_on_ray_waits_for_room(
         house.close()
 
 
+class Filling(Through):
+    """A job fills the disk of the session; some seconds later there is room again."""
+
+    def __init__(self, inner: Launcher, job: str) -> None:
+        super().__init__(inner)
+        self.job, self.full_for = job, 0.0
+        self.since: float | None = None
+
+    def start(self, folder: Path) -> None:
+        if folder.name == self.job:
+            (folder / "program.py").write_text(FILLS, encoding="utf-8")
+        super().start(folder)
+
+    def poll(self, folder: Path) -> JobState:
+        state = super().poll(folder)
+        if folder.name == self.job and (folder / "fill").exists():
+            assert state.state == "running", state
+            self.since = self.since or time.monotonic()
+            self.full_for = time.monotonic() - self.since
+            if self.full_for > 6:
+                (folder / "fill").unlink()
+        return state
+
+
+@in_houses(WRAPPERS, RAY)
+def test_a_job_that_fills_the_disk_is_waited_for_and_judged_by_its_own_end(tmp_path: Path, house: FaultHouse) -> None:
+    with disk(tmp_path / "disk"):
+        run = house.open(tmp_path / "disk")
+        filling = Filling(house.launcher(), "small.sample.1")
+        house.go_on(run, filling)
+        entries = read_entries(run / "trail.sqlite")
+        assert filling.full_for > 6 and is_waiting(entries)
+        (end,) = [one.body for one in entries if one.entry.key == "exit/small.sample.1"]
+        assert end["manifest"] is None
+        before = keys(run)
+        house.go_on(run, answer=RETRY)
+        check_finished(run, before)
+        assert effects(tmp_path / "disk") == jobs_that_ended_well(run)
+
+
 @in_houses(WRAPPERS, RAY)
 def test_a_lost_training_goes_on_from_its_last_step_to_the_same_weights(tmp_path: Path, house: FaultHouse) -> None:
     model = tiny_checkpoint(tmp_path / "trained", chat=False)
