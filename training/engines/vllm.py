@@ -36,9 +36,7 @@ class Vllm:
     at_once = 64
 
     def __init__(self, folder: Path, batch_size: int) -> None:
-        import torch
-
-        if not torch.cuda.is_available():
+        if not _gpu():
             raise EngineMissing("engine 'vllm' needs an NVIDIA GPU, and torch sees none here", "use another engine")
         os.environ.update(SETTINGS)
         try:
@@ -119,3 +117,9 @@ class Vllm:
             raise NotWhole(f"vLLM ended an answer with '{output.finish_reason}'")
         by_token = output.finish_reason == "stop" and not isinstance(output.stop_reason, str)
         return [*output.token_ids, *([min(self._ends)] if by_token else [])]
+
+
+def _gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
