@@ -292,7 +292,8 @@ class EngineLauncher:
                 self._carrier.cancel(folder, why)
         with suppress(EngineUnavailable):
             self._keep_said(folder)
-            if self.engine.rents or hint in ("running", "pending"):
+        if self.engine.rents or hint in ("running", "pending"):
+            with suppress(EngineUnavailable):
                 self._stop(folder, why)
         return True
 

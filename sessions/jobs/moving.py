@@ -51,7 +51,10 @@ class Moving:
 
     def argv(self, folder: Path) -> list[str]:
         """Return the arguments of ``sessions.jobs.far_side`` for the job."""
-        return ["--place", self.place.url, key_of(folder)]
+        asked = read_order(folder).grant.resources
+        # It has to know before anything is transferred, and the order is one of the things that are.
+        within = [] if asked is None or asked.max_hours is None else ["--within", f"{asked.max_hours * 3600:.0f}"]
+        return [*within, "--place", self.place.url, key_of(folder)]
 
     def send(self, folder: Path) -> None:
         """Bring order, files beside it and inputs, then the table that says that they are all there.

@@ -107,7 +107,11 @@ class RayEngine:
             self._require_ok(status, answer, handle)
 
     def logs(self, handle: str, offset: int) -> bytes:
-        """Return what the command printed from a byte on, Ray's own lines included."""
+        """Return what the command printed from a byte on, Ray's own lines included.
+
+        Raises:
+            EngineUnavailable: also where that is no UTF-8, which Ray answers with HTTP 500.
+        """
         status, answer = self._ask("GET", f"/api/jobs/{quote(handle, safe='')}/logs")
         if status == 404:
             return b""

@@ -421,6 +421,24 @@ def test_a_wrapper_that_never_claims_is_lost_here_too(
 
 
 @planted
+def test_a_job_is_ended_though_what_it_printed_cannot_be_had(
+    house: House, order: JobOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = house.job(waiting(order, max_wait_hours=0.5 / 3600), ONCE)
+    engine = processes(house)
+    engine.queue = True
+
+    def refused(handle: str, offset: int) -> bytes:
+        raise EngineUnavailable("no UTF-8", where=handle)
+
+    monkeypatch.setattr(engine, "logs", refused)
+    launcher = impatient(house)(engine)
+    launcher.start(folder)
+    state = settled(launcher, folder, 20)
+    assert state == JobState("lost") and engine.cancelled == [state.told]
+
+
+@planted
 def test_a_lost_job_that_lives_after_all_is_told_to_end(house: House, order: JobOrder) -> None:
     folder = house.job(order, SLEEP)
     engine = processes(house)

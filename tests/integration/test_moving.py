@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from sessions.jobs.place import Piece, Place, table_of
 from specs.digests import digest_bytes, digest_file, digest_path
 from specs.errors import AuditDamage, EvidenceMissing, UserError
 from specs.evidence import JobOrder
+from specs.machines import Resources
 from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, settled, until
 from tests.fixtures.process_engine import ProcessEngine
 from tests.unit.sessions_on_disk import open_session
@@ -196,6 +198,56 @@ def test_a_job_nobody_took_is_withdrawn_in_the_place(house: House, order: JobOrd
     assert one.poll(folder) == JobState("lost")
     assert carry_out(url, key_of(folder), house.folder / "third") == 0
     assert not (house.folder / "third").exists()
+
+
+# ---- hours ----------------------------------------------------------------------------------------------------
+
+
+def hourly(order: JobOrder, seconds: float) -> JobOrder:
+    asked = Resources(max_hours=seconds / 3600)
+    return order.model_copy(update={"grant": order.grant.model_copy(update={"resources": asked})})
+
+
+def test_a_machine_is_let_go_when_its_hours_are_over_though_nobody_watches(house: House, order: JobOrder) -> None:
+    folder = house.job(hourly(order, 5), f"{LEAVES}\nimport time; time.sleep(60)")
+    url = str(house.folder / "place")
+    one = launcher(house, url)
+    one.start(folder)
+    house.wait()
+    record = json.loads(Place(url).read(f"jobs/{key_of(folder)}/exit.json", 65_536) or b"{}")
+    assert record["reason"] == "cancelled" and record["ended"] - record["started"] < 30
+    assert ended(one, folder).reason == "cancelled"
+
+
+def test_a_transfer_that_hangs_ends_with_the_hours_too(house: House, order: JobOrder) -> None:
+    folder = house.job(hourly(order, 2), LEAVES)
+    url = house.folder / "place"
+    one, carrier = launcher(house, str(url)), Moving(Place(str(url)))
+    engine = one.engine
+    assert isinstance(engine, ProcessEngine)
+    carrier.send(folder)
+    model = table_of(Path(order.inputs["model"].path)).files
+    blob = url / "blobs" / (name := next(iter(model.values())).digest.removeprefix("sha256:"))[:2] / name[2:]
+    blob.unlink()
+    # Reading it waits for somebody who writes.
+    os.mkfifo(blob)
+    argv = [house.python, "-P", "-m", "sessions.jobs.far_side", *carrier.argv(folder)]
+    engine.submit(key_of(folder), argv, {}, Resources())
+    house.wait()
+    (process,) = engine.started()
+    assert process.returncode == -signal.SIGTERM
+    assert settled(one, folder) == JobState("lost")
+    assert "which is what max_hours allow" in (folder / "wrapper.log").read_text()
+
+
+def test_what_does_not_end_when_it_is_asked_is_ended() -> None:
+    code = (
+        "import signal, time; from sessions.jobs import far_side as f; f.TERM_S = 0.2\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True)); f.end_within(0.2)\n"
+        "until = time.monotonic() + 60\nwhile time.monotonic() < until: time.sleep(0.1)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout) == (1, "asked\n")
 
 
 # ---- digests --------------------------------------------------------------------------------------------------
