@@ -16,16 +16,13 @@ from typing import NamedTuple
 from reviews.statistics_agreement import Kappa, cohens_kappa
 from specs.errors import EvidenceMissing
 from specs.evidence import Item
+from specs.thresholds import Thresholds
 from training.tasks.cases import Case
 
 OUTPUT, LABEL = "labelled_output", "label"
 """Keys of a labelled item's constraint: the answer, and 1 or 0. What is left is the item's own constraint."""
-LEAST = 20
-"""Labelled answers: with fewer, kappa is hardly known."""
-EACH_SIDE = 0.2
-"""Share of the answers of either label that must be longer, and shorter, than the median of all."""
-MATCHED = 1.25
-"""Lengths whose ratio is at most this are taken to be equal."""
+DEFAULTS = Thresholds()
+"""For callers without a spec."""
 
 
 class Verdict(NamedTuple):
@@ -78,17 +75,17 @@ def labelled_cases(items: Sequence[Item]) -> tuple[Case, ...]:
     return tuple(found)
 
 
-def admission(verdicts: Sequence[Verdict]) -> Admission:
+def admission(verdicts: Sequence[Verdict], thresholds: Thresholds = DEFAULTS) -> Admission:
     """Hold verdicts against labels.
 
     Raises:
-        EvidenceMissing: there are fewer than twenty answers, or none of one label.
+        EvidenceMissing: there are fewer answers than ``scorer_labelled``, or none of one label.
     """
-    labels = {one.label for one in verdicts}
-    if len(verdicts) < LEAST or labels != {True, False}:
+    labels, least = {one.label for one in verdicts}, thresholds.scorer_labelled
+    if len(verdicts) < least or labels != {True, False}:
         told = f"{len(verdicts)} labelled answers, {sum(one.label for one in verdicts)} of them good"
-        raise EvidenceMissing(told, hint=f"a scorer is admitted on {LEAST} or more, with both labels")
-    pairs = matched_pairs(verdicts)
+        raise EvidenceMissing(told, hint=f"a scorer is admitted on {least} or more, with both labels")
+    pairs = matched_pairs(verdicts, thresholds.scorer_matched)
     paired = [one for pair in pairs for one in pair]
     nothing = Kappa(0.0, (0.0, 0.0), 0.0, 0)
     return Admission(
@@ -122,13 +119,15 @@ def length_correlation(verdicts: Sequence[Verdict]) -> float:
     return float((ranks * passed).sum()) / size if size > 1e-12 else 0.0
 
 
-def matched_pairs(verdicts: Sequence[Verdict]) -> tuple[tuple[Verdict, Verdict], ...]:
+def matched_pairs(
+    verdicts: Sequence[Verdict], ratio: float = DEFAULTS.scorer_matched
+) -> tuple[tuple[Verdict, Verdict], ...]:
     """Pair good answers with bad ones of nearly equal length, each once: the nearest that is left, shortest first."""
     good = sorted((one for one in verdicts if one.label), key=lambda one: (one.length, one.name))
     bad = sorted((one for one in verdicts if not one.label), key=lambda one: (one.length, one.name))
     found: list[tuple[Verdict, Verdict]] = []
     for one in good:
-        near = [other for other in bad if _ratio(one.length, other.length) <= MATCHED]
+        near = [other for other in bad if _ratio(one.length, other.length) <= ratio]
         if near:
             nearest = min(near, key=lambda other, to=one: _ratio(to.length, other.length))
             bad.remove(nearest)

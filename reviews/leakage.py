@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from specs.thresholds import Thresholds
 from training.text.similarity import (
     Repeat,
     Words,
@@ -25,12 +26,12 @@ from training.text.similarity import (
     words_of,
 )
 
-__all__ = ["CONTAINED", "Overlap", "Repeat", "find_overlaps", "jaccard", "near_repeats", "shingles_of", "words_of"]
+__all__ = ["DEFAULTS", "Overlap", "Repeat", "find_overlaps", "jaccard", "near_repeats", "shingles_of", "words_of"]
 
 How = Literal["exact", "normalised", "near", "contained"]
 
-CONTAINED = 8
-"""A held-out text of fewer words is not looked for inside longer ones: short questions stand in many texts."""
+DEFAULTS = Thresholds()
+"""For callers without a spec."""
 
 _STRENGTH = {"contained": 0, "near": 1, "normalised": 2, "exact": 3}
 
@@ -49,7 +50,11 @@ class Overlap:
 
 
 def find_overlaps(
-    train: Iterable[tuple[str, str]], heldout: Iterable[tuple[str, str]], *, threshold: float = 0.8
+    train: Iterable[tuple[str, str]],
+    heldout: Iterable[tuple[str, str]],
+    *,
+    threshold: float = DEFAULTS.prompt_similarity,
+    contained: int = DEFAULTS.contained_words,
 ) -> tuple[Overlap, ...]:
     """Return one overlap for each pair of a training and a held-out text that match, the strongest kind of it.
 
@@ -58,7 +63,7 @@ def find_overlaps(
     - ``near``: the sets of word 3-shingles of the normalised texts have a Jaccard similarity (Broder 1997) of at
       least ``threshold``. A text of one or two words is one shingle. Candidates come from MinHash with
       locality-sensitive hashing (as in Lee et al. 2022, arXiv:2107.06499); each is confirmed by its true similarity.
-    - ``contained``: the words of a held-out text of 8 words or more stand in the training text, in order and together.
+    - ``contained``: a held-out text of ``contained`` words or more stands in the training text, in order and together.
 
     A text of which nothing is left after normalising matches only exactly.
 
@@ -66,6 +71,7 @@ def find_overlaps(
         train: (id, text) pairs. When an id comes with several texts, the strongest match of any of them is returned.
         heldout: (id, text) pairs, likewise.
         threshold: the least Jaccard similarity of a near duplicate.
+        contained: words from which a held-out text is looked for inside longer ones; short ones stand in many texts.
 
     Returns:
         Overlaps in the order of the training ids, then of the held-out ids, as they first came.
@@ -76,7 +82,7 @@ def find_overlaps(
     check_threshold(threshold)
     ours, theirs = _Texts(train), _Texts(heldout)
     best: dict[tuple[str, str], Overlap] = {}
-    for overlap in _matches(ours, theirs, threshold):
+    for overlap in _matches(ours, theirs, threshold, contained):
         pair = (overlap.train, overlap.heldout)
         if pair not in best or _strength(overlap) > _strength(best[pair]):
             best[pair] = overlap
@@ -98,7 +104,7 @@ class _Texts:
                 self.by_words[words].extend(members)
 
 
-def _matches(ours: _Texts, theirs: _Texts, threshold: float) -> Iterator[Overlap]:
+def _matches(ours: _Texts, theirs: _Texts, threshold: float, contained: int) -> Iterator[Overlap]:
     """Yield every match of every kind; a pair may come more than once."""
     # In the order of the dictionaries: the order of a set would differ from one process to the next.
     for text in (one for one in ours.by_text if one in theirs.by_text):
@@ -107,20 +113,20 @@ def _matches(ours: _Texts, theirs: _Texts, threshold: float) -> Iterator[Overlap
         yield from _pairs("normalised", ours.by_words[words], theirs.by_words[words], 1.0)
     for words, others, similarity in _near(list(ours.by_words), list(theirs.by_words), threshold):
         yield from _pairs("near", ours.by_words[words], theirs.by_words[others], similarity)
-    for words, others in _contained(list(ours.by_words), list(theirs.by_words)):
+    for words, others in _contained(list(ours.by_words), list(theirs.by_words), contained):
         similarity = jaccard(shingles_of(words), shingles_of(others))
         yield from _pairs("contained", ours.by_words[words], theirs.by_words[others], similarity)
 
 
-def _contained(ours: list[Words], theirs: list[Words]) -> Iterator[tuple[Words, Words]]:
+def _contained(ours: list[Words], theirs: list[Words], least: int) -> Iterator[tuple[Words, Words]]:
     """Yield the pairs in which the second stands whole inside the first, which is longer."""
     begin: defaultdict[Words, list[Words]] = defaultdict(list)
     for words in theirs:
-        if len(words) >= CONTAINED:
-            begin[words[:CONTAINED]].append(words)
+        if len(words) >= least:
+            begin[words[:least]].append(words)
     for words in ours:
-        for start in range(len(words) - CONTAINED + 1):
-            for held in begin.get(words[start : start + CONTAINED], ()):
+        for start in range(len(words) - least + 1):
+            for held in begin.get(words[start : start + least], ()):
                 if len(held) < len(words) and words[start : start + len(held)] == held:
                     yield words, held
 

@@ -182,8 +182,8 @@ def measure_instruct(evidence: Evidence) -> dict[str, Measured]:
 
 def taken_out(evidence: Evidence, found: Instructed) -> dict[int, Overlap]:
     """Return, by place among the kept instructions, those that are held-out prompts: later stages do not read them."""
-    similarity = evidence.resolved.spec.thresholds.prompt_similarity
-    return held_out_among([item.prompt for item in found.harvest.items], evidence.heldout, similarity)
+    thresholds, written = evidence.resolved.spec.thresholds, [item.prompt for item in found.harvest.items]
+    return held_out_among(written, evidence.heldout, thresholds.prompt_similarity, thresholds.contained_words)
 
 
 def probes(rows: Sequence[InstructRow]) -> tuple[list[bool], list[bool]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from reviews.leakage import CONTAINED, jaccard, shingles_of, words_of
+from reviews.leakage import DEFAULTS, jaccard, shingles_of, words_of
 from specs.evidence import Item
 from training.text.refusals import REFUSING
 
@@ -92,13 +92,13 @@ def marks_in(kept: Kept, patterns: Sequence[re.Pattern[str]]) -> tuple[str, ...]
     return tuple(dict.fromkeys(mark for mark in found if mark.casefold() not in wanted))
 
 
-def repeats(text: str, source: str, similarity: float) -> bool:
-    """Say whether a text is nearly its source, or holds all of it where the source has 8 words or more."""
+def repeats(text: str, source: str, similarity: float, contained: int = DEFAULTS.contained_words) -> bool:
+    """Say whether a text is nearly its source, or holds all of it where the source has ``contained`` words or more."""
     words, wanted = words_of(text), words_of(source)
     if jaccard(shingles_of(words), shingles_of(wanted)) >= similarity:
         return True
     starts = range(len(words) - len(wanted) + 1)
-    return len(wanted) >= CONTAINED and any(words[at : at + len(wanted)] == wanted for at in starts)
+    return len(wanted) >= contained and any(words[at : at + len(wanted)] == wanted for at in starts)
 
 
 def frequent_edges(kept: Iterable[Kept], share: float) -> tuple[Edge, ...]:

@@ -29,17 +29,21 @@ REMEMBERED = 8
 """Screened files that are kept: plan, order and audit ask for the same one."""
 
 
-def held_out_among(written: Sequence[str], heldout: Sequence[Item], similarity: float) -> dict[int, Overlap]:
+def held_out_among(
+    written: Sequence[str], heldout: Sequence[Item], similarity: float, contained: int
+) -> dict[int, Overlap]:
     """Return the texts that are held-out prompts, by place, each with an overlap.
 
     Args:
         written: the texts, in their order.
         heldout: the held-out items.
         similarity: ``thresholds.prompt_similarity``; what counts as near is :func:`reviews.leakage.find_overlaps`.
+        contained: ``thresholds.contained_words``.
     """
     numbered = [(str(place), text) for place, text in enumerate(written)]
     found: dict[int, Overlap] = {}
-    for overlap in find_overlaps(numbered, [(item.id, item.prompt) for item in heldout], threshold=similarity):
+    held = [(item.id, item.prompt) for item in heldout]
+    for overlap in find_overlaps(numbered, held, threshold=similarity, contained=contained):
         found.setdefault(int(overlap.train), overlap)
     return found
 
@@ -57,16 +61,17 @@ def screened(store: Store, resolved: ResolvedSpec, digest: str) -> bytes | None:
         AuditDamage: it has other bytes than its name.
     """
     heldout = resolved.data_digests["heldout"]
-    return _screened(store.root, digest, heldout, resolved.spec.thresholds.prompt_similarity)
+    thresholds = resolved.spec.thresholds
+    return _screened(store.root, digest, heldout, thresholds.prompt_similarity, thresholds.contained_words)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _screened(root: Path, digest: str, heldout: str, similarity: float) -> bytes | None:
+def _screened(root: Path, digest: str, heldout: str, similarity: float, contained: int) -> bytes | None:
     store = Store(root)
     lines = [line for line in store.get(digest).splitlines(keepends=True) if line.strip()]
     try:
         written = [Item.model_validate_json(line).prompt for line in lines]
     except ValidationError as error:
         raise EvidenceMissing(f"a line is no item: {error.errors()[0]['msg']}", where="written instructions") from error
-    taken = held_out_among(written, load_items(store, heldout), similarity)
+    taken = held_out_among(written, load_items(store, heldout), similarity, contained)
     return b"".join(line for place, line in enumerate(lines) if place not in taken) if taken else None

@@ -30,6 +30,9 @@ class Thresholds(Contract):
     prompt_similarity: Annotated[float, Field(ge=0.5, le=0.95)] = 0.8
     """Jaccard similarity of word 3-shingles: two texts that reach it are near duplicates (training against held-out
     prompts, completions against their prompt, and kept completions among themselves)."""
+    contained_words: Annotated[int, Field(ge=3, le=50)] = 8
+    """Words: a held-out prompt of as many or more may not stand whole inside a training text, nor a prompt inside a
+    completion. Shorter ones stand in many texts by themselves."""
     written_heldout: Annotated[float, Field(ge=0, le=0.2)] = 0.1
     """Fraction of the instructions that an `instruct` stage keeps: those that are held-out prompts, or near one. They
     are taken out; more of them close the gate, since the model or the seeds then know the split."""
@@ -54,6 +57,15 @@ class Thresholds(Contract):
     scorer_length: Annotated[float, Field(gt=0, le=0.5)] = 0.3
     """Correlation, or fraction for a judge: how far verdicts go with the length of the answer among answers of one
     label; how much more often than people a judge prefers the longer answer."""
+
+    scorer_labelled: Annotated[int, Field(ge=10, le=100_000)] = 20
+    """Labelled answers, or pairs for a judge: the least a sample holds that admits one. With fewer, kappa is hardly
+    known."""
+    scorer_sides: Annotated[float, Field(ge=0.05, le=0.5)] = 0.2
+    """Fraction of the labelled answers of either label: the least that is longer, and that is shorter, than the median
+    of all. With less a ruler would agree with the labels too."""
+    scorer_matched: Annotated[float, Field(ge=1, le=2)] = 1.25
+    """Ratio of two lengths in characters: answers up to it count as equally long."""
 
     truncated_samples: Share = 0.25
     """Fraction of all sampled completions: samples that hit the token limit."""
@@ -84,6 +96,8 @@ class Thresholds(Contract):
     counts. 0.6 is where Landis and Koch 1977 begin to call agreement substantial."""
     labelled_items: Annotated[int, Field(ge=10, le=100_000)] = 30
     """Items: the least a labelled sample of an A/B critic holds."""
+    labelled_minority: Annotated[int, Field(ge=2, le=10_000)] = 5
+    """Items: the least a labelled sample of an A/B critic holds of the rarer label."""
     swap_inconsistency: Annotated[float, Field(ge=0, le=0.5)] = 0.25
     """Fraction of the rows of an A/B critic: those with another verdict when the labels change places. A coin has
     0.5."""

@@ -126,15 +126,13 @@ def _scorer(design: Design) -> Found:
     """Hold each verifier that will judge answers against known answers, the task's own against labels of people too."""
     spec = design.resolved.spec
     own = [stage.parameters.scorer for stage in spec.stages if stage.kind == "evaluate" and stage.parameters.scorer]
-    least, most = spec.thresholds.scorer_agreement, spec.thresholds.scorer_length
-    found = [scorer.admitted(spec, task, design.data, least, most) for task in dict.fromkeys((spec.task, *own))]
+    found = [scorer.admitted(spec, task, design.data) for task in dict.fromkeys((spec.task, *own))]
     return next((one for one in found if one.status != "PASS"), found[0])
 
 
 def _labelled(design: Design) -> Found:
     """Look at the labelled samples of the critics: without one, what a critic accepts is no evidence."""
-    spec = design.resolved.spec
-    return labels.samples_of(spec, design.data, spec.thresholds.labelled_items)
+    return labels.samples_of(design.resolved.spec, design.data)
 
 
 def _independence(design: Design) -> Found:

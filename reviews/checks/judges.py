@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from reviews.admission import LEAST
 from reviews.checks.check import Check, Found, need
 from reviews.checks.limit import Limit
 from reviews.checks.strata import ITEMS_PER_KIND, sizes_of
@@ -14,20 +13,25 @@ from specs.errors import EvidenceMissing
 from specs.metrics import MetricSet
 from training.tasks.conversation import KINDS
 
-LIMITS = (Limit(">=", "thresholds.scorer_agreement"), Limit("<=", "thresholds.scorer_length"))
+LIMITS = (
+    Limit(">=", "thresholds.scorer_agreement"),
+    Limit("<=", "thresholds.scorer_length"),
+    Limit(">=", "thresholds.scorer_labelled"),
+)
 
 
 def _judge(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Hold the judge against the labels of people before its preferences count."""
     labelled = calibration(evidence)
     sides = Counter(label for label, _, _ in labelled)
-    if len(labelled) < LEAST or not (sides["reference"] and sides["candidate"]):
+    thresholds = evidence.resolved.spec.thresholds
+    least = thresholds.scorer_labelled
+    if len(labelled) < least or not (sides["reference"] and sides["candidate"]):
         told = (
             f"{len(labelled)} labelled pairs, {sides['reference']} for the reference, {sides['candidate']} against it"
         )
-        raise EvidenceMissing(told, hint=f"a judge is admitted on {LEAST} or more, with both labels")
+        raise EvidenceMissing(told, hint=f"a judge is admitted on {least} or more, with both labels")
     kappa, longer = need(metrics, "judge_kappa"), need(metrics, "judge_longer")
-    thresholds = evidence.resolved.spec.thresholds
     detail = f"on {len(labelled)} labelled pairs kappa {kappa:.2f}, the longer answer preferred {longer:+.2f} too often"
     shown = tuple(
         {"pair": item.id, "label": label, "judged": row.preferred or "tie"}

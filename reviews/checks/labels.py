@@ -11,19 +11,17 @@ from specs.evidence import Item
 from specs.session import SessionSpec
 from training.critics.subjects import Unlabelled, labelled, labelled_pairs
 
-LIMITS = (Limit(">=", "thresholds.labelled_items"),)
-LEAST_OF_A_LABEL = 5
-"""With fewer of one label, kappa says next to nothing of it."""
+LIMITS = (Limit(">=", "thresholds.labelled_items"), Limit(">=", "thresholds.labelled_minority"))
 
 
-def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]], least: int) -> Found:
+def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found:
     """Look at the labelled sample of every critic.
 
     Args:
         spec: as registered.
         data: the data files by name.
-        least: the least number of items.
     """
+    least, of_each = spec.thresholds.labelled_items, spec.thresholds.labelled_minority
     sizes: list[int] = []
     for stage in spec.stages:
         if stage.kind not in ("critique_instructions", "critique_responses", "prefer"):
@@ -44,9 +42,9 @@ def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]], least: i
         counts = Counter(labels)
         if len(labels) < least:
             return Found("FAIL", f"{where} holds {len(labels)} items, {least} are needed", float(len(labels)))
-        if len(counts) < 2 or min(counts.values()) < LEAST_OF_A_LABEL:
+        if len(counts) < 2 or min(counts.values()) < of_each:
             told = ", ".join(f"{count} {label}" for label, count in sorted(counts.items()))
-            return Found("FAIL", f"{where} holds {told}; {LEAST_OF_A_LABEL} of each are needed", float(len(labels)))
+            return Found("FAIL", f"{where} holds {told}; {of_each} of each are needed", float(len(labels)))
         sizes.append(len(labels))
     if not sizes:
         return Found("PASS", "no stage has a critic")

@@ -16,14 +16,14 @@ from specs.metrics import MetricSet
 from specs.thresholds import Thresholds
 
 SOURCE = "training on the test set; near-duplicates by MinHash (Broder 1997; Lee et al. 2022, arXiv:2107.06499)"
-SIMILARITY = (Limit("<", "thresholds.prompt_similarity"),)
+SIMILARITY = (Limit("<", "thresholds.prompt_similarity"), Limit("<", "thresholds.contained_words"))
 REPEATS = (Limit("<=", "thresholds.repeated_rows"),)
 
 
 def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds) -> Found:
     """Compare (id, prompt) pairs with the held-out prompts."""
     held = [(item.id, item.prompt) for item in heldout]
-    found = find_overlaps(train, held, threshold=thresholds.prompt_similarity)
+    found = find_overlaps(train, held, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)
     if not found:
         return Found("PASS", "no training prompt is a held-out prompt, nor near one", 0.0)
     by_kind = Counter(overlap.how for overlap in found)

@@ -111,8 +111,9 @@ def _near(evidence: Evidence, strings: list[str]) -> Iterator[str]:
     """Yield the items whose prompt is nearly one of the strings."""
     held = [(item.id, item.prompt) for item in evidence.heldout]
     written = [(str(number), one) for number, one in enumerate(strings) if len(one) >= _SHORTEST]
-    least = evidence.resolved.spec.thresholds.prompt_similarity
-    yield from dict.fromkeys(one.heldout for one in find_overlaps(written, held, threshold=least))
+    thresholds = evidence.resolved.spec.thresholds
+    near = find_overlaps(written, held, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)
+    yield from dict.fromkeys(one.heldout for one in near)
 
 
 def _answers(item: Item, written: list[str]) -> bool:

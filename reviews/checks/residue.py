@@ -84,7 +84,8 @@ def _copies(evidence: Evidence, _: MetricSet | None) -> Found:
         sources = {"prompt": one.item.prompt}
         if with_example:
             sources["worked example"] = worked_example(task, one.item)[1]
-        copied = [what for what, text in sources.items() if repeats(one.text, text, thresholds.prompt_similarity)]
+        least = thresholds.prompt_similarity, thresholds.contained_words
+        copied = [what for what, text in sources.items() if repeats(one.text, text, *least)]
         if copied:
             shown.append({"item": one.item.id, "repeats": ", ".join(copied), "completion": one.text})
     return _judged(tuple(shown), len(kept), thresholds.prompt_copies, "repeat their prompt or the worked example")
@@ -114,7 +115,11 @@ CHECKS = (
         _GENERATE,
         _copies,
         "few-shot examples that stood in training and test data",
-        limits=(Limit("<=", "thresholds.prompt_copies"), Limit("<", "thresholds.prompt_similarity")),
+        limits=(
+            Limit("<=", "thresholds.prompt_copies"),
+            Limit("<", "thresholds.prompt_similarity"),
+            Limit("<", "thresholds.contained_words"),
+        ),
     ),
     Check(
         "residue.refusals",

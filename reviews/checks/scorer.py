@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reviews import statistics
-from reviews.admission import EACH_SIDE, MATCHED, Verdict, admission, labelled_cases, verdicts_on
+from reviews.admission import Verdict, admission, labelled_cases, verdicts_on
 from reviews.checks.check import Check, Found, listed, need
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
@@ -14,22 +14,27 @@ from specs.errors import EvidenceMissing
 from specs.evidence import Item
 from specs.metrics import MetricSet
 from specs.session import SessionSpec
+from specs.thresholds import Thresholds
 from training.tasks import verifier
 from training.tasks.cases import cases_of
 
 SOURCE = "a length limit that passed for a label: 57 gained, 2 lost, p = 2e-12, and every gain was an answer cut short"
-LIMITS = (Limit(">=", "thresholds.scorer_agreement"), Limit("<=", "thresholds.scorer_length"))
+LIMITS = (
+    Limit(">=", "thresholds.scorer_agreement"),
+    Limit("<=", "thresholds.scorer_length"),
+    Limit(">=", "thresholds.scorer_labelled"),
+    Limit(">=", "thresholds.scorer_sides"),
+    Limit("<=", "thresholds.scorer_matched"),
+)
 
 
-def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]], least: float, most: float) -> Found:
+def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]]) -> Found:
     """Hold a task's verifier against its known answers, and against the registered labelled sample if there is one.
 
     Args:
-        spec: names the sample, which is for the verifier of the spec's own task.
+        spec: names the sample, which is for the verifier of the spec's own task, and the thresholds.
         task: whose verifier it is.
         data: the registered data files.
-        least: kappa from which it is admitted, on the sample and among answers of equal length.
-        most: the largest correlation of its verdicts with length.
 
     Raises:
         EvidenceMissing: the labelled sample cannot be read, or is too small to say anything.
@@ -50,11 +55,11 @@ def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]],
         return Found("PASS", f"{right}; no labelled sample is registered", 1.0)
     if plan.labelled not in data:
         raise EvidenceMissing(f"there is no data file '{plan.labelled}' with labelled answers")
-    return _on_sample(right, verdicts_on(labelled_cases(data[plan.labelled]), judge), least, most)
+    return _on_sample(right, verdicts_on(labelled_cases(data[plan.labelled]), judge), spec.thresholds)
 
 
-def _on_sample(right: str, verdicts: tuple[Verdict, ...], least: float, most: float) -> Found:
-    found = admission(verdicts)
+def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds) -> Found:
+    found, least, most = admission(verdicts, thresholds), thresholds.scorer_agreement, thresholds.scorer_length
     detail = (
         f"{right}; on {found.n} labelled ones kappa {found.agreement.kappa:.2f} "
         f"[{found.agreement.interval[0]:.2f}, {found.agreement.interval[1]:.2f}], among {found.matched.n // 2} pairs "
@@ -63,7 +68,7 @@ def _on_sample(right: str, verdicts: tuple[Verdict, ...], least: float, most: fl
     faults: list[str] = []
     if found.agreement.kappa < least:
         faults.append(f"kappa is below {least:g}")
-    if found.covered < EACH_SIDE or not found.matched.n:
+    if found.covered < thresholds.scorer_sides or not found.matched.n:
         faults.append("good and bad answers differ in length, so that a ruler would agree with them too")
     elif found.matched.kappa < least:
         faults.append(f"kappa among answers of equal length is below {least:g}")
@@ -77,19 +82,19 @@ def _on_sample(right: str, verdicts: tuple[Verdict, ...], least: float, most: fl
 
 def _admitted(evidence: Evidence, _: MetricSet | None) -> Found:
     """Hold the verifier against answers with known labels: by construction, and by people where they are registered."""
-    spec, task = evidence.resolved.spec, task_of(evidence)
-    return admitted(spec, task, evidence.data, spec.thresholds.scorer_agreement, spec.thresholds.scorer_length)
+    return admitted(evidence.resolved.spec, task_of(evidence), evidence.data)
 
 
 def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Repeat the registered test on the items that both arms answered at nearly equal length."""
     before = judged_rows(evidence, evidence.baseline_rows, "baseline rows")
     after = judged_rows(evidence, evidence.outputs.get("rows"), "treatment rows")
+    ratio = evidence.resolved.spec.thresholds.scorer_matched
     alike = [
         (then.passed, now.passed)
         for then, now in zip(before, after, strict=True)
         if max(len(then.row.output), len(now.row.output)) + 1
-        <= MATCHED * (min(len(then.row.output), len(now.row.output)) + 1)
+        <= ratio * (min(len(then.row.output), len(now.row.output)) + 1)
     ]
     gained = sum(now and not then for then, now in alike)
     lost = sum(then and not now for then, now in alike)
@@ -97,7 +102,7 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     p = statistics.exact_mcnemar(gained, lost)
     all_gained = need(metrics, "gained")
     detail = (
-        f"{len(alike)} of {len(before)} items were answered at equal length by both arms (ratio up to {MATCHED:g}); "
+        f"{len(alike)} of {len(before)} items were answered at equal length by both arms (ratio up to {ratio:g}); "
         f"of {all_gained:.0f} gained {gained} are among them, of {need(metrics, 'lost'):.0f} lost {lost}, p = {p:.3g}"
     )
     if need(metrics, "mcnemar_p") < analysis.alpha and (p >= analysis.alpha or gained <= lost):
@@ -115,5 +120,6 @@ CHECKS = (
         SOURCE,
         blocking=False,
         only_treatment=True,
+        limits=(Limit("<=", "thresholds.scorer_matched"),),
     ),
 )

@@ -361,6 +361,15 @@ def test_prompts_at_the_registered_similarity_overlap(tmp_path: Path) -> None:
     assert found == ["FAIL", "PASS"]
 
 
+def test_a_prompt_that_stands_whole_in_a_training_text_is_looked_for_from_as_many_words_as_registered(
+    tmp_path: Path,
+) -> None:
+    # Five words of a held-out prompt inside a much longer one: "write one line on elm".
+    long = f"{heldout_items()[0].prompt.rstrip('.')} and of everything else that ever grew beside a slow brown river"
+    found = [design_status(tmp_path, "design.overlap", (long,), contained_words=words) for words in (5, 6)]
+    assert found == ["FAIL", "PASS"]
+
+
 def test_repeated_prompts_at_the_registered_share_are_let_pass(tmp_path: Path) -> None:
     prompts = ("Once.", "Once.", "Twice.", "Thrice.", "Often.")
     found = [design_status(tmp_path, "design.duplicates", prompts, repeated_rows=value) for value in (0.2, 0.19)]
@@ -374,10 +383,11 @@ def test_the_design_results_tell_the_registered_values(tmp_path: Path) -> None:
     told = {one.id: one.threshold for one in found if one.threshold}
     assert told == {
         "design.power": ">= 0.8",
-        "design.overlap": "< 0.8",
+        "design.overlap": "prompt_similarity < 0.8; contained_words < 8",
         "design.strata": ">= 2",
-        "design.labelled": ">= 30",
-        "design.scorer": "scorer_agreement >= 0.7; scorer_length <= 0.3",
+        "design.labelled": "labelled_items >= 30; labelled_minority >= 5",
+        "design.scorer": "scorer_agreement >= 0.7; scorer_length <= 0.3; scorer_labelled >= 20; scorer_sides >= 0.2; "
+        "scorer_matched <= 1.25",
         "design.duplicates": "<= 0.1",
         "design.cost": "<= 10",
     }

@@ -21,6 +21,7 @@ from specs.errors import EvidenceMissing
 from specs.evidence import Item
 from specs.kinds_evaluation import Drift, EvaluationPlan, Gap
 from specs.metrics import MetricSet
+from specs.thresholds import Thresholds
 from specs.verdicts import CheckResult
 from tests.unit.evaluation_evidence import (
     choice_rows,
@@ -33,6 +34,7 @@ from tests.unit.evaluation_evidence import (
     row,
 )
 from tests.unit.evidence_on_disk import N, answers, evidence_of, heldout_items, prompt_items, resolved_spec, write_rows
+from tests.unit.flaws import with_thresholds
 from tests.unit.flaws_evaluation import drifted, labelled, labelled_items, with_plan
 from tests.unit.spec_files import told, write_spec
 from training import tasks
@@ -138,6 +140,20 @@ def test_a_sample_on_which_a_ruler_would_agree_admits_nothing(tmp_path: Path) ->
     assert admission(verdicts_on(labelled_cases(items), short_enough)).agreement.kappa < 1
     agreeing = [Verdict(str(n), 400 if n % 2 else 900, bool(n % 2), bool(n % 2)) for n in range(24)]
     assert admission(agreeing).agreement.kappa == 1.0 and admission(agreeing).matched.n == 0
+
+
+def test_what_admits_a_scorer_lies_at_the_registered_thresholds(tmp_path: Path) -> None:
+    evidence = labelled(evidence_of(tmp_path, "base"), labelled_items(str.islower, 21))
+
+    def status(**thresholds: Any) -> str:
+        return result(with_thresholds(evidence, **thresholds), "scorer.admitted").status
+
+    assert [status(scorer_labelled=least) for least in (21, 22)] == ["PASS", "BLOCKED"]
+    assert [status(scorer_sides=least) for least in (0.2, 0.5)] == ["PASS", "FAIL"]
+    # Answers of 23 and 34 characters are a pair up to a ratio of 35 / 24.
+    apart = [Verdict(f"{n}", 34 if n % 2 else 23, bool(n % 2), bool(n % 2)) for n in range(24)]
+    found = [admission(apart, Thresholds(scorer_matched=ratio)).matched.n for ratio in (1.45, 1.46)]
+    assert found == [0, 24]
 
 
 def test_labels_that_cannot_be_read_block(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reviews.admission import EACH_SIDE, admission, labelled_cases, verdicts_on
+from reviews.admission import DEFAULTS, admission, labelled_cases, verdicts_on
 from reviews.checklist import Checklist
 from reviews.checks import design_checks, run_checks
 from reviews.claims import look_up
@@ -89,7 +89,7 @@ def test_failure_02_a_label_that_measures_length(tmp_path: Path) -> None:
     labelled = labelled_items(lambda text: len(text) <= 100)
     ruler = admission(verdicts_on(labelled_cases(labelled), lambda _, output: Judgement(len(output) <= 100)))
     # On labels that are themselves a matter of length a ruler agrees with everything, and is not admitted for it.
-    assert ruler.agreement.kappa == 1.0 and ruler.covered < EACH_SIDE
+    assert ruler.agreement.kappa == 1.0 and ruler.covered < DEFAULTS.scorer_sides
     people = admission(
         verdicts_on(labelled_cases(labelled_items(str.islower)), lambda _, output: Judgement(len(output) <= 100))
     )

@@ -11,6 +11,7 @@ from reviews.checks.labels import samples_of
 from specs.evidence import Item
 from specs.session import SessionSpec
 from specs.stages import Stage
+from specs.thresholds import Thresholds
 from tests.unit.critic_evidence import STAGES, labelled_sample
 from tests.unit.evidence_on_disk import resolved_spec
 
@@ -25,8 +26,11 @@ def with_stage(folder: Path, kind: str, reference: str = "data.labelled") -> Ses
 def test_a_sample_of_both_labels_passes_at_the_least_size(tmp_path: Path, kind: str) -> None:
     spec = with_stage(tmp_path, kind)
     data = {"labelled": tuple(labelled_sample(kind, 30))}
-    assert samples_of(spec, data, 30).status == "PASS"
-    assert samples_of(spec, data, 31).status == "FAIL"
+    assert samples_of(spec, data).status == "PASS"
+    for stricter in ({"labelled_items": 31}, {"labelled_minority": 16}):
+        assert samples_of(spec.model_copy(update={"thresholds": Thresholds(**stricter)}), data).status == "FAIL"
+    fitting = spec.model_copy(update={"thresholds": Thresholds(labelled_minority=15)})
+    assert samples_of(fitting, data).status == "PASS"
 
 
 def without_response(items: list[Item]) -> list[Item]:
@@ -47,12 +51,12 @@ def without_response(items: list[Item]) -> list[Item]:
     ],
 )  # fmt: skip
 def test_a_sample_that_shows_nothing_stops_the_design(tmp_path: Path, kind: str, sample: list[Item], told: str) -> None:
-    found = samples_of(with_stage(tmp_path, kind), {"labelled": tuple(sample)}, 30)
+    found = samples_of(with_stage(tmp_path, kind), {"labelled": tuple(sample)})
     assert found.status == "FAIL" and told in found.detail
 
 
 def test_labels_of_a_stage_are_no_labels_of_a_person(tmp_path: Path) -> None:
-    found = samples_of(with_stage(tmp_path, "prefer", "sample.accepted"), {}, 30)
+    found = samples_of(with_stage(tmp_path, "prefer", "sample.accepted"), {})
     assert found.status == "FAIL" and "takes its labels from 'sample'" in found.detail
 
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from training.same_logits import most_difference
+
 PASS_TOKENS = 512
 """Most tokens of a pass with several prompts: attention over a tree grows with their square."""
-_MOST_DIFFERENCE = {"float32": 1e-3}
-"""Of logits, as a share of the largest: another order of the same sums, and no more. 0.1 where there are 16 bits."""
 _APART: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
@@ -121,7 +121,7 @@ def _probed(model: Any, vocabulary: int) -> bool:
             return False
         difference = float((alone - together).abs().max() / alone.abs().max())
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    return difference <= _MOST_DIFFERENCE.get(dtype, 0.1)
+    return difference <= most_difference(dtype)
 
 
 def _as_tree(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: Any) -> Any:

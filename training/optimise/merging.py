@@ -13,9 +13,7 @@ from typing import Any
 
 from training import checkpoint
 from training.optimise.models import Prepared
-
-_MOST_DIFFERENCE = {"float32": 1e-3, "bfloat16": 0.1}
-"""Of logits before and after adapters are merged, as a share of the largest logit: rounding, and no more."""
+from training.same_logits import most_difference
 
 
 def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> dict[str, float]:
@@ -53,7 +51,7 @@ def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> d
     merged = trained.merge_and_unload()
     facts["merge_difference"] = difference = _share(before, _logits(merged, probe))
     dtype = checkpoint.device_of(merged)[1]
-    if not difference <= _MOST_DIFFERENCE[dtype]:
+    if not difference <= most_difference(dtype):
         raise SystemExit(f"merging the adapters changed logits by {difference:.3g} of the largest, in {dtype}")
     checkpoint.save(merged, tokenizer, out)
     _require_tokenizer(out)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from training.entry import refuse
-
-_MOST_DIFFERENCE = {"float32": 1e-3, "bfloat16": 0.1}
-"""Of logits, as a share of the largest: another order of the same sums, and no more."""
+from training.same_logits import most_difference
 
 
 def require_packing(model: Any, device: str) -> float:
@@ -30,7 +28,7 @@ def require_packing(model: Any, device: str) -> float:
     model.train(was_training)
     difference = float((alone - together).abs().max() / alone.abs().max())
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    if not difference <= _MOST_DIFFERENCE.get(dtype, 0.1):
+    if not difference <= most_difference(dtype):
         attention = getattr(model.config, "_attn_implementation", "unknown")
         refuse(
             f"packing: true, but {type(model).__name__} with attention '{attention}' lets a packed example see the one "
