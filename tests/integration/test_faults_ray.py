@@ -170,7 +170,7 @@ def test_a_job_that_fills_the_disk_is_waited_for_and_judged_by_its_own_end(tmp_p
 
 @in_houses(WRAPPERS, RAY)
 def test_a_lost_training_goes_on_from_its_last_step_to_the_same_weights(tmp_path: Path, house: FaultHouse) -> None:
-    model = tiny_checkpoint(tmp_path / "trained", chat=False)
+    model = tiny_checkpoint(tmp_path / "trained")
     ends: dict[str, dict[str, str]] = {}
     for name in ("whole", "lost"):
         (tmp_path / name).mkdir()

@@ -25,7 +25,7 @@ def training(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if missing := house.missing():
         pytest.skip(missing)
     folder = tmp_path_factory.mktemp("training")
-    tiny_checkpoint(folder / "templates" / "weights", chat=False)
+    tiny_checkpoint(folder / "templates" / "weights")
     site = Site(folder)
     try:
         with opened(site, house) as ground:
