@@ -142,13 +142,14 @@ class Filling(Through):
         super().start(folder)
 
     def poll(self, folder: Path) -> JobState:
+        is_full = (folder / "fill").exists()
         state = super().poll(folder)
-        if folder.name == self.job and (folder / "fill").exists():
+        if folder.name == self.job and is_full:
             assert state.state == "running", state
             self.since = self.since or time.monotonic()
             self.full_for = time.monotonic() - self.since
             if self.full_for > 6:
-                (folder / "fill").unlink()
+                (folder / "fill").unlink(missing_ok=True)
         return state
 
 
