@@ -72,7 +72,7 @@ def watched(
                 return super().compute_loss(model, inputs, *rest, **named)
             with self.witness.listening():
                 result = super().compute_loss(model, inputs, *rest, **named)
-            self.witness.loss = float(result)
+            self.witness.loss = float(result.detach())
             return result
 
         def _get_grad_norm(self, *given: Any, **named: Any) -> Any:
