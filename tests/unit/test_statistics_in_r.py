@@ -187,6 +187,10 @@ def test_components_and_interval_over_seeds() -> None:
     assert found.variance_items == pytest.approx((squares["items"] - squares["rest"]) / 3, rel=1e-9)
     assert found.variance_seeds == 0.0  # (0.111 - 1.111) / 3 is negative
     assert found.seed_interval == pytest.approx((3.41081636336, 4.36696141442), rel=1e-9)
+    # anova of another table, in which seeds differ: mean squares 64.083, 1.556 and 0.639.
+    other = over_seeds([[0] * 4], [[0, 1, 0, 2], [4, 5, 3, 6], [9, 8, 9, 9]], resamples=10)
+    components = (other.variance_items, other.variance_seeds, other.variance_rest)
+    assert components == pytest.approx((0.305555555556, 15.861111111111, 0.638888888889), rel=1e-9)
     # R: 4/3 and 23/3 are the exact quantiles; at 2 % it is 1, at 97 % it is 22/3.
     assert found.interval == pytest.approx((4 / 3, 23 / 3), abs=0.34)
 
