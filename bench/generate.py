@@ -1,11 +1,15 @@
 """How much faster are answers written than with plain ``generate``, one prompt at a time? Seconds and ratio in one run.
 
     .venv/bin/python -m bench.generate              # about a minute on two quiet cores
+    .venv/bin/python -m bench.generate --engine llama
 
 Both write answers to the same instructions, after the same worked pairs, with the sampling of a ``respond`` stage: its
 temperature, nucleus, repetition penalty and stop strings. The peer is transformers' own ``generate`` with its
 ``stop_strings``. The limit: 3 times as many tokens a second. Without sampling both have to write the same text; how
 many of the answers are equal is printed, because sums of floating point numbers differ with the size of a batch.
+
+``--engine`` names another engine of stages. The batched one is timed beside it then, and the penalty is left out on all
+sides where the engine has none.
 """
 
 from __future__ import annotations
@@ -14,9 +18,12 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from specs.engines import ENGINES
 
 HOME = Path(__file__).parent.parent
 LIMIT = 3.0
@@ -28,6 +35,7 @@ def main() -> int:
     parser.add_argument("--instructions", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--compared", type=int, default=2, help="answers written greedily both ways and compared")
+    parser.add_argument("--engine", choices=list(ENGINES), default="batched")
     given = parser.parse_args()
     import torch
 
@@ -37,7 +45,7 @@ def main() -> int:
     from training.decoding import Output
     from training.tasks import load_items
     from training.text.asking import answer_prompt
-    from training.text.engine import Batched
+    from training.text.engine import Batched, Engine, make_engine
     from training.text.prompting import prompt_ids
     from training.text.sampling import Sampling
 
@@ -53,13 +61,19 @@ def main() -> int:
         max_new_tokens=given.tokens,
         temperature=parameters.temperature,
         top_p=parameters.top_p,
-        repetition_penalty=parameters.repetition_penalty,
+        repetition_penalty=parameters.repetition_penalty if ENGINES[given.engine].penalty else 1.0,
         stops=parameters.stops,
         keep_special=True,
     )
-    engine = Batched(model, tokenizer, batch_size=parameters.batch_size)
+    folder, size = Path(found["path"]), parameters.batch_size
+    batched = Batched(model, tokenizer, size)
+    engine: Engine = batched
+    if given.engine != "batched":
+        began = time.perf_counter()
+        engine = make_engine(given.engine, folder, size, scratch=Path(tempfile.gettempdir()))
+        print(f"{engine.told}: {engine.device}, {engine.dtype}, opened in {time.perf_counter() - began:.1f} s")
 
-    def ours(sampling: Sampling, some: list[list[int]]) -> list[Output]:
+    def ours(sampling: Sampling, some: list[list[int]], engine: Engine = engine) -> list[Output]:
         return [output for (output,) in engine.complete(some, sampling, seed=1)]
 
     def peer(sampling: Sampling, some: list[list[int]]) -> list[list[int]]:
@@ -87,7 +101,7 @@ def main() -> int:
     middle = time.perf_counter()
     theirs = sum(len(ids) for ids in peer(sampling, prompts))
     ended = time.perf_counter()
-    rates = {"ours": mine / (middle - began), "generate, 1 prompt": theirs / (ended - middle)}
+    rates = {engine.name: mine / (middle - began), "generate, 1 prompt": theirs / (ended - middle)}
     for (name, rate), tokens, seconds in zip(
         rates.items(), (mine, theirs), (middle - began, ended - middle), strict=True
     ):
@@ -95,7 +109,12 @@ def main() -> int:
     greedy = sampling._replace(temperature=None)
     pairs = zip(ours(greedy, prompts[: given.compared]), peer(greedy, prompts[: given.compared]), strict=True)
     equal = sum(list(output.ids) == ids for output, ids in pairs)
-    ratio = rates["ours"] / rates["generate, 1 prompt"]
+    if engine is not batched:
+        began = time.perf_counter()
+        other = sum(len(output.ids) for output in ours(sampling, prompts, batched))
+        rate = other / (time.perf_counter() - began)
+        print(f"batched beside it: {rate:.1f} tokens/s, {rates[engine.name] / rate:.2f} times that")
+    ratio = rates[engine.name] / rates["generate, 1 prompt"]
     print(f"greedy answers equal, token for token: {equal} of {given.compared}")
     print(f"ratio: {ratio:.2f} (limit: >= {LIMIT:g}), {torch.get_num_threads()} threads")
     return 0 if ratio >= LIMIT else 1

@@ -215,3 +215,38 @@ def test_no_files_are_left(folder: Path, tmp_path: Path, engine: Engine) -> None
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_has_a_promise(name: EngineName) -> None:
     assert ENGINES[name].devices
+
+
+@pytest.mark.llama
+@pytest.mark.skipif(bool(LLAMA), reason=f"not installed: {', '.join(LLAMA)}; `make test-llama` does it")
+def test_llama_cpp_reads_qwen2_as_transformers_does(folder: Path, tmp_path: Path, prompts: list[list[int]]) -> None:
+    """Another order of queries and keys than Llama's, and biases."""
+    from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+    from training.checkpoint import save
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    torch.manual_seed(1)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        tie_word_embeddings=False,
+        initializer_range=0.4,
+    )
+    model = Qwen2ForCausalLM(config)
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if name.endswith("bias"):
+                weights.normal_(0, 0.5)
+    save(model.eval(), tokenizer, tmp_path / "model")
+    found = [
+        greedy(make_engine(name, tmp_path / "model", ROWS, scratch=tmp_path), prompts) for name in ("batched", "llama")
+    ]
+    assert found[0] == found[1] and len({output.ids for output in found[0]}) > 3
