@@ -14,6 +14,7 @@ from typing import Any
 from specs.kinds_training import TrainingParameters
 from training import checkpoint
 from training.entry import refuse
+from training.optimise.lean import leave_out_scipy
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Prepared:
 
 def prepare(folder: Path, parameters: TrainingParameters) -> Prepared:
     """Load a checkpoint as the parameters say; leave with exit code 4 where this machine cannot do it."""
+    leave_out_scipy()
     import torch
 
     device = _device(parameters.device, gpu=torch.cuda.is_available())
