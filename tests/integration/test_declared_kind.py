@@ -5,6 +5,7 @@ The tokenizers of many base models have a chat template; that of the model here 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -187,6 +188,25 @@ def test_training_follows_the_declared_kind_too(chatty: Path, plain: Path) -> No
         style_of(with_template, granted, None)
     wrapped = SftParameters(prompt_format=WRAPPER, response_end=END_MARK)
     assert style_of(with_template, wrapped, "instruct").settings()["prompt_format"] == WRAPPER
+
+
+def test_a_sample_of_a_base_model_is_accepted_where_something_ends_it(chatty: Path, tmp_path: Path) -> None:
+    given = SAMPLED | {"worked_example": False, "wrapper": WRAPPER, "max_new_tokens": 12}
+
+    def sampled(name: str, stops: list[str]) -> tuple[dict[str, Any], list[str]]:
+        job = job_of(tmp_path / name, chatty, Condition("generate", "", given | {"stops": stops}), "base")
+        generate(job)
+        (row,) = (json.loads(line) for line in (job.out / "rows.jsonl").read_text(encoding="utf-8").splitlines())
+        return row, (job.out / "accepted.jsonl").read_text(encoding="utf-8").splitlines()
+
+    # It goes on to the limit: nothing that was cut off is trained on, however right it is.
+    endless, accepted = sampled("endless", [])
+    assert (endless["finish"], endless["truncated"], accepted) == ("length", True, [])
+    stop = endless["completion"][-4:]
+    ended, accepted = sampled("ended", [stop])
+    assert (ended["finish"], ended["stop"], ended["truncated"]) == ("stop", stop, False)
+    assert ended["completion"] == endless["completion"].split(stop)[0]
+    assert [json.loads(line)["completion"] for line in accepted] == [ended["completion"].strip()]
 
 
 def test_a_template_in_the_words_of_a_prompt_is_no_bare_text(chatty: Path, tmp_path: Path) -> None:
