@@ -135,7 +135,9 @@ def test_one_is_taken_out_and_counted_and_the_session_goes_on(
     (found,) = [one for one in Store(run / "store").get_value(checks.body["checks"]) if one["id"] == "text.overlap"]
     assert "1 of " in found["detail"] and [row["train_text"] for row in found["shown"]] == [collides]
     report = Report(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True)
-    (claim,) = [one for one in report.measured if one.name == "instruct.instructions_held_out"]
+    (claim,) = [
+        one for one in report.measured if (one.set.stage, one.metric.id) == ("instruct", "instructions_held_out")
+    ]
     assert claim.metric.value == 1
     part = report.trace(claim).parts[0]
     assert [written(run)[line - 1] for line in part.lines] == [collides]
