@@ -120,20 +120,21 @@ class Place:
         except ImportError as error:
             raise UserError(f"'{protocol}' needs a package: {error}", where="PEERGATE_PLACE") from error
         self._is_local = protocol in ("file", "local")
+        self._has_folders = self._is_local or protocol == "memory"
 
     def _at(self, path: str) -> str:
         return f"{self._root.rstrip('/')}/{path}"
 
     def write(self, path: str, data: bytes) -> None:
         """Write a small file, whole or not at all."""
-        with _reaching(self.url):
+        with self._writing():
             self._put(self._at(path), data)
 
     def create(self, path: str, data: bytes) -> bool:
         """Write a file only where there is none; say whether there was none. Of any number of callers one gets True."""
-        with _reaching(self.url):
+        with self._writing():
             at = self._at(path)
-            self._fs.makedirs(self._fs._parent(at), exist_ok=True)  # pyright: ignore[reportPrivateUsage]
+            self._make_parent(at)
             try:
                 if self._is_local:
                     # fsspec would look first and write then.
@@ -175,11 +176,11 @@ class Place:
     def send(self, path: Path, piece: Piece) -> None:
         """Bring a file's bytes, unless they are there."""
         at = self._at(_blob(piece.digest))
-        with _reaching(self.url):
+        with self._writing():
             self._fs.invalidate_cache()
             if self._fs.exists(at) and self._fs.size(at) == piece.bytes:
                 return
-            self._fs.makedirs(self._fs._parent(at), exist_ok=True)  # pyright: ignore[reportPrivateUsage]
+            self._make_parent(at)
             if not self._is_local:
                 self._fs.put_file(str(path), at)
                 return
@@ -263,8 +264,24 @@ class Place:
                 except OSError:
                     shutil.copyfile(kept, to)
 
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        try:
+            with _reaching(self.url):
+                yield
+        except FileNotFoundError as error:
+            if self._has_folders:
+                raise
+            # Of a bucket: what is written does not have to be there before.
+            raise EngineUnavailable(f"the place cannot be used: {plain(str(error), 200)}", where=self.url) from error
+
+    def _make_parent(self, at: str) -> None:
+        """Make the folder of a file. Where there are none, s3fs would make the bucket: a slip of the pen is told."""
+        if self._has_folders:
+            self._fs.makedirs(self._fs._parent(at), exist_ok=True)  # pyright: ignore[reportPrivateUsage]
+
     def _put(self, at: str, data: bytes) -> None:
-        self._fs.makedirs(self._fs._parent(at), exist_ok=True)  # pyright: ignore[reportPrivateUsage]
+        self._make_parent(at)
         if not self._is_local:
             self._fs.pipe_file(at, data)
             return
