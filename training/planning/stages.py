@@ -107,6 +107,8 @@ def _plan(spec: SessionSpec, stage: AnyStage, device: str, shapes: list[Shape], 
     )
     if gpu:
         line += f"; {beside / GB:.2f} GB of the host's memory"
+    if (engine := getattr(given, "engine", "batched")) != "batched":
+        line += f" (as for engine: batched; '{engine}' has memory of its own)"
     return StagePlan(stage.name, device, total, beside, line)
 
 
