@@ -9,20 +9,23 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import pytest
 
-from sessions.jobs.engines import EngineLauncher, EngineUnavailable
+from sessions.jobs.engines import EngineLauncher, EngineUnavailable, key_of
+from sessions.jobs.launcher import JobState
 from sessions.jobs.presence import beat, present
 from sessions.jobs.ray_head import SessionCluster, end_left_over
 from sessions.jobs.ray_jobs import Cluster, RayEngine, named_cluster, require_address
+from sessions.jobs.state import read_owner
 from specs.errors import Blocked, UserError
 from specs.evidence import JobOrder
 from specs.machines import Resources
-from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, until
+from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, settled, until
 from tests.unit.sessions_on_disk import open_session
 
 NAMES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
@@ -211,6 +214,87 @@ def test_a_killed_keeper_leaves_a_cluster_that_the_next_one_ends(run: Path, tmp_
         launcher = EngineLauncher(house.engine(), python=house.python, patience=IMPATIENT)
         launcher.start(folder)
         assert ended(launcher, folder).code == 0
+
+
+@needs_ray
+@pytest.mark.nightly
+def test_a_job_outlives_a_cluster_that_was_restarted_and_forgot_it(run: Path, tmp_path: Path, order: JobOrder) -> None:
+    """A cluster is killed whole but for the job's own processes, and the session's next one is asked for the job."""
+    with present(run):
+        cluster = SessionCluster(run)(True)
+        assert cluster is not None and cluster.token is not None
+        first = recorded(run)
+        house = House("ray", tmp_path / "house", (cluster.address, cluster.token))
+        house.folder.mkdir()
+        program = (
+            "import os, sys, time; os.write(os.open(sys.argv[1] + '/ran', 1090), b'x')\n"
+            "open(sys.argv[1] + '/began', 'w').close(); time.sleep(30); sys.exit(6)"
+        )
+        folder = house.job(order, program)
+        launcher = EngineLauncher(house.engine(), python=house.python)
+        launcher.start(folder)
+        pids = running(launcher, folder)
+        kill(int(first["pid"]))
+        for one in of_cluster(str(first["folder"])):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        until(lambda: not of_cluster(str(first["folder"])))
+        assert not is_gone(pids["wrapper"])
+        again = SessionCluster(run)(True)
+        assert again is not None and again.token is not None and recorded(run)["folder"] != first["folder"]
+        restarted = House("ray", house.folder, (again.address, again.token))
+        assert restarted.engine().find(key_of(folder)) is None
+        # Handed in once more, as a session that goes on does: its claim is taken.
+        watcher = EngineLauncher(restarted.engine(), python=house.python)
+        watcher.start(folder)
+        # On a busy machine it ends before the new cluster is there.
+        assert watcher.poll(folder).state in ("running", "exited")
+        assert ended(watcher, folder, 120).code == 6
+        assert (folder / "ran").read_bytes() == b"x"
+        house.close()
+
+
+@needs_ray
+@pytest.mark.nightly
+def test_a_job_whose_engine_says_done_without_a_record_is_lost_on_ray(
+    run: Path, tmp_path: Path, order: JobOrder
+) -> None:
+    """Ray says SUCCEEDED of a command that ended well and never was a wrapper."""
+    with present(run):
+        cluster = SessionCluster(run)(True)
+        assert cluster is not None and cluster.token is not None
+        house = House("ray", tmp_path / "house", (cluster.address, cluster.token))
+        house.folder.mkdir()
+        folder = house.job(order, "open('/nowhere', 'w')")
+        engine = house.engine()
+        handle = engine.submit(key_of(folder), ["echo", "all went well"], {}, Resources())
+        until(lambda: engine.poll(handle).state == "exited", 120)
+        assert engine.poll(handle).code in (0, None)
+        launcher = EngineLauncher(engine, python=house.python, patience=IMPATIENT, ask_every_s=0.2)
+        state = settled(launcher, folder)
+        assert state == JobState("lost") and "ray says 'exited'" in state.told
+        assert "all went well" in (folder / "wrapper.log").read_text()
+
+
+@needs_ray
+@pytest.mark.nightly
+def test_what_a_named_cluster_never_has_is_told_and_lost_in_time(run: Path, tmp_path: Path, order: JobOrder) -> None:
+    with present(run):
+        cluster = SessionCluster(run)(True)
+        assert cluster is not None and cluster.token is not None
+        house = House("ray", tmp_path / "house", (cluster.address, cluster.token))
+        house.folder.mkdir()
+        asked = Resources(gpus=64, max_wait_hours=15 / 3600)
+        grant = order.grant.model_copy(update={"resources": asked})
+        folder = house.job(order.model_copy(update={"grant": grant}), "print('ran')")
+        # As for a cluster of others: what it has is not looked at beforehand.
+        launcher = EngineLauncher(house.engine(), python=house.python, patience=IMPATIENT, ask_every_s=0.2)
+        launcher.start(folder)
+        until(lambda: "ray says 'pending'" in launcher.poll(folder).told)
+        state = settled(launcher, folder)
+        assert state == JobState("lost") and "ray says 'pending'" in state.told
+        # Ray keeps it in its queue for 15 minutes more; a wrapper that is started then finds its claim taken.
+        assert read_owner(folder)
 
 
 @needs_ray
