@@ -1,6 +1,6 @@
 """Golden values computed with R 4.2.2 (and its packages vcd 1.4-11, pwr 1.3-0); each test names the call.
 
-R is not needed to run these tests. ``docs/statistics.md`` says how to print the figures again.
+R is not needed to run these tests; with it, each call prints the figures again (``options(digits = 12)``).
 """
 
 from __future__ import annotations
