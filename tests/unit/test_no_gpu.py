@@ -75,7 +75,7 @@ def test_where_there_is_one_it_is_not_refused(machine_of: Path) -> None:
 
 def test_another_machine_may_have_one(machine_of: Path) -> None:
     for launcher in ("ray", "skypilot"):
-        text = f"launcher: {launcher}\nresources: {{max_usd_per_hour: 1}}\nbudget:\n"
+        text = f"launcher: {launcher}\nresources: {{gpus: 1, gpu: H200, max_usd_per_hour: 1}}\nbudget:\n"
         require_machine(loads(write_spec(machine_of, ON_A_GPU, ("budget:\n", text))).spec)
 
 

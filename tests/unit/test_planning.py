@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from sessions import runtime
 from sessions.cli import app
+from sessions.display import Terminal
 from sessions.estimate import estimate
 from specs.digests import digest_value
 from specs.kinds_text import InstructParameters
@@ -200,6 +204,24 @@ def test_check_tells_cost_and_memory_as_json(name: str) -> None:
         assert planned["cost"]["most_usd"] == estimate(shipped(name, profile)).most_usd
         assert planned["cost"]["forecasts"] and not planned["cost"]["unknown"]
         assert all(one["device_bytes"] > 0 for one in planned["memory"])
+
+
+def test_start_tells_what_it_may_cost_before_anything_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = io.StringIO()
+
+    def registers(*_: Any) -> None:
+        raise InterruptedError(told.getvalue())
+
+    monkeypatch.setattr(runtime, "register", registers)
+    path = write_spec(tmp_path)
+    with pytest.raises(InterruptedError) as before:
+        runtime.start(path, tmp_path / "runs", None, Terminal(Console(file=told, width=1000)))
+    lines = list(estimate(loads(path)).lines())
+    assert lines[0].startswith("at most, an attempt of each stage: ") and " USD" in lines[0]
+    assert [line.partition(" ")[2] for line in str(before.value).splitlines()] == lines
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("name", SPECS)
