@@ -113,6 +113,7 @@ COMMANDS = {
     "list": {"--runs", "--everywhere", "--json"},
     "report": {"name", "--runs", "--json"},
     "cost": {"run", "--json"},
+    "seeds": {"runs", "--json"},
     "graph": set[str](),
     "spec check": {"spec", "--json", "--profile"},
     "spec show": {"spec", "--json", "--profile"},
