@@ -61,7 +61,8 @@ def sft_job(folder: Path, model: Path, **parameters: Any) -> Job:
 
 def dpo_job(folder: Path, model: Path, **parameters: Any) -> Job:
     data = write_lines(folder / "pairs.jsonl", preferred())
-    return training_job(folder / "job", "dpo", model, data, **QUICK | {"validation_share": 0.2} | parameters)
+    given: dict[str, Any] = QUICK | {"validation_share": 0.2} | parameters
+    return training_job(folder / "job", "dpo", model, data, **given)
 
 
 def run(job: Job) -> Done:
