@@ -49,11 +49,13 @@ def chained(
     change: Callable[[Entry], Entry] = lambda entry: entry,
 ) -> Rows:
     """Write entries after the rows that are kept, numbered and in the tree as they have to be."""
-    rows = list(kept)
+    rows, tree = list(kept), merkle.Frontier()
+    for row in rows:
+        tree.append(merkle.leaf_hash(row.envelope))
     for entry in entries:
-        tree = merkle.root_of(merkle.leaf_hash(row.envelope) for row in rows)
-        whole = entry.model_copy(update={"seq": len(rows), "previous": f"sha256:{tree.hex()}"})
+        whole = entry.model_copy(update={"seq": len(rows), "previous": f"sha256:{tree.root().hex()}"})
         rows.append(signed(change(whole), keys))
+        tree.append(merkle.leaf_hash(rows[-1].envelope))
     return rows
 
 

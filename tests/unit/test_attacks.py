@@ -6,6 +6,7 @@ under the marker `nightly`. Attacks and verifier have one author: this shows thi
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -36,7 +37,11 @@ class Session(NamedTuple):
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    folder = tmp_path_factory.mktemp("attacked")
+    return closed(tmp_path_factory.mktemp("attacked"), 80, (20, 50, 70))
+
+
+def closed(folder: Path, further: int, anchored: tuple[int, ...]) -> Session:
+    """Make a closed session with so many entries beside those of its own, and heads of it that were kept elsewhere."""
     done = peergate("start", "demo_leaky", "--runs", folder / "first")
     assert done.returncode == 3, done.stderr
     run = folder / "runs" / "demo_leaky"
@@ -49,14 +54,15 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     for one in before:
         trail.append(one.entry.kind, one.entry.key, one.body)  # pyright: ignore[reportArgumentType]
     kept = {one.entry.kind: one.body for one in before}
-    for n in range(80):
-        kind = ("spend", "plan", "verdict", "packet")[n % 4]
-        at = {"stage": "late"} if kind == "spend" else {"stage": "late", "attempt": n}
-        trail.append(kind, f"{kind}/late.{n}", body_of(kind) | kept.get(kind, {}) | at)
+    with trail.alone():
+        for n in range(further):
+            kind = ("spend", "plan", "verdict", "packet")[n % 4]
+            at = {"stage": "late"} if kind == "spend" else {"stage": "late", "attempt": n}
+            trail.append(kind, f"{kind}/late.{n}", body_of(kind) | kept.get(kind, {}) | at)
     trail.append("close", "close", close.body)
     trail.close()
     rows, keys = rows_of(trail.path), keys_of(trail.path)
-    sizes = [Anchor(f"kept {size}", head_of(rows[:size], keys)) for size in (20, 50, 70, len(rows))]
+    sizes = [Anchor(f"kept {size}", head_of(rows[:size], keys)) for size in (*anchored, len(rows))]
     return Session(run, keys, sizes)
 
 
@@ -271,3 +277,32 @@ def test_evidence_is_found(session: Session, tmp_path: Path, what: str, seeds: r
             first.write_bytes(two)
             second.write_bytes(one)
         assert (code(run), code(run, session.anchors)) == (1, 1), (what, seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+def test_all_of_it_holds_for_100_000_entries(tmp_path: Path) -> None:
+    large = closed(tmp_path / "large", 100_000, (20, 50_000, 99_000))
+    run = large.run
+    assert len(rows_of(run / "trail.sqlite")) > 100_000
+    assert (code(run), code(run, large.anchors)) == (0, 0)
+    expected: dict[Attack, tuple[int, int]] = {
+        flip_a_byte: (1, 1), swap_two: (1, 1), replay_a_verdict: (1, 1), verdict_with_an_unknown_key: (1, 1),
+        cut_the_tail: (2, 1), cut_and_close_again: (0, 1), write_all_anew: (0, 1),
+    }  # fmt: skip
+    found: dict[Attack, tuple[int, int]] = {}
+    for attack in expected:
+        changed = attacked(large, tmp_path, attack, 7)
+        found[attack] = code(changed), code(changed, large.anchors)
+        shutil.rmtree(changed)
+    assert found == expected
+    listed = json.loads(peergate("audit", "list", run, "--kind", "verdict", "--limit", "3", "--json").stdout)
+    assert listed["count"] > 25_000 and len(listed["entries"]) == 3
+    for command in (
+        ["search", "late.99998"],
+        ["show", "plan/late.77777"],
+        ["log"],
+        ["diff", "plan/late.1", "plan/late.5"],
+    ):
+        done = peergate("audit", command[0], run, *command[1:])
+        assert done.returncode == 0 and done.stdout, (command, done.stderr)
