@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agents.turns import ToolCall
 from agents.workbench import Phase
+from sessions.jobs.launcher import JobState
 from sessions.session import Session
 from sessions.tools import CARRY_OUT
 from sessions.tools.arguments import MOST_ARGUMENTS, read_arguments
@@ -94,7 +95,7 @@ def test_malformed_arguments_are_one_short_error_and_on_record(session: Session,
 @settings(max_examples=25, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data())
 def test_whatever_a_model_calls_has_one_result_and_no_exception(session: Session, phase: Phase, data: Any) -> None:
-    session.launcher.poll = lambda _: Gone()  # type: ignore[method-assign]
+    session.launcher.poll = lambda _: JobState("lost")  # type: ignore[method-assign]
     name = data.draw(
         st.sampled_from([*(tool.name for tool in TOOLS), "hand_in", "ask", "", "\x00", "read_spec ", "__class__"])
     )
@@ -111,11 +112,6 @@ def test_whatever_a_model_calls_has_one_result_and_no_exception(session: Session
     assert (entries(session, "call"), entries(session, "result")) == (before[0] + 1, before[1] + 1)
     assert len(got.text) <= MOST_RESULT and "\x1b" not in got.text
     assert "Traceback" not in got.text and "this tool failed" not in got.text
-
-
-class Gone:
-    state = "lost"
-    exit = None
 
 
 def test_an_unknown_tool_and_one_that_is_not_open_are_told(session: Session) -> None:
@@ -194,21 +190,14 @@ def test_the_end_of_a_long_log_is_shown_and_a_cut_line_is_not(session: Session) 
 def test_job_status_waits_shows_progress_and_ends_the_watch(session: Session) -> None:
     seen: list[Any] = []
     session.display.progress = lambda *told: seen.append(told)  # type: ignore[method-assign]
-    states = iter(["running", "lost"])
-    session.launcher.poll = lambda _: State(next(states))  # type: ignore[method-assign]
+    states: Iterator[Literal["running", "lost"]] = iter(("running", "lost"))
+    session.launcher.poll = lambda _: JobState(next(states))  # type: ignore[method-assign]
     progress = {"time": 1.0, "done": 2, "total": 9, "unit": "steps", "note": {"loss": 1.5}}
     (job_folder(session) / "progress.jsonl").write_text(json.dumps(progress) + "\n" + '{"half')
     bench = bench_of(session, "watch")
     assert call(bench, "job_status").text == "small.sample.1 is lost: its process is gone and left no exit record"
     assert bench.done and [(stage, one.done) for stage, one in seen] == [("sample", 2)]
     assert call(bench, "job_status").text.startswith("this phase has ended")
-
-
-class State:
-    exit = None
-
-    def __init__(self, state: str) -> None:
-        self.state = state
 
 
 def test_launch_is_refused_outside_of_ranges_and_for_other_stages(session: Session) -> None:
