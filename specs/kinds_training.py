@@ -59,6 +59,9 @@ class TrainingParameters(Contract):
     chat template."""
     response_end: str | None = Field(default=None, min_length=1, max_length=100, exclude_if=_left_out(None))
     """Written after every response, before the end token; only with ``prompt_format``."""
+    response_start: str | None = Field(default=None, min_length=1, max_length=10, exclude_if=_left_out(None))
+    """Written before every response, with loss; only with ``prompt_format``. A format that ends in ":" needs the space:
+    without it ``:"`` is one token, and what was trained on is not what is asked later."""
     checkpoint_steps: Annotated[int, Field(ge=1)] | None = Field(default=None, exclude_if=_left_out(None))
     """Keep what is needed to go on every so many optimizer steps; a job that is started again in its folder goes on
     from the newest whole one."""
@@ -95,6 +98,8 @@ class TrainingParameters(Contract):
             raise ValueError("prompt_format must hold {prompt} once")
         if self.response_end is not None and self.prompt_format is None:
             raise ValueError("response_end needs prompt_format: a chat template has its own end")
+        if self.response_start is not None and self.prompt_format is None:
+            raise ValueError("response_start needs prompt_format: a chat template has its own beginning")
         return self
 
 

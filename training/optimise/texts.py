@@ -18,17 +18,22 @@ PLAIN_FORMAT = "{prompt}\n\n"
 
 @dataclass(frozen=True)
 class Style:
-    """``chat``, or a format in which ``{prompt}`` stands for the prompt, and what ends a response in it."""
+    """``chat``, or a format in which ``{prompt}`` stands for the prompt, and what ends and begins a response in it."""
 
     mode: Literal["chat", "completion"]
     format: str = PLAIN_FORMAT
     end: str = ""
+    start: str = ""
 
     def settings(self) -> dict[str, str | None]:
         """Return the style by the names of its parameters."""
         if self.mode == "chat":
-            return {"prompt_format": None, "response_end": None}
-        return {"prompt_format": self.format, "response_end": self.end or None}
+            return {"prompt_format": None, "response_end": None, "response_start": None}
+        return {
+            "prompt_format": self.format,
+            "response_end": self.end or None,
+            "response_start": self.start or None,
+        }
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,9 @@ class Sides:
 
     def response(self, text: str) -> Any:
         """Return a response as TRL takes it."""
-        return [{"role": "assistant", "content": text}] if self.style.mode == "chat" else text + self.style.end
+        if self.style.mode == "chat":
+            return [{"role": "assistant", "content": text}]
+        return self.style.start + text + self.style.end
 
     def prompt_text(self, tokenizer: Any) -> str:
         """Return the prompt as the text that is encoded."""
@@ -86,7 +93,8 @@ def style_of(tokenizer: Any, parameters: TrainingParameters, model_kind: str | N
         EncodingFault: a model declared instruct has no chat template.
     """
     if parameters.prompt_format is not None:
-        return Style("completion", parameters.prompt_format, parameters.response_end or "")
+        ends = parameters.response_end or "", parameters.response_start or ""
+        return Style("completion", parameters.prompt_format, *ends)
     form = form_of(model_kind)
     if form == "chat":
         require_template(tokenizer)
