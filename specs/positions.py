@@ -90,6 +90,17 @@ class Document:
             members -= {loc for loc in members if loc[: len(new)] == new}
         self.move(old, new)
 
+    def close_gap(self, above: Loc, number: int, left: int) -> None:
+        """Move what stands in a list after the entry that was taken out to its new number.
+
+        Args:
+            above: the list.
+            number: the entry that is no longer there.
+            left: how many entries there are now.
+        """
+        for place in range(number, left + 1):
+            self.replace((*above, place + 1), (*above, place))
+
 
 @dataclass
 class _Frame:

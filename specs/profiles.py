@@ -15,6 +15,8 @@ from specs.positions import Document
 FIXED = ("schema_version", "name", "task", "profile", "profiles")
 """What makes it this experiment and not another one."""
 FIXED_IN_STAGES = ("name", "kind", "inputs")
+MEASURING = ("evaluate", "perplexity", "choose", "compare", "converse")
+"""Kinds of which a profile may leave a stage out: nothing is made or trained by them."""
 
 
 def profile_names(document: Document) -> tuple[str, ...]:
@@ -82,10 +84,18 @@ class _Merge:
         stages: Any = self.top.get("stages")
         listed: list[Any] = cast(list[Any], stages) if isinstance(stages, list) else []
         places = {str(one.get("name")): number for number, one in enumerate(listed) if isinstance(one, dict)}
+        left_out: list[int] = []
         for name, values in cast(dict[str, Any], changes).items():
             where = (*here, name)
             if name not in places:
                 yield LintProblem(where, f"there is no stage '{name}'", suggest(name, places))
+            elif values is None and where not in self.document.bad:
+                kind = str(listed[places[name]].get("kind"))
+                if kind in MEASURING:
+                    left_out.append(places[name])
+                    continue
+                message = f"a profile cannot leave out a stage of kind {kind}"
+                yield LintProblem(where, message, f"that is another experiment; it can: {', '.join(MEASURING)}")
             elif not isinstance(values, dict):
                 yield LintProblem(where, "must be a mapping of what changes in this stage")
             else:
@@ -96,6 +106,9 @@ class _Merge:
                         yield LintProblem((*where, key), message, "that is another experiment")
                     else:
                         self._value((*where, key), listed[number], ("stages", number, key), value)
+        for number in sorted(left_out, reverse=True):
+            del listed[number]
+            self.document.close_gap(("stages",), number, len(listed))
 
     def _value(self, old: Loc, parent: dict[str, Any], new: Loc, value: Any) -> None:
         key = new[-1]

@@ -89,6 +89,12 @@ def test_a_resolved_spec_is_loaded_under_the_name_of_its_profile(tmp_path: Path)
             "2:61 stages[2].parameters.learning_rate: stage 'train': learning_rate must be at most 1, got 3",
         ),
         ("profile: a\nprofiles: {a: {bugdet: {}}}\n", "2:16 bugdet: unknown key 'bugdet'"),
+        (
+            "profile: a\nprofiles: {a: {stages: {train: null}}}\n",
+            "2:32 profiles.a.stages.train: a profile cannot leave out a stage of kind sft",
+        ),
+        # Left out, and still an arm of the analysis.
+        ("profile: a\nprofiles: {a: {stages: {base: null}}}\n", "-42:13 analysis.baseline: there is no stage 'base'"),
     ],
 )
 def test_what_is_wrong_in_a_profile_has_its_place(tmp_path: Path, profiles: str, said: str) -> None:
@@ -104,6 +110,39 @@ def test_a_mistake_the_profile_replaces_is_none(tmp_path: Path) -> None:
     path = write_spec(tmp_path, ("max_cost_usd: 10", "max_cost_usd: ten"))
     path.write_text(path.read_text() + "profile: a\nprofiles: {a: {budget: {max_cost_usd: 10}}}\n")
     assert load_spec(path).spec.budget.max_cost_usd == 10
+
+
+EXTRA = """\
+  - name: again
+    kind: evaluate
+    inputs: {model: model, items: heldout}
+    parameters: {max_new_tokens: 32, seed: 7}
+
+  - name: train
+"""
+
+
+def test_a_profile_leaves_out_what_only_measures_and_keeps_the_places_of_the_rest(tmp_path: Path) -> None:
+    changes = "again: null, train: {parameters: {learning_rate: 2e-5}}, ship: {max_minutes: -1}"
+    profiles = f"profile: cpu\nprofiles:\n  cpu: {{}}\n  few: {{stages: {{{changes.partition(', ship')[0]}}}}}\n"
+    path = with_profiles(tmp_path, profiles)
+    path.write_text(path.read_text(encoding="utf-8").replace("  - name: train\n", EXTRA), encoding="utf-8")
+    whole, few = load_spec(path).spec, load_spec(path, "few").spec
+    assert [one.name for one in whole.stages] == ["base", "sample", "again", "train", "tuned", "ship"]
+    assert [one.name for one in few.stages] == ["base", "sample", "train", "tuned", "ship"]
+    assert few.stage("train").parameters.model_dump()["learning_rate"] == 2e-5
+    assert [one for one in few.stages if one.name != "train"] == [
+        one for one in whole.stages if one.name not in ("again", "train")
+    ]
+    # A mistake in a stage behind it is told with its own line, in the spec and in the profile.
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("probe_items: 2", "probe_items: 0").replace(changes.partition(", ship")[0], changes))
+    with pytest.raises(SpecError) as caught:
+        load_spec(path, "few")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    told = {one.keys: lines[one.line - 1][: one.column + 14].strip() for one in caught.value.problems}
+    assert set(told) == {"stages[4].parameters.probe_items", "stages[4].max_minutes"}, told
+    assert "probe_items" in told["stages[4].parameters.probe_items"] and "few" in told["stages[4].max_minutes"]
 
 
 def test_every_profile_is_checked(tmp_path: Path) -> None:
