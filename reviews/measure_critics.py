@@ -32,7 +32,8 @@ from specs.rows_critics import (
     decide,
 )
 from specs.stages import PARAMETERS
-from training.critics.pairs import all_pairs, divided, length_bias, revision_pairs
+from training.critics.pairing import Sifted, length_bias, log_length_ratio
+from training.critics.pairs import all_pairs, all_revisions
 from training.critics.revisions import contradiction_in
 from training.critics.subjects import Unlabelled, labelled, labelled_pairs
 
@@ -170,6 +171,7 @@ def measure_revise(evidence: Evidence) -> dict[str, Measured]:
         "principle_imbalance": Measured(max(uses.values()) - min(uses.values()), uses.total()),
         "revision_pairs": Measured(len(pairs), n),
         "revision_length_bias": Measured(length_bias(pairs)[1], len(pairs)),
+        **dropped_metrics("revision_pairs", due_preferences(evidence), pairs),
     }
 
 
@@ -224,15 +226,15 @@ def preferences_of(evidence: Evidence) -> tuple[Preference, ...]:
     return read_rows(evidence.outputs.get("preferences"), Preference, "preferences", may_be_empty=True)
 
 
-def due_preferences(evidence: Evidence) -> list[Preference]:
-    """Return the pairs that follow from the raw rows.
+def due_preferences(evidence: Evidence) -> Sifted:
+    """Return the pairs that follow from the raw rows, and those that are not kept.
 
     Raises:
         EvidenceMissing: the rows are absent, unreadable or contradict themselves.
     """
     if evidence.stage.kind == "revise":
         given = ReviseParameters.model_validate(evidence.parameters)
-        return divided(revision_pairs(revision_rows(evidence)), given.validation_share, given.seed)
+        return all_revisions(revision_rows(evidence), given)
     if evidence.stage.kind == "prefer_verified":
         return verified_preferences(evidence)
     parameters = critic_parameters(evidence)
@@ -271,4 +273,15 @@ def measure_prefer(evidence: Evidence) -> dict[str, Measured]:
         "hard_negative_share": Measured(sum(one.source == "hard_negative" for one in pairs) / m if m else 0.0, m),
         "pairs_length_difference": Measured(difference, m),
         "pairs_length_bias": Measured(bias, m),
+        **dropped_metrics("pairs", due_preferences(evidence), pairs),
+    }
+
+
+def dropped_metrics(prefix: str, due: Sifted, pairs: Sequence[Preference]) -> dict[str, Measured]:
+    """Return how many pairs were left out by each rule of length, and what the lengths of those that are kept are."""
+    reasons, offered = due.reasons(), len(due.kept) + len(due.dropped)
+    return {
+        f"{prefix}_dropped_ratio": Measured(reasons.get("length_ratio", 0), offered),
+        f"{prefix}_dropped_balance": Measured(reasons.get("length_balance", 0), offered),
+        f"{prefix}_log_length_ratio": Measured(log_length_ratio(pairs), len(pairs)),
     }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from reviews.evidence import Evidence
-from reviews.measure_critics import preferences_of
+from reviews.measure_critics import dropped_metrics, preferences_of
 from reviews.measured import Measured, share
-from reviews.verified import due_verdicts
-from training.critics.pairs import length_bias
+from reviews.verified import due_verdicts, verified_preferences
+from training.critics.pairing import length_bias
 from training.critics.verified import mixed_prompts
 
 
@@ -25,4 +25,5 @@ def measure_verified(evidence: Evidence) -> dict[str, Measured]:
         "verified_pairs": Measured(m, m),
         "verified_pairs_for_validation": Measured(sum(one.split == "validation" for one in pairs), m),
         "verified_length_bias": Measured(length_bias(pairs)[1], m),
+        **dropped_metrics("verified_pairs", verified_preferences(evidence), pairs),
     }

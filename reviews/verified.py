@@ -7,7 +7,8 @@ from reviews.rows import read_rows
 from specs.errors import EvidenceMissing
 from specs.evidence import GenerationRow, Item
 from specs.kinds_critics import PreferVerifiedParameters
-from specs.rows_critics import Preference, VerifiedRow
+from specs.rows_critics import VerifiedRow
+from training.critics.pairing import Sifted
 from training.critics.verified import NotTheirs, verdicts, verified_pairs
 
 
@@ -24,8 +25,8 @@ def due_verdicts(evidence: Evidence) -> list[VerifiedRow]:
         raise EvidenceMissing(str(error), where="samples") from error
 
 
-def verified_preferences(evidence: Evidence) -> list[Preference]:
-    """Return the pairs that follow from the samples that came in.
+def verified_preferences(evidence: Evidence) -> Sifted:
+    """Return the pairs that follow from the samples that came in, and those that are not kept.
 
     Raises:
         EvidenceMissing: as :func:`due_verdicts`, or the order of the attempt is not on record.

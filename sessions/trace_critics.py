@@ -15,11 +15,12 @@ from specs.rows_critics import (
     CandidateRow,
     ComparisonRow,
     CritiqueRow,
+    DroppedPair,
     JudgeCalibrationRow,
     Preference,
     RevisionRow,
 )
-from training.critics.pairs import WRONG_BY_LENGTH
+from training.critics.pairing import WRONG_BY_LENGTH
 
 CALIBRATION, COMPARISONS, PREFERENCES = "calibration", "comparisons", "preferences"
 _TURNS = "the verdict is another one when the labels change places"
@@ -74,6 +75,8 @@ def revisions(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     """
     if metric in ("revision_pairs", "revision_length_bias"):
         return (every("every pair", preferences_of(evidence), PREFERENCES),)
+    if metric.startswith("revision_pairs_"):
+        return _pairs(evidence, metric)
     rows = revision_rows(evidence)
     if metric == "principle_imbalance":
         uses = principle_uses(evidence, rows)
@@ -124,7 +127,7 @@ def compared_responses(evidence: Evidence, metric: str) -> tuple[Part, ...]:
         return _judged_sample(name, sound_rows(evidence, "calibration", JudgeCalibrationRow))
     if metric.startswith("pair_"):
         return _comparisons(name, sound_rows(evidence, "comparisons", ComparisonRow))
-    return _pairs(metric, preferences_of(evidence))
+    return _pairs(evidence, metric)
 
 
 def _judged_sample(metric: str, sample: Sequence[JudgeCalibrationRow]) -> tuple[Part, ...]:
@@ -159,7 +162,12 @@ def _comparisons(metric: str, rows: Sequence[ComparisonRow]) -> tuple[Part, ...]
     return (every("every comparison", rows, COMPARISONS),)
 
 
-def _pairs(metric: str, pairs: Sequence[Preference]) -> tuple[Part, ...]:
+def _pairs(evidence: Evidence, metric: str) -> tuple[Part, ...]:
+    pairs = preferences_of(evidence)
+    if "_dropped_" in metric and "dropped" in evidence.outputs:
+        reason = {"ratio": "length_ratio", "balance": "length_balance"}[metric.rpartition("_")[2]]
+        out = read_rows(evidence.outputs["dropped"], DroppedPair, "dropped pairs", may_be_empty=True)
+        return (part(f"were left out for {reason}", out, lambda one: one.reason == reason, "dropped"),)
     of_metric: dict[str, tuple[str, Callable[[Preference], bool]]] = {
         "for_validation": ("are marked for validation", lambda pair: pair.split == "validation"),
         "hard_negative_share": ("have a response made wrong on purpose", lambda pair: pair.source == "hard_negative"),
@@ -168,8 +176,8 @@ def _pairs(metric: str, pairs: Sequence[Preference]) -> tuple[Part, ...]:
             lambda pair: pair.negative_type not in WRONG_BY_LENGTH,
         ),
     }
-    of_metric["length_bias"] = of_metric["length_difference"]
-    name = metric.removeprefix("verified_").removeprefix("pairs_")
+    of_metric["length_bias"] = of_metric["log_length_ratio"] = of_metric["length_difference"]
+    name = metric.removeprefix("verified_").removeprefix("revision_").removeprefix("pairs_")
     if name in of_metric:
         return (part(of_metric[name][0], pairs, of_metric[name][1], PREFERENCES),)
     return (every("every pair", pairs, PREFERENCES),)
@@ -182,7 +190,7 @@ def verified_samples(evidence: Evidence, metric: str) -> tuple[Part, ...]:
         EvidenceMissing: samples, prompts or pairs are absent or unreadable.
     """
     if metric.startswith("verified_pairs") or metric == "verified_length_bias":
-        return _pairs(metric, preferences_of(evidence))
+        return _pairs(evidence, metric)
     said = due_verdicts(evidence)
     if metric == "verified_accepted_rate":
         return (part("are accepted by the verifier", said, lambda row: row.verdict == "accepted", ROWS),)

@@ -122,7 +122,26 @@ class CritiqueResponsesParameters(ShownResponse):
     """Keep the examples whose response an A/B critic finds good, with confidence."""
 
 
-class ReviseParameters(Writing):
+class Pairing(Contract):
+    """What all parameters of stages that make pairs share."""
+
+    length_balance: Annotated[float, Field(gt=0, le=3)] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """The farthest from 0 that the mean of ln(words of chosen / words of rejected) may be: pairs whose ratio is the
+    largest (or the smallest, where rejected responses are longer) are left out until it is. Those that are wrong by
+    their length on purpose do not count. None: nothing is left out for it."""
+    validation_share: Annotated[float, Field(ge=0, le=0.5)] = 0.2
+    """Share of the groups whose pairs are marked for validation."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    @property
+    def keeps_dropped(self) -> bool:
+        """Whether pairs that are left out are written down too; where no rule was set, they are as they were before."""
+        return self.length_balance is not None
+
+
+class ReviseParameters(Writing, Pairing):
     """Criticise responses by principles of the constitution and write them anew."""
 
     revisions: Annotated[int, Field(ge=1, le=16)] = 1
@@ -136,13 +155,19 @@ class ReviseParameters(Writing):
     revision_tokens: Annotated[int, Field(ge=1, le=4096)] = 192
     min_words: Annotated[int, Field(ge=1, le=1000)] = 3
     """A revision with fewer words is too short to count."""
-    validation_share: Annotated[float, Field(ge=0, le=0.5)] = 0.2
-    """Share of the groups whose pairs are marked for validation."""
+    max_length_ratio: Annotated[float, Field(ge=1, le=100)] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """Pairs whose longer response has more than this many times the words of the other are left out. None: none are."""
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    @property
+    def keeps_dropped(self) -> bool:
+        """As in :class:`Pairing`."""
+        return self.length_balance is not None or self.max_length_ratio is not None
 
 
-class PreferParameters(ShownResponse, Writing):
+class PreferParameters(ShownResponse, Writing, Pairing):
     """Sample responses, let a judge find the best of them in both orders, and add negatives of known types."""
 
     samples: Annotated[int, Field(ge=2, le=64)] = 4
@@ -161,20 +186,15 @@ class PreferParameters(ShownResponse, Writing):
     max_length_ratio: Annotated[float, Field(ge=1, le=100)] = 3.0
     """Pairs whose longer response has more than this many times the words of the other are left out; those that are
     wrong by their length on purpose stay."""
-    validation_share: Annotated[float, Field(ge=0, le=0.5)] = 0.2
-    """Share of the groups whose pairs are marked for validation."""
 
 
-class PreferVerifiedParameters(Contract):
+class PreferVerifiedParameters(Pairing):
     """Pair samples that the task's verifier accepts with samples of the same prompt that it refuses."""
 
     pairs_per_prompt: Annotated[int, Field(ge=1, le=64)] = 2
     """The most pairs of one prompt; each sample stands in one of them."""
     max_length_ratio: Annotated[float, Field(ge=1, le=100)] = 3.0
     """Pairs whose longer response has more than this many times the words of the other are left out."""
-    validation_share: Annotated[float, Field(ge=0, le=0.5)] = 0.2
-    """Share of the groups whose pairs are marked for validation."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
 class CritiqueInstructionsStage(StageBase):

@@ -11,6 +11,7 @@ _SAMPLED = "all sampled responses"
 _COMPARED = "all comparisons of two sampled responses"
 _VERIFIED = "all samples that came in, each judged by the task's verifier"
 _PAIRS = "the pairs that are kept, of all sources"
+_OFFERED = "all pairs that were made, of all sources, before any is left out"
 _OF_THEM = "the pairs that are kept, but for those that are wrong by their length on purpose"
 
 
@@ -79,6 +80,18 @@ def _calibrated(prefix: str, scope: Scope, agrees: str) -> tuple[MetricDefinitio
     )
 
 
+def _dropped(prefix: str, scope: Scope) -> tuple[MetricDefinition, ...]:
+    """Return what is measured of the lengths of pairs, and of those that went for their length."""
+    ratio = "pairs left out because one response has more than max_length_ratio times the words of the other"
+    balance = "pairs left out so that the mean of ln(words of chosen / words of rejected) is within length_balance"
+    mean = "mean of ln(words of chosen / words of rejected)"
+    return (
+        _m(f"{prefix}_dropped_ratio", scope, "pairs", _OFFERED, ratio, "none"),
+        _m(f"{prefix}_dropped_balance", scope, "pairs", _OFFERED, balance, "none"),
+        _m(f"{prefix}_log_length_ratio", scope, "log ratio", _OF_THEM, mean, "none"),
+    )
+
+
 CRITIC_METRICS: tuple[MetricDefinition, ...] = (
     *_critic("instructions", "critique_instructions", "instructions"),
     *_critic("responses", "critique_responses", "responses"),
@@ -133,6 +146,7 @@ CRITIC_METRICS: tuple[MetricDefinition, ...] = (
         "mean words of chosen - rejected / mean words of both",
         "none",
     ),
+    *_dropped("revision_pairs", "revise"),
     _m("candidates", "prefer", "responses", _SAMPLED, "number of rows", "none"),
     _m(
         "candidate_truncation_rate",
@@ -176,6 +190,7 @@ CRITIC_METRICS: tuple[MetricDefinition, ...] = (
     _m(
         "pairs_length_bias", "prefer", "ratio", _OF_THEM, "mean words of chosen - rejected / mean words of both", "none"
     ),
+    *_dropped("pairs", "prefer"),
     _m("verified_samples", "prefer_verified", "completions", _VERIFIED, "number of rows", "none"),
     _m(
         "verified_accepted_rate",
@@ -203,4 +218,5 @@ CRITIC_METRICS: tuple[MetricDefinition, ...] = (
         "mean words of chosen - rejected / mean words of both",
         "none",
     ),
+    *_dropped("verified_pairs", "prefer_verified"),
 )

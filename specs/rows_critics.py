@@ -277,3 +277,16 @@ class Preference(Contract):
     """How the rejected response came to be: sampled like the chosen one, built by a rule, or written on request."""
     principles: tuple[str, ...] = ()
     """Ids of the principles a revision followed."""
+
+
+DropReason = Literal["fault", "length_ratio", "surplus", "length_balance"]
+"""``fault``: no whole pair. ``length_ratio``: one response has too many times the words of the other. ``surplus``: the
+prompt has its pairs. ``length_balance``: it went so that chosen and rejected are of like length on average."""
+
+
+class DroppedPair(Contract):
+    """A pair that was made and is not kept: a line of ``dropped``."""
+
+    reason: DropReason
+    """The first that spoke against it."""
+    pair: Preference

@@ -23,6 +23,7 @@ from specs.kinds_critics import (
     CritiqueInstructionsStage,
     CritiqueResponsesParameters,
     CritiqueResponsesStage,
+    Pairing,
     PreferParameters,
     PreferStage,
     PreferVerifiedParameters,
@@ -329,11 +330,16 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def outputs_of(kind: Kind, parameters: Parameters) -> dict[str, ArtifactKind]:
-    """Return what a stage leaves: role -> artifact kind. A recipe leaves a checkpoint only where that is registered."""
+    """Return what a stage leaves: role -> artifact kind.
+
+    A recipe leaves a checkpoint, and a stage that makes pairs those it did not keep, only where that is registered.
+    """
     trained = isinstance(parameters, RecipeParameters) and parameters.trains is not None
     found = dict(STAGE_KINDS[kind].outputs)
     if trained:
         found["checkpoint"] = "checkpoint"
+    if isinstance(parameters, Pairing) and parameters.keeps_dropped:
+        found["dropped"] = "rows"
     return found
 
 

@@ -21,10 +21,11 @@ from specs.errors import EvidenceMissing
 from specs.evidence import Example
 from specs.kinds_critics import ReviseParameters
 from specs.metrics import MetricSet
-from specs.rows_critics import RevisionRow, VerifiedRow
+from specs.rows_critics import DroppedPair, RevisionRow, VerifiedRow
 from specs.rows_text import Form
-from specs.stages import Kind
-from training.critics.pairs import fault_in, length_bias, revised
+from specs.stages import Kind, outputs_of
+from training.critics.pairing import fault_in, length_bias
+from training.critics.pairs import revised
 from training.critics.revisions import chain_name, contradiction_in, critique_prompt, plan, revision_prompt
 from training.critics.subjects import spread
 from training.text.prompting import form_of
@@ -138,10 +139,18 @@ def _verdicts(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
-    """Make the pairs again from the raw rows."""
-    kept, due = list(preferences_of(evidence)), due_preferences(evidence)
+    """Make the pairs again from the raw rows, and those that were left out where they are written down."""
+    kept, made = list(preferences_of(evidence)), due_preferences(evidence)
+    due, reasons = made.kept, ", ".join(f"{name} {count}" for name, count in made.reasons().items())
+    if "dropped" in outputs_of(evidence.stage.kind, evidence.stage.parameters):
+        out = read_rows(evidence.outputs.get("dropped"), DroppedPair, "dropped pairs", may_be_empty=True)
+        if list(out) != made.dropped:
+            shown = tuple({"item": one.pair.item, "reason": one.reason} for one in out if one not in made.dropped)
+            detail = f"{len(out)} pairs are written down as left out, {len(made.dropped)} follow from the raw rows"
+            return Found("FAIL", detail, float(len(out)), shown)
     if kept == due:
-        return Found("PASS", f"all {len(due)} pairs follow from the raw rows", float(len(due)))
+        told = f"; left out: {reasons}" if reasons else ""
+        return Found("PASS", f"all {len(due)} pairs follow from the raw rows{told}", float(len(due)))
     extra = [one for one in kept if one not in due]
     shown = tuple({"item": one.item, "chosen": one.chosen, "rejected": one.rejected} for one in extra)
     detail = f"{len(kept)} pairs were kept, {len(due)} follow from the raw rows; {len(extra)} kept ones do not"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,9 @@ from reviews.checks import run_checks
 from reviews.evidence import Evidence
 from specs.evidence import Example
 from specs.kinds_critics import Rubric
-from specs.stages import STAGE_KINDS, Kind
+from specs.rows_critics import DroppedPair
+from specs.stages import Kind
+from specs.stages import outputs_of as outputs_due
 from tests.fixtures.critic_jobs import (
     CONSTITUTION,
     instructions,
@@ -109,7 +112,7 @@ def job_of(folder: Path, kind: str, models: dict[str, Path], form: Form = "base"
 
 
 def outputs_of(job: Job) -> dict[str, Path]:
-    return {name: job.out / f"{name}.jsonl" for name in STAGE_KINDS[job.order.kind].outputs}
+    return {name: job.out / f"{name}.jsonl" for name in outputs_due(job.order.kind, job.parameters)}
 
 
 def bytes_of(job: Job) -> dict[str, bytes]:
@@ -218,3 +221,22 @@ def test_margins_of_the_parameters_decide(tmp_path: Path, models: dict[str, Path
     kept = (other.out / "accepted.jsonl").read_bytes().splitlines()
     # The control: at no margin some are accepted and some are not.
     assert 0 < len(kept) < 6
+
+
+RULES: dict[str, dict[str, float]] = {
+    "revise": {"max_length_ratio": 3.0, "revisions": 1, "revision_tokens": 60, "revision_temperature": 1.5},
+    "prefer": {"length_balance": 0.05},
+}
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_pairs_that_a_rule_leaves_out_are_written_down_and_derived_again(
+    tmp_path: Path, models: dict[str, Path], kind: str
+) -> None:
+    job = job_of(tmp_path, kind, models, "instruct", **RULES[kind])
+    done = WORK[kind](job)
+    out = [DroppedPair.model_validate_json(line) for line in (job.out / "dropped.jsonl").read_bytes().splitlines()]
+    assert out and (job.out / "preferences.jsonl").read_bytes()
+    assert done.facts["dropped"] == dict(Counter(one.reason for one in out))
+    found = {one.id: one for one in run_checks(as_evidence(tmp_path / "gate", kind, job, "instruct"), None)}
+    assert found["pairs.derived"].status == "PASS" and f"left out: {out[0].reason}" in found["pairs.derived"].detail

@@ -33,7 +33,7 @@ from specs.stages import Stage
 from tests.fixtures.critic_jobs import CONSTITUTION, TOPICS, instructions
 from tests.unit.evidence_on_disk import evidence_of, with_manifest, write_rows
 from training.critics.critic import Critic
-from training.critics.pairs import all_pairs, divided, pairs_to_compare, revised, revision_pairs
+from training.critics.pairs import all_pairs, all_revisions, pairs_to_compare, revised
 from training.critics.revisions import chain_name, critique_prompt, faults_of, outcome, plan, revision_prompt
 from training.critics.rubrics import Prompts, rubric_for
 from training.critics.subjects import Pair, labelled, labelled_pairs, of_examples, of_items
@@ -254,12 +254,14 @@ def critic_evidence(
         inputs["constitution"].write_bytes(CONSTITUTION.read_bytes())
         inputs["examples"] = write(folder / "given.jsonl", given_examples())
         made = chains(parameters) if rows is None else rows
-        pairs = divided(revision_pairs(made), parameters.validation_share, parameters.seed)
+        pairs = all_revisions(made, parameters)
         outputs = {
             "rows": write(out / "rows.jsonl", made),
-            "preferences": write(out / "preferences.jsonl", pairs),
+            "preferences": write(out / "preferences.jsonl", pairs.kept),
             "examples": write(out / "examples.jsonl", revised(made)),
         }
+        if parameters.keeps_dropped:
+            outputs["dropped"] = write(out / "dropped.jsonl", pairs.dropped)
     else:
         inputs["judge"] = folder / "model"
         inputs["prompts"] = write(folder / "asked.jsonl", instructions(N))
@@ -271,8 +273,10 @@ def critic_evidence(
             "rows": write(out / "rows.jsonl", responses),
             "comparisons": write(out / "comparisons.jsonl", compared),
             "calibration": write(out / "calibration.jsonl", told),
-            "preferences": write(out / "preferences.jsonl", all_pairs(compared, parameters)),
+            "preferences": write(out / "preferences.jsonl", all_pairs(compared, parameters).kept),
         }
+        if parameters.keeps_dropped:
+            outputs["dropped"] = write(out / "dropped.jsonl", all_pairs(compared, parameters).dropped)
     return replace(bound(whole, stage, inputs, outputs), **changes)
 
 

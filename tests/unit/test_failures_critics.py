@@ -14,7 +14,8 @@ from specs.evidence import Item
 from tests.unit.critic_evidence import PREFER, Signed, alternating, chains, critic_evidence, edited
 from tests.unit.test_critic_checks import only_a, results_of
 from tests.unit.test_failures import DOCS, outcome_of
-from training.critics.pairs import divided, fault_in, revision_pairs
+from training.critics.pairing import divided, fault_in
+from training.critics.pairs import revision_pairs
 
 
 def longer_is_good(place: int) -> tuple[float, float]:

@@ -92,7 +92,7 @@ def prefer_verified(folder: Path, empty: bool) -> Evidence:
     )
     rows = [GenerationRow.model_validate(row | {"truncated": empty}) for row in samples()]
     said = verdicts("format_instructions", prompt_items(), rows)
-    pairs = verified_pairs(rows, said, given)
+    pairs = verified_pairs(rows, said, given).kept
 
     def write(name: str, some: Sequence[Contract]) -> Path:
         return write_rows(folder / f"{name}.jsonl", [one.model_dump(mode="json") for one in some])

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs.kinds_critics import PreferParameters
-from specs.rows_critics import CandidateRow, ComparisonRow, NegativeType, Preference
-from tests.unit.critic_evidence import Scripted, candidates
+from specs.digests import digest_value
+from specs.kinds_critics import PreferParameters, ReviseParameters
+from specs.rows_critics import CandidateRow, ComparisonRow, DroppedPair, NegativeType, Preference
+from specs.stages import PARAMETERS, Kind, outputs_of
+from tests.unit.critic_evidence import Scripted, candidates, chains
 from training.critics.negatives import Best, negatives
-from training.critics.pairs import all_pairs, best_pairs, divided, fault_in, length_bias, pairs_to_compare
+from training.critics.pairing import balanced, divided, fault_in, length_bias, log_length_ratio, sifted
+from training.critics.pairs import all_pairs, all_revisions, best_pairs, pairs_to_compare, revision_pairs
 
 TYPES: tuple[NegativeType, ...] = get_args(NegativeType)
 LOOSE = PreferParameters(max_length_ratio=100, margin=1.0)
@@ -64,19 +69,20 @@ def test_only_whole_and_different_responses_are_compared() -> None:
 )
 def test_the_best_has_lost_nothing_and_there_is_one(signed: tuple[float, ...], kept: list[tuple[str, str]]) -> None:
     rows = compared(responses("one", "two", "three"), *signed)
-    assert [(one.chosen, one.rejected) for one in best_pairs(rows, LOOSE)] == kept
+    assert [(one.chosen, one.rejected) for one in best_pairs(rows)] == kept
 
 
 def test_margins_of_pairs_are_the_smaller_of_both_orders() -> None:
     judge = Scripted("comparison", LOOSE, lambda place: (2.5, 1.25))
-    (one,) = best_pairs(judge.comparisons(pairs_to_compare(responses("one", "two"))), LOOSE)
+    (one,) = best_pairs(judge.comparisons(pairs_to_compare(responses("one", "two"))))
     assert one.margin == 1.25 and (one.source, one.made_by, one.negative_type) == ("best_of_n", "sample", None)
 
 
 def test_pairs_of_very_different_length_are_left_out() -> None:
     rows = compared(responses("one two three four", "one"), 2.0)
-    kept = [best_pairs(rows, LOOSE.model_copy(update={"max_length_ratio": value})) for value in (4.0, 3.9)]
-    assert [len(some) for some in kept] == [1, 0]
+    found = [all_pairs(rows, LOOSE.model_copy(update={"max_length_ratio": value})) for value in (4.0, 3.9)]
+    assert [len(some.kept) for some in found] == [1, 0]
+    assert [some.reasons() for some in found] == [{}, {"length_ratio": 1}]
 
 
 @pytest.mark.parametrize(
@@ -178,8 +184,103 @@ def test_length_bias_leaves_out_what_is_wrong_by_its_length() -> None:
 def test_a_stage_keeps_judged_pairs_and_one_negative_a_prompt() -> None:
     given = LOOSE.model_copy(update={"hard_negatives": ("verbosity", "off_topic"), "validation_share": 0.3})
     judge = Scripted("comparison", given, lambda place: (2.0, 2.0))
-    found = all_pairs(judge.comparisons(pairs_to_compare(candidates())), given)
+    found = all_pairs(judge.comparisons(pairs_to_compare(candidates())), given).kept
     assert [one.source for one in found].count("best_of_n") == 12
     assert [one.negative_type for one in found].count("verbosity") == 3
     assert [one.negative_type for one in found].count("off_topic") == 3
     assert sum(one.split == "validation" for one in found) == 6
+
+
+def of_lengths(*lengths: tuple[int, int], **changes: Any) -> list[Preference]:
+    """Return pairs with so many words on the chosen and the rejected side."""
+    return [
+        pair(group=f"g{n}", prompt=f"Prompt {n}.", chosen="long " * chosen, rejected="word " * rejected, **changes)
+        for n, (chosen, rejected) in enumerate(lengths)
+    ]
+
+
+def test_the_longest_chosen_go_until_lengths_are_balanced() -> None:
+    pairs = of_lengths((8, 1), (2, 2), (4, 2), (8, 1), (2, 4))
+    assert log_length_ratio(pairs) == pytest.approx(6 * math.log(2) / 5, abs=1e-6)
+    found = balanced(sifted(pairs, None), 0.3)
+    # Without the later of the two longest the mean is 0.52, without both it is 0.
+    assert [one.group for one in found.kept] == ["g1", "g2", "g4"] and log_length_ratio(found.kept) == 0
+    assert [(one.pair.group, one.reason) for one in found.dropped] == [
+        ("g0", "length_balance"),
+        ("g3", "length_balance"),
+    ]
+    assert [one.group for one in balanced(sifted(pairs, None), 0.55).kept] == ["g0", "g1", "g2", "g4"]
+    assert balanced(sifted(pairs, None), 0.84).dropped == []
+
+
+def test_the_longest_rejected_go_where_those_are_longer() -> None:
+    found = balanced(sifted(of_lengths((1, 8), (2, 2), (1, 8), (2, 2)), None), 0.7)
+    assert [one.group for one in found.kept] == ["g0", "g1", "g3"]
+
+
+def test_negatives_that_are_wrong_by_length_neither_count_nor_go() -> None:
+    padded = of_lengths((1, 9), source="hard_negative", negative_type="verbosity")
+    pairs = [*padded, *of_lengths((2, 2))]
+    assert balanced(sifted(pairs, 2.0), 0.01).kept == pairs and log_length_ratio(pairs) == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=25),
+    st.floats(0.01, 1),
+    st.randoms(use_true_random=False),
+)
+@settings(deadline=None, max_examples=80)
+def test_balanced_pairs_are_balanced_and_no_more_go_than_the_rule_needs(
+    lengths: list[tuple[int, int]], most: float, order: random.Random
+) -> None:
+    pairs = of_lengths(*lengths)
+    found = balanced(sifted(pairs, None), most)
+    assert abs(log_length_ratio(found.kept)) <= most + 1e-9
+    groups = [one.group for one in found.kept] + [one.pair.group for one in found.dropped]
+    assert sorted(groups) == sorted(one.group for one in pairs)
+    assert [one for one in pairs if one in found.kept] == found.kept
+    # As many of each length go in another order, so that the rule does not favour places.
+    shuffled = order.sample(pairs, len(pairs))
+    again = balanced(sifted(shuffled, None), most)
+    assert sorted(map(ratio_of, again.dropped)) == sorted(map(ratio_of, found.dropped))
+    if abs(log_length_ratio(pairs)) <= most - 1e-9:
+        assert found.dropped == []
+
+
+def ratio_of(one: DroppedPair) -> Fraction:
+    return Fraction(len(one.pair.chosen.split()), len(one.pair.rejected.split()))
+
+
+def test_rules_of_a_revision_are_those_of_other_pairs() -> None:
+    rows = chains(ReviseParameters(revisions=2))
+    free = all_revisions(rows, ReviseParameters(revisions=2))
+    assert len(free.kept) == len(rows) and free.dropped == []
+    assert [one.model_copy(update={"split": None}) for one in free.kept] == revision_pairs(rows)
+    long = [row.model_copy(update={"final": row.final * 4}) if n == 2 else row for n, row in enumerate(rows)]
+    limited = all_revisions(long, ReviseParameters(revisions=2, max_length_ratio=3.0))
+    assert limited.reasons() == {"length_ratio": 1} and limited.dropped[0].pair.item == long[2].item
+    level = all_revisions(long, ReviseParameters(revisions=2, length_balance=0.25))
+    assert level.reasons() == {"length_balance": 1} and level.dropped[0].pair.item == long[2].item
+    assert {one.split for one in level.kept} == {"train", "validation"} and level.dropped[0].pair.split is None
+
+
+def test_rules_that_are_not_set_leave_no_trace_in_a_registration() -> None:
+    """Older registrations keep their digests, and their stages leave the same files."""
+    for kind in BEFORE:
+        plain = PARAMETERS[kind]()
+        assert not {"length_balance", "judge"} & set(plain.model_dump())
+        assert ("max_length_ratio" in plain.model_dump()) == (kind != "revise")
+        assert "dropped" not in outputs_of(kind, plain)
+        ruled = PARAMETERS[kind].model_validate({"length_balance": 0.1})
+        assert ruled.model_dump()["length_balance"] == 0.1 and outputs_of(kind, ruled)["dropped"] == "rows"
+    assert "dropped" in outputs_of("revise", PARAMETERS["revise"].model_validate({"max_length_ratio": 3}))
+    for kind, digest in BEFORE.items():
+        assert digest_value(PARAMETERS[kind]().model_dump(mode="json")) == f"sha256:{digest}"
+
+
+BEFORE: dict[Kind, str] = {
+    "revise": "351c1eeb9c53e03cdd2bd111b5ca7d22205b60daa39b307f4057c9003f14e297",
+    "prefer": "51aaf30499308a77393ce1ee6143e1cad13fcfe64b188b61cd527b299729088a",
+    "prefer_verified": "e4d6d9056f88185882b7398feaca1e68269dc40e4f2695c8c7e3bb0737ac3e29",
+}
+"""Digests of the parameters of a stage that sets none, as they were before there were rules of length."""

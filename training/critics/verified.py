@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from specs.evidence import GenerationRow, Item
 from specs.kinds_critics import PreferVerifiedParameters
 from specs.rows_critics import Preference, VerifiedRow
-from training.critics.negatives import LEAST_CHARACTERS, words
-from training.critics.pairs import divided, fault_in
+from training.critics.negatives import LEAST_CHARACTERS
+from training.critics.pairing import Sifted, at_most, settled, sifted
 from training.tasks import verifier
 
 
@@ -41,21 +41,20 @@ def verdicts(task: str, items: Iterable[Item], samples: Iterable[GenerationRow])
 
 def verified_pairs(
     samples: Sequence[GenerationRow], said: Sequence[VerifiedRow], given: PreferVerifiedParameters
-) -> list[Preference]:
-    """Return pairs (accepted, refused) of one prompt's samples, divided by group; a sample is in one pair at most."""
+) -> Sifted:
+    """Return what is kept of pairs (accepted, refused) of one prompt's samples; a sample is in one pair at most."""
     sides: dict[str, tuple[dict[str, GenerationRow], dict[str, GenerationRow]]] = {}
     for row, one in zip(samples, said, strict=True):
         if one.verdict != "truncated":
             accepted, refused = sides.setdefault(row.item, ({}, {}))
             # The same words twice are one sample.
             (accepted if one.verdict == "accepted" else refused).setdefault(" ".join(row.completion.split()), row)
-    found: list[Preference] = []
-    for accepted, refused in sides.values():
-        both = zip(_long_enough(accepted), _long_enough(refused), strict=False)
-        pairs = [_pair(good, bad) for good, bad in both]
-        whole = [pair for pair in pairs if _alike(pair, given.max_length_ratio) and not fault_in(pair)]
-        found += whole[: given.pairs_per_prompt]
-    return divided(found, given.validation_share, given.seed)
+    offered = [
+        _pair(good, bad)
+        for accepted, refused in sides.values()
+        for good, bad in zip(_long_enough(accepted), _long_enough(refused), strict=False)
+    ]
+    return settled(at_most(sifted(offered, given.max_length_ratio), given.pairs_per_prompt), given)
 
 
 def mixed_prompts(said: Iterable[VerifiedRow]) -> int:
@@ -80,8 +79,3 @@ def _pair(good: GenerationRow, bad: GenerationRow) -> Preference:
         item=good.item,
         made_by="sample",
     )
-
-
-def _alike(pair: Preference, most: float) -> bool:
-    lengths = sorted((words(pair.chosen), words(pair.rejected)))
-    return lengths[1] <= most * lengths[0]

@@ -17,6 +17,7 @@ from training.critics.critic import Critic
 from training.critics.pairs import all_pairs, pairs_to_compare
 from training.critics.rubrics import rubric_for
 from training.critics.subjects import Unlabelled, labelled_pairs, spread
+from training.critics.written import write_pairs
 from training.entry import Done, Job, run_stage
 from training.tasks import load_items
 from training.text.asking import answer_prompt, seed_of
@@ -56,10 +57,12 @@ def prefer(job: Job) -> Done:
     job.write_rows("rows", rows)
     job.write_rows("comparisons", comparisons)
     job.write_rows("calibration", calibration.rows())
-    job.write_rows("preferences", all_pairs(comparisons, parameters))
+    kept = all_pairs(comparisons, parameters)
+    write_pairs(job, parameters, kept)
     device, dtype = device_of(model)
     effective = parameters.model_dump(mode="json") | {"engine": engine.name if engine else parameters.engine}
     facts = judge.facts() | {"prompts": len(items), "comparisons": len(comparisons), "labelled": len(sample)}
+    facts["dropped"] = kept.reasons()
     facts |= stated(engine) if engine else {}
     return Done(device, dtype, sum(row.tokens for row in rows), effective, facts)
 

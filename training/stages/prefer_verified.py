@@ -10,6 +10,7 @@ import os
 from specs.evidence import GenerationRow
 from specs.stages import PreferVerifiedParameters
 from training.critics.verified import NotTheirs, verdicts, verified_pairs
+from training.critics.written import write_pairs
 from training.entry import Done, Job, run_stage
 from training.tasks import load_items
 
@@ -27,14 +28,14 @@ def prefer_verified(job: Job) -> Done:
         raise SystemExit(f"the samples cannot be used: {error}") from error
     pairs = verified_pairs(samples, rows, parameters)
     job.write_rows("rows", rows)
-    job.write_rows("preferences", pairs)
+    write_pairs(job, parameters, pairs)
     job.progress(len(rows), len(rows), "samples")
     return Done(
         device="cpu",
         dtype="not stated",
         tokens=0,
         effective=parameters.model_dump(mode="json"),
-        facts={"samples": len(samples), "pairs": len(pairs)},
+        facts={"samples": len(samples), "pairs": len(pairs.kept), "dropped": pairs.reasons()},
         threads=os.cpu_count() or 1,
     )
 

@@ -16,7 +16,7 @@ from specs.loading import load_constitution
 from specs.rows_critics import RevisionRound, RevisionRow
 from specs.rows_text import Form
 from specs.stages import ReviseParameters
-from training.critics.pairs import divided, revised, revision_pairs
+from training.critics.pairs import all_revisions, revised
 from training.critics.revisions import (
     STOPS,
     Rounds,
@@ -29,6 +29,7 @@ from training.critics.revisions import (
     revision_prompt,
 )
 from training.critics.subjects import spread
+from training.critics.written import write_pairs
 from training.decoding import Output
 from training.entry import Done, Job, run_stage
 from training.text.asking import seed_of
@@ -61,11 +62,13 @@ def revise(job: Job) -> Done:
         job.progress(number + 1, len(groups), "groups")
     rows = kept.rows()
     job.write_rows("rows", rows)
-    job.write_rows("preferences", divided(revision_pairs(rows), parameters.validation_share, parameters.seed))
+    pairs = all_revisions(rows, parameters)
+    write_pairs(job, parameters, pairs)
     job.write_rows("examples", revised(rows))
     tokens = sum(one.critique_tokens + one.revision_tokens for row in rows for one in row.rounds)
     facts = stated(engine) | {
         "chains": len(rows),
+        "dropped": pairs.reasons(),
         "constitution": digest,
         "model_kind": job.order.model_kind,
         "prompts": digest_value(chain_prompts().model_dump()),
