@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo test test-nightly test-llama test-sky check lint types imports format clean
+.PHONY: help setup demo test test-nightly test-llama test-qlora test-lm-eval test-sky check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,16 @@ test-llama: setup  ## install llama-cpp-python (compiles for minutes) and run th
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[llama]'
 	$(BIN)/python -c 'import llama_cpp.server.app'
 	$(BIN)/python -m pytest -m llama
+
+test-qlora: setup  ## install bitsandbytes (125 MB) and run the tests of training over 4 bits, on the CPU
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[qlora]'
+	$(BIN)/python -c 'import bitsandbytes'
+	$(BIN)/python -m pytest tests/integration/test_qlora.py
+
+test-lm-eval: setup  ## install lm-eval (125 MB on the disk) and run the tests of its tasks, offline
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm-eval]'
+	$(BIN)/python -c 'import lm_eval'
+	$(BIN)/python -m pytest tests/integration/test_lm_eval.py
 
 # An environment of its own: its requirements do not go together with ours.
 .venv-sky:

@@ -40,7 +40,7 @@ class TrainingParameters(Contract):
     """``paged_adamw_8bit`` is that of bitsandbytes and needs an NVIDIA GPU."""
     method: Literal["full", "lora", "qlora"] = Field(default="full", exclude_if=_left_out("full"))
     """All weights; low-rank adapters (Hu et al. 2021, arXiv:2106.09685); adapters over weights of 4 bits (Dettmers et
-    al. 2023, arXiv:2305.14314), which needs an NVIDIA GPU."""
+    al. 2023, arXiv:2305.14314), which is meant for an NVIDIA GPU and runs on a CPU where that is asked for."""
     lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = Field(default=None, exclude_if=_left_out(None))
     lora_alpha: Annotated[int, Field(ge=1, le=4096)] | None = Field(default=None, exclude_if=_left_out(None))
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(default=None, exclude_if=_left_out(None))
@@ -85,13 +85,6 @@ class TrainingParameters(Contract):
                 raise ValueError(f"method '{self.method}' needs {', '.join(missing)}")
             if len(set(self.target_modules or ())) != len(self.target_modules or ()):
                 raise ValueError("target_modules names a module twice")
-        for name, value in (("method", self.method), ("optimizer_kind", self.optimizer_kind)):
-            if value in ("qlora", "paged_adamw_8bit") and self.device != "cuda":
-                raise ValueError(f"{name} '{value}' runs on an NVIDIA GPU only, device is '{self.device}'")
-        if self.method == "qlora" and self.precision != "bfloat16":
-            raise ValueError(f"method 'qlora' computes in bfloat16, precision is '{self.precision}'")
-        if self.method == "lora" and self.precision == "mixed" and self.device == "cpu":
-            raise ValueError("precision 'mixed' saves nothing on a CPU, device is 'cpu'")
         if self.warmup_steps is not None and self.scheduler == "constant":
             raise ValueError("warmup_steps has no effect with scheduler 'constant'")
         if self.prompt_format is not None and self.prompt_format.count("{prompt}") != 1:
@@ -100,6 +93,21 @@ class TrainingParameters(Contract):
             raise ValueError("response_end needs prompt_format: a chat template has its own end")
         if self.response_start is not None and self.prompt_format is None:
             raise ValueError("response_start needs prompt_format: a chat template has its own beginning")
+        return self
+
+    @model_validator(mode="after")
+    def _machine_fits(self) -> Self:
+        if self.optimizer_kind != "adamw" and self.device != "cuda":
+            kind = self.optimizer_kind
+            raise ValueError(f"optimizer_kind '{kind}' runs on an NVIDIA GPU only, device is '{self.device}'")
+        if self.method == "qlora" and self.device == "auto":
+            raise ValueError(
+                "method 'qlora' is told where to run, device is 'auto': write cuda, or cpu to try it small"
+            )
+        if self.method == "qlora" and self.precision != "bfloat16":
+            raise ValueError(f"method 'qlora' computes in bfloat16, precision is '{self.precision}'")
+        if self.method == "lora" and self.precision == "mixed" and self.device == "cpu":
+            raise ValueError("precision 'mixed' saves nothing on a CPU, device is 'cpu'")
         return self
 
 

@@ -60,6 +60,9 @@ def test_the_merge_of_4_bits_is_on_the_host_and_leaves_the_gpu_empty() -> None:
     # What would be held if the second copy were beside what was trained: more than a card of 80 GiB has.
     held = memory(BIG, SftParameters(**QLORA), gpu=True)
     assert held.weights + held.optimizer + found.host > 0.99 * 80 * 2**30
+    # Trained on a CPU, the second copy is where training was.
+    small: dict[str, Any] = QLORA | {"device": "cpu", "optimizer_kind": "adamw"}
+    assert merge(BIG, SftParameters(**small), gpu=False) == (found.host, 0.0)
 
 
 def test_the_merge_of_other_adapters_is_beside_the_weights_where_they_are() -> None:

@@ -77,9 +77,14 @@ LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0, "
         (
             SftParameters,
             LORA | {"method": "qlora", "precision": "bfloat16"},
-            "runs on an NVIDIA GPU only, device is 'auto'",
+            "method 'qlora' is told where to run, device is 'auto': write cuda, or cpu to try it small",
         ),
         (SftParameters, LORA | {"method": "qlora", "device": "cuda"}, "computes in bfloat16, precision is 'auto'"),
+        (
+            SftParameters,
+            LORA | {"method": "qlora", "device": "cpu", "precision": "bfloat16", "optimizer_kind": "paged_adamw_8bit"},
+            "optimizer_kind 'paged_adamw_8bit' runs on an NVIDIA GPU only, device is 'cpu'",
+        ),
         (SftParameters, {"optimizer_kind": "paged_adamw_8bit", "device": "cpu"}, "runs on an NVIDIA GPU only"),
         (SftParameters, {"warmup_steps": 3, "scheduler": "constant"}, "no effect with scheduler 'constant'"),
         (SftParameters, {"prompt_format": "Instruction:"}, "must hold {prompt} once"),

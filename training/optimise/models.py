@@ -72,9 +72,23 @@ def _load(folder: Path, parameters: TrainingParameters, device: str) -> tuple[An
         model: Any = AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True, dtype=dtype, quantization_config=four_bits(), device_map={"": device}
         )
+        if device == "cpu":
+            _keep_constants(model)
         return model, tokenizer
     model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
     return model.to(device), tokenizer
+
+
+def _keep_constants(model: Any) -> None:
+    """Have the layers of 4 bits stay as they were loaded.
+
+    With AVX512 bitsandbytes (0.50.2) lays weights out anew whenever a layer is asked in evaluation mode. On the way
+    back the constants of the blocks are rounded again, so that frozen weights change, and while they are laid out so
+    the layers pass no gradient on.
+    """
+    for layer in model.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False
 
 
 def four_bits() -> Any:

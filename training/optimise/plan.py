@@ -133,7 +133,8 @@ def merge(shape: Shape, parameters: SftParameters | DpoParameters, *, gpu: bool)
     trained = trained_parameters(shape, parameters)
     largest = max(inputs * outputs for inputs, outputs in shape.linear().values())
     if parameters.method == "qlora":
-        return Merge(CONTEXT, 2.0 * shape.parameters() + 4.0 * trained + 6.0 * largest)
+        second = 2.0 * shape.parameters() + 4.0 * trained + 6.0 * largest
+        return Merge(CONTEXT, second) if gpu else Merge(second, 0.0)
     stored = 2 if parameters.precision == "bfloat16" or (gpu and parameters.precision == "auto") else 4
     product = 0.0 if parameters.method == "full" else (4.0 + stored) * largest
     context = CONTEXT + SLACK * (held.weights + product) if gpu else 0.0

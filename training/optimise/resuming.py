@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ def train(trainer: Any, folder: Path) -> None:
         trainer.train()
         return
     trainer.resumed_from = step_of(newest)
+    if hasattr(trainer.model, "peft_config"):
+        # peft would make adapters of bfloat16, which those over weights of 4 bits are, float32 from here on.
+        trainer.model.load_adapter = partial(trainer.model.load_adapter, autocast_adapter_dtype=False)
     trainer.train(resume_from_checkpoint=str(newest))
 
 
