@@ -105,6 +105,8 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         extra = _baseline(run, seen, store, analysis.baseline)
     plan = resolved.spec.evaluation
     compared = [one.before for one in ((*plan.drift, *plan.paired) if plan else ()) if one.after == stage_name]
+    if stage_name == analysis.treatment:
+        compared += [name for one in analysis.controls for name in (one.before, one.after)]
     heldout_input = order.inputs.get("items") if order else None
     heldout_digest = resolved.data_digests["heldout"]
     return Evidence(
@@ -128,7 +130,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         code=_code(order, store),
         lineages=lineages(seen, store, resolved.spec, order) if order else {},
         attempts=_attempts(seen, stage_name),
-        evaluations_of_heldout=_evaluations(seen, resolved),
+        evaluations_of_heldout=evaluations(seen, resolved),
         earlier=_earlier(seen, store, resolved),
         arms={name: arm for name in compared if (arm := _arm(run, seen, store, name)) is not None},
         **_submitted(entries, stage_name, attempt),
@@ -234,8 +236,10 @@ def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], 
     return tuple(found.values())
 
 
-def _evaluations(entries: Sequence[Recorded], resolved: ResolvedSpec) -> int:
-    evaluating = {stage.name for stage in resolved.spec.stages if stage.kind == "evaluate"}
+def evaluations(entries: Sequence[Recorded], resolved: ResolvedSpec) -> int:
+    """Count the jobs of ``evaluate`` stages, and of stages of the kind that is compared."""
+    kinds = {"evaluate", resolved.spec.stage(resolved.spec.analysis.treatment).kind}
+    evaluating = {stage.name for stage in resolved.spec.stages if stage.kind in kinds}
     return sum(one.entry.kind == "launch" and one.body["stage"] in evaluating for one in entries)
 
 

@@ -16,10 +16,7 @@ def criteria_results(resolved: ResolvedSpec, stage: Stage, metrics: MetricSet | 
     results = [_result(criterion, metrics, hypothesis=False) for criterion in stage.gate.criteria]
     analysis = resolved.spec.analysis
     if stage.name == analysis.treatment:
-        hypothesis = (
-            Criterion(metric="mcnemar_p", below=analysis.alpha),
-            Criterion(metric="accuracy_gain", at_least=analysis.minimum_effect),
-        )
+        hypothesis = analysis.hypothesis()
         results += [_result(criterion, metrics, hypothesis=True) for criterion in hypothesis]
     return tuple(results)
 

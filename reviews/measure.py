@@ -14,8 +14,9 @@ from typing import NamedTuple
 from reviews import statistics
 from reviews.evidence import Evidence
 from reviews.installed import installed_identities
+from reviews.measure_compared import beyond, ruled
 from reviews.measure_critics import measure_critiques, measure_prefer, measure_revise
-from reviews.measure_evaluation import in_order, items_of, measure_evaluation, task_of
+from reviews.measure_evaluation import held, in_order, items_of, measure_evaluation, task_of
 from reviews.measure_text import measure_guard, measure_instruct, measure_respond
 from reviews.measure_training import measure_dpo, measure_sft
 from reviews.measure_verified import measure_verified
@@ -106,16 +107,57 @@ def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation r
     return tuple(found)
 
 
+class Answered(NamedTuple):
+    """One held-out item of an arm, whatever its kind: a conversation is one item, its answers one text."""
+
+    item: Item
+    passed: bool
+    reason: str
+    text: str
+    truncated: bool
+
+
+def answered(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Answered, ...]:
+    """Return every registered item of an ``evaluate`` or ``converse`` stage as it was answered and judged, in order.
+
+    Raises:
+        EvidenceMissing: as :func:`judged_rows` and :func:`reviews.measure_evaluation.held`.
+    """
+    if evidence.stage.kind == "converse":
+        return tuple(
+            Answered(
+                one.item,
+                one.passed,
+                "; ".join(turn.reason for turn in one.turns if not turn.passed),
+                "\n".join(turn.output for turn in one.row.turns),
+                any(turn.truncated for turn in one.row.turns),
+            )
+            for one in held(evidence, path)
+        )
+    return tuple(
+        Answered(one.item, one.passed, one.reason, one.row.output, one.row.truncated)
+        for one in judged_rows(evidence, path, what)
+    )
+
+
 def pairs_of(evidence: Evidence) -> tuple[Pair, ...]:
     """Return every registered held-out item as both arms answered it, in the order of the split.
 
     Raises:
-        EvidenceMissing: as :func:`judged_rows`, for either arm.
+        EvidenceMissing: as :func:`answered`, for either arm.
     """
-    before = judged_rows(evidence, evidence.baseline_rows, "baseline rows")
-    after = judged_rows(evidence, evidence.outputs.get("rows"), "treatment rows")
+    return paired(evidence, evidence.baseline_rows, evidence.outputs.get("rows"))
+
+
+def paired(evidence: Evidence, before: Path | None, after: Path | None) -> tuple[Pair, ...]:
+    """Return every item of the stage as two files of rows answer it.
+
+    Raises:
+        EvidenceMissing: as :func:`answered`, for either file.
+    """
+    then, now = answered(evidence, before, "baseline rows"), answered(evidence, after, "treatment rows")
     return tuple(
-        Pair(now.item.kind, now.item.group, then.passed, now.passed) for then, now in zip(before, after, strict=True)
+        Pair(one.item.kind, one.item.group, was.passed, one.passed) for was, one in zip(then, now, strict=True)
     )
 
 
@@ -174,8 +216,8 @@ def _comparison(evidence: Evidence) -> dict[str, Measured]:
     gained = sum(pair.after and not pair.before for pair in pairs)
     lost = sum(pair.before and not pair.after for pair in pairs)
     p_before, p_after = sum(pair.before for pair in pairs) / n, sum(pair.after for pair in pairs) / n
-    kinds, alpha = each_kind(pairs), evidence.resolved.spec.analysis.alpha
-    certain = [kind.part.gain for kind in kinds if kind.adjusted < alpha]
+    kinds, analysis = each_kind(pairs), evidence.resolved.spec.analysis
+    certain = [kind.part.gain for kind in kinds if kind.adjusted < analysis.alpha]
     return {
         "accuracy_gain": Measured(p_after - p_before, n, statistics.paired_difference_interval(gained, lost, n)),
         "mcnemar_p": Measured(statistics.exact_mcnemar(gained, lost), n),
@@ -184,7 +226,36 @@ def _comparison(evidence: Evidence) -> dict[str, Measured]:
         "cohens_h": Measured(statistics.cohens_h(p_after, p_before), n),
         "kinds_gained": Measured(sum(gain > 0 for gain in certain), len(kinds)),
         "kinds_lost": Measured(sum(gain < 0 for gain in certain), len(kinds)),
+        **(ruled(analysis.kinds, kinds) if analysis.kinds else {}),
+        **(_beyond_controls(evidence, pairs) if analysis.controls else {}),
     }
+
+
+def _beyond_controls(evidence: Evidence, pairs: tuple[Pair, ...]) -> dict[str, Measured]:
+    return beyond(pairs, [one.pairs for one in controlled(evidence)])
+
+
+class Controlled(NamedTuple):
+    """A registered control as both models answered it."""
+
+    name: str
+    pairs: tuple[Pair, ...]
+
+
+def controlled(evidence: Evidence) -> tuple[Controlled, ...]:
+    """Return the items of every registered control, in the order of the split.
+
+    Raises:
+        EvidenceMissing: a control has no accepted attempt, or as :func:`paired`.
+    """
+    found: list[Controlled] = []
+    for one in evidence.resolved.spec.analysis.controls:
+        for name in (one.before, one.after):
+            if name not in evidence.arms:
+                raise EvidenceMissing(f"the control '{name}' has no accepted attempt")
+        rows = evidence.arms[one.before].rows, evidence.arms[one.after].rows
+        found.append(Controlled(f"{one.before} and {one.after}", paired(evidence, *rows)))
+    return tuple(found)
 
 
 def _package(evidence: Evidence) -> dict[str, Measured]:
@@ -216,6 +287,13 @@ def _answers(evidence: Evidence) -> dict[str, Measured]:
     return values
 
 
+def _talks(evidence: Evidence) -> dict[str, Measured]:
+    values = measure_evaluation(evidence)
+    if evidence.stage.name == evidence.resolved.spec.analysis.treatment:
+        values |= _comparison(evidence)
+    return values
+
+
 def _recipe(evidence: Evidence) -> dict[str, Measured]:
     """Return nothing: what a builder's code computes is a claim."""
     read_objects(evidence.outputs.get("rows"), "recipe rows")
@@ -238,7 +316,7 @@ _MEASURERS: dict[Kind, Callable[[Evidence], dict[str, Measured]]] = {
     "perplexity": measure_evaluation,
     "choose": measure_evaluation,
     "compare": measure_evaluation,
-    "converse": measure_evaluation,
+    "converse": _talks,
     "package": _package,
     "recipe": _recipe,
 }

@@ -21,6 +21,7 @@ from specs.rows_critics import arrangement, decide
 from specs.rows_evaluation import ChoiceRow, ConversationRow, DuelRow, PerplexityRow
 from training.critics.rubrics import prompts_of_comparison, rubric_for
 from training.scoring.labelled import labelled_pairs
+from training.tasks import CONVERSATION
 from training.tasks.conversation import judge, turns_of
 from training.tasks.format_instructions import Judgement
 from training.tasks.multiple_choice import answer_of, choices_of
@@ -70,6 +71,8 @@ def items_of(evidence: Evidence) -> tuple[Item, ...]:
 
 def task_of(evidence: Evidence) -> str:
     """Return the task whose verifier judges this stage's answers."""
+    if evidence.stage.kind == "converse":
+        return CONVERSATION
     return str(evidence.parameters.get("scorer") or evidence.resolved.spec.task)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from reviews.criteria import criteria_results
 from reviews.evidence import Evidence
 from reviews.measure import accepted_rows, judged_rows
+from reviews.measure_evaluation import held
 from reviews.rows import read_objects, read_rows
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing
@@ -213,6 +214,7 @@ def _rows(evidence: Evidence) -> Rows:
         "generate": _generated,
         "sft": _steps,
         "evaluate": _answers,
+        "converse": _talks,
         "package": _probes,
         "recipe": _stated,
     }
@@ -248,6 +250,22 @@ def _answers(evidence: Evidence) -> Rows:
             "reason": plain(one.reason, ROW_CHARACTERS),
         }
         for one in judged_rows(evidence, evidence.outputs.get("rows"))
+    ]
+
+
+def _talks(evidence: Evidence) -> Rows:
+    return [
+        {
+            "item": one.item.id,
+            **{
+                f"turn_{number}": plain(f"{turn.user}\n-> {turn.output}", ROW_CHARACTERS)
+                for number, turn in enumerate(one.row.turns, 1)
+            },
+            "truncated": any(turn.truncated for turn in one.row.turns),
+            "passed": one.passed,
+            "reason": plain("; ".join(turn.reason for turn in one.turns if not turn.passed), ROW_CHARACTERS),
+        }
+        for one in held(evidence, evidence.outputs.get("rows"))
     ]
 
 

@@ -128,7 +128,9 @@ class Report:
             self.problems.append(f"{REPORT_JSON} is no JSON: {str(error).splitlines()[0]}")
         analysis = registered_spec(self._entries, self._store)[0].spec.analysis
         text = (self._file(REPORT_MARKDOWN) or b"").decode("utf-8", "replace")
-        yield from stated_in_markdown(text, analysis.baseline, analysis.treatment, frozenset(METRICS))
+        yield from stated_in_markdown(
+            text, analysis.baseline, analysis.treatment, frozenset(METRICS), analysis.primary_metric
+        )
 
     def _file(self, name: str) -> bytes | None:
         recorded = str(self.entry.body.get("files", {}).get(name))

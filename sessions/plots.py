@@ -40,7 +40,7 @@ def _loss(path: Path, losses: dict[str, list[float]]) -> None:
     _save(figure, path)
 
 
-def _accuracy(path: Path, kinds: dict[str, dict[str, int]]) -> None:
+def _accuracy(path: Path, kinds: dict[str, dict[str, Any]]) -> None:
     """Accuracy of both arms by constraint kind, with 95 % Wilson intervals."""
     from reviews.statistics import wilson
 
@@ -61,7 +61,7 @@ def _accuracy(path: Path, kinds: dict[str, dict[str, int]]) -> None:
     _save(figure, path)
 
 
-def _pairs(path: Path, kinds: dict[str, dict[str, int]]) -> None:
+def _pairs(path: Path, kinds: dict[str, dict[str, Any]]) -> None:
     """Items gained and lost by kind: what the paired test counts."""
     figure, axes = _axes("", "items")
     axes.bar(range(len(kinds)), [kind["gained"] for kind in kinds.values()], 0.6, label="gained", color="#2ca02c")

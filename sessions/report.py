@@ -16,11 +16,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from reviews.checklist import NOT_JUDGED
 from reviews.code_states import code_lines
-from reviews.collect import accepted_attempt, find, gather, is_in_force, registered_spec
-from reviews.measure import Judged, judged_rows
+from reviews.collect import accepted_attempt, evaluations, find, gather, is_in_force, registered_spec
+from reviews.measure import Answered, answered
 from reviews.obligations import obligations
 from reviews.standing import standing
 from reviews.store import Store, write_durably
+from reviews.strata import Pair, each_kind
 from reviews.trail import Recorded, read_entries
 from sessions import ledger, plots, transcript
 from sessions.interruptions import interruptions
@@ -29,10 +30,12 @@ from sessions.report_waiting import answers_to, question, reasons_of, result_of
 from sessions.scripts import trained_by_scripts
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import EvidenceMissing
+from specs.metrics import metrics_of
 from specs.session import ResolvedSpec
 from specs.text import plain
 from specs.thresholds import Thresholds
 from specs.verdicts import CheckResult, Packet, Verdict
+from training.tasks.conversation import said_in
 
 FINAL, INTERIM = "report", "interim"
 """Folders in the run folder: the report the trail records, and one of a session that waits for money."""
@@ -43,7 +46,7 @@ WAITING = "waiting"
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
-Arms = tuple[tuple[Judged, ...], tuple[Judged, ...]]
+Arms = tuple[tuple[Answered, ...], tuple[Answered, ...]]
 """The judged rows of the registered comparison: baseline, treatment."""
 
 
@@ -108,9 +111,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "comparison": comparison,
         "stages": [stage for stage in stages if stage["attempts"]],
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
-        "evaluations_of_heldout": sum(
-            one.entry.kind == "launch" and resolved.spec.stage(one.body["stage"]).kind == "evaluate" for one in entries
-        ),
+        "evaluations_of_heldout": evaluations(entries, resolved),
         "interruptions": [
             {"at": _when(one.entry), "entry": one.entry.entry.seq, "what": one.what} for one in interruptions(entries)
         ],
@@ -212,8 +213,9 @@ def _sentence(comparison: dict[str, Any]) -> str:
     metrics, analysis = comparison["metrics"], comparison["registered"]
     gain = metrics["accuracy_gain"]
     low, high = gain["interval"]
+    word = comparison["primary_metric"].replace("_", " ")
     return (
-        f"held-out accuracy {comparison['baseline_accuracy']:.3f} -> {comparison['treatment_accuracy']:.3f} on "
+        f"held-out {word} {comparison['baseline_accuracy']:.3f} -> {comparison['treatment_accuracy']:.3f} on "
         f"{gain['n']} items, gain {gain['value']:+.3f} [{low:+.3f}, {high:+.3f}], "
         f"{metrics['gained']['value']:.0f} gained, {metrics['lost']['value']:.0f} lost, "
         f"exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
@@ -326,11 +328,12 @@ def _comparison(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpe
     treatment = _latest_metrics(entries, store, analysis.treatment)
     if baseline is None or treatment is None or "mcnemar_p" not in treatment[1]:
         return None
-    names = ("accuracy_gain", "mcnemar_p", "gained", "lost", "cohens_h")
+    names = ("accuracy_gain", "mcnemar_p", "gained", "lost", "cohens_h", *metrics_of("rule"))
     return {
-        "baseline_accuracy": baseline[1]["accuracy"]["value"],
-        "treatment_accuracy": treatment[1]["accuracy"]["value"],
-        "metrics": {name: treatment[1][name] for name in names},
+        "primary_metric": analysis.primary_metric,
+        "baseline_accuracy": baseline[1][analysis.primary_metric]["value"],
+        "treatment_accuracy": treatment[1][analysis.primary_metric]["value"],
+        "metrics": {name: treatment[1][name] for name in names if name in treatment[1]},
         "baseline_metrics": baseline[0],
         "treatment_metrics": treatment[0],
         "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
@@ -354,35 +357,43 @@ def _arms(run: Path, entries: Sequence[Recorded], store: Store, resolved: Resolv
         return None
     evidence = gather(run, entries, store, treatment, last.body["attempt"])
     try:
-        return judged_rows(evidence, evidence.baseline_rows), judged_rows(evidence, evidence.outputs.get("rows"))
+        return answered(evidence, evidence.baseline_rows), answered(evidence, evidence.outputs.get("rows"))
     except EvidenceMissing:
         return None
 
 
-def _by_kind(arms: Arms | None) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for before, after in zip(*arms, strict=True) if arms else ():
-        kind = found.setdefault(before.item.kind, {"items": 0, "baseline": 0, "treatment": 0, "gained": 0, "lost": 0})
-        kind["items"] += 1
-        kind["baseline"] += before.passed
-        kind["treatment"] += after.passed
-        kind["gained"] += after.passed and not before.passed
-        kind["lost"] += before.passed and not after.passed
-    return found
+def _by_kind(arms: Arms | None) -> dict[str, dict[str, Any]]:
+    """Return each kind's counts, with its own test: gained and lost are the two discordant cells of McNemar's table."""
+    pairs = [
+        Pair(then.item.kind, then.item.group, then.passed, now.passed)
+        for then, now in (zip(*arms, strict=True) if arms else ())
+    ]
+    return {
+        one.part.kind: {
+            "items": one.part.n,
+            "baseline": sum(pair.before for pair in pairs if pair.kind == one.part.kind),
+            "treatment": sum(pair.after for pair in pairs if pair.kind == one.part.kind),
+            "gained": one.part.gained,
+            "lost": one.part.lost,
+            "p": one.p,
+            "p_adjusted": one.adjusted,
+        }
+        for one in each_kind(pairs)
+    }
 
 
 def _examples(arms: Arms | None) -> list[dict[str, Any]]:
     """Return items of each constraint kind at fixed places, whatever their result: not a selection of good ones."""
-    by_kind: dict[str, list[tuple[Judged, Judged]]] = {}
+    by_kind: dict[str, list[tuple[Answered, Answered]]] = {}
     for pair in zip(*arms, strict=True) if arms else ():
         by_kind.setdefault(pair[0].item.kind, []).append(pair)
     chosen = [pairs[index * len(pairs) // len(by_kind)] for index, pairs in enumerate(by_kind.values())]
     return [
         {
-            "prompt": before.item.prompt,
-            "before": before.row.output,
+            "prompt": " / ".join(said_in(before.item)),
+            "before": before.text,
             "before_passed": before.passed,
-            "after": after.row.output,
+            "after": after.text,
             "after_passed": after.passed,
         }
         for before, after in chosen

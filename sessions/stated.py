@@ -16,6 +16,10 @@ Part = Literal["value", "low", "high", "n"]
 """The value of a metric, the ends of its interval, or the size of its population."""
 
 
+ACCURACY = "accuracy"
+"""What arms were compared by in reports that do not say it."""
+
+
 class Stated(NamedTuple):
     """One number as it stands in a report."""
 
@@ -51,10 +55,11 @@ class Stated(NamedTuple):
 def stated_in_json(report: Any) -> Iterator[Stated]:
     """Yield the numbers of ``report.json``; what does not have its form states nothing."""
     comparison = _object(report, "comparison")
+    primary = str(comparison.get("primary_metric", ACCURACY))
     for arm in ("baseline", "treatment"):
         if f"{arm}_accuracy" in comparison:
             digest, value = comparison.get(f"{arm}_metrics"), comparison[f"{arm}_accuracy"]
-            yield Stated(f"report.json /comparison/{arm}_accuracy", "accuracy", str(digest), None, None, value)
+            yield Stated(f"report.json /comparison/{arm}_accuracy", primary, str(digest), None, None, value)
     yield from _metrics("/comparison/metrics", comparison, comparison.get("treatment_metrics"))
     for number, stage in enumerate(_list(report, "stages")):
         for place, attempt in enumerate(_list(stage, "attempts")):
@@ -88,18 +93,22 @@ def _list(holder: Any, name: str) -> list[Any]:
 
 _ENDS: tuple[Part, Part] = ("low", "high")
 _SENTENCE = re.compile(
-    r"held-out accuracy (?P<baseline>\S+) -> (?P<treatment>\S+) on (?P<n>\S+) items, gain (?P<accuracy_gain>\S+) "
+    r"held-out [a-z ]+ (?P<baseline>\S+) -> (?P<treatment>\S+) on (?P<n>\S+) items, gain (?P<accuracy_gain>\S+) "
     r"\[(?P<low>\S+), (?P<high>\S+)\], (?P<gained>\S+) gained, (?P<lost>\S+) lost, "
     r"exact McNemar p = (?P<mcnemar_p>\S+)"
 )
 _SENTENCE_FORMS = {"accuracy_gain": "+.3f", "gained": ".0f", "lost": ".0f", "mcnemar_p": ".2g"}
 _STAGE = re.compile(r"### (\S+) \(\w+\)")
 _ATTEMPT = re.compile(r"Attempt (\d+):")
-_ROW = re.compile(r"\| (\w+(?: accuracy)?) \| ([-+.\w]+) \|(?: ([-+.\w]+) to ([-+.\w]+))? *\| (\d+) \|")
+_ROW = re.compile(
+    r"\| ((?:baseline|treatment) [a-z ]+|\w+) \| ([-+.\w]+) \|(?: ([-+.\w]+) to ([-+.\w]+))? *\| (\d+) \|"
+)
 _CRITERION = re.compile(r"- (?:met|not met): (\w+) .*measured ([-+.\w]+)")
 
 
-def stated_in_markdown(report: str, baseline: str, treatment: str, metrics: frozenset[str]) -> Iterator[Stated]:
+def stated_in_markdown(
+    report: str, baseline: str, treatment: str, metrics: frozenset[str], primary: str = ACCURACY
+) -> Iterator[Stated]:
     """Yield the numbers of ``report.md``: those of the headline, of tables, and beside criteria.
 
     Args:
@@ -107,21 +116,23 @@ def stated_in_markdown(report: str, baseline: str, treatment: str, metrics: froz
         baseline: the stage of the registered comparison's baseline.
         treatment: the stage of its treatment.
         metrics: the names of metrics there are.
+        primary: the metric that both arms are compared by.
     """
     stage, attempt = treatment, None
     for number, line in enumerate(report.split("\n"), 1):
         where = f"report.md line {number}"
         here = Stated(where, "", None, stage, attempt, None, ".4g")
         if found := _SENTENCE.search(line) if line.startswith("# ") else None:
-            yield from _headline(found, here._replace(stage=treatment), baseline)
+            yield from _headline(found, here._replace(stage=treatment), baseline, primary)
         elif found := _STAGE.match(line):
             stage, attempt = found[1], None
         elif found := _ATTEMPT.match(line):
             attempt = int(found[1])
         elif found := _ROW.match(line):
-            arm = {"baseline accuracy": baseline, "treatment accuracy": treatment}.get(found[1])
+            word = primary.replace("_", " ")
+            arm = {f"baseline {word}": baseline, f"treatment {word}": treatment}.get(found[1])
             if arm is not None:
-                yield here._replace(metric="accuracy", stage=arm, value=found[2], form=".4f")
+                yield here._replace(metric=primary, stage=arm, value=found[2], form=".4f")
             elif found[1] in metrics:
                 yield here._replace(metric=found[1], value=found[2])
                 yield here._replace(metric=found[1], value=found[5], part="n", form="d")
@@ -132,9 +143,9 @@ def stated_in_markdown(report: str, baseline: str, treatment: str, metrics: froz
             yield here._replace(metric=found[1], value=found[2])
 
 
-def _headline(found: re.Match[str], here: Stated, baseline: str) -> Iterator[Stated]:
-    yield here._replace(metric="accuracy", stage=baseline, value=found["baseline"], form=".3f")
-    yield here._replace(metric="accuracy", value=found["treatment"], form=".3f")
+def _headline(found: re.Match[str], here: Stated, baseline: str, primary: str) -> Iterator[Stated]:
+    yield here._replace(metric=primary, stage=baseline, value=found["baseline"], form=".3f")
+    yield here._replace(metric=primary, value=found["treatment"], form=".3f")
     for name, form in _SENTENCE_FORMS.items():
         yield here._replace(metric=name, value=found[name], form=form)
     gain = here._replace(metric="accuracy_gain", form="+.3f")

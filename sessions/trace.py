@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from reviews.evidence import Evidence
-from reviews.measure import Judged, accepted_rows, judged_rows
+from reviews.measure import Answered, accepted_rows, answered
 from reviews.rows import read_rows
 from sessions.trace_critics import compared_responses, critiques, revisions, verified_samples
 from sessions.trace_evaluation import choices, conversations, judgements, texts
@@ -18,6 +18,8 @@ from sessions.trace_parts import BASELINE, ROWS, Part, every, part
 from sessions.trace_text import calls, responses, sentinels
 from sessions.trace_training import preference_training, supervised_training
 from specs.evidence import EvaluationRow, GenerationRow, PackageRow
+from specs.metrics import METRICS
+from specs.rows_evaluation import ConversationRow
 
 __all__ = ["BASELINE", "ROWS", "Part", "parts_of", "ranges"]
 
@@ -66,12 +68,25 @@ def _evaluated(evidence: Evidence, metric: str) -> tuple[Part, ...]:
         return (part("have no visible character", rows, lambda row: not row.output.strip()),)
     if metric in ("items", "mean_output_tokens"):
         return (every("every answer", rows),)
-    after = _passed(judged_rows(evidence, evidence.outputs.get("rows")))
     if metric == "accuracy":
+        after = _passed(answered(evidence, evidence.outputs.get("rows")))
         return (part("are accepted by the verifier", rows, lambda row: after[row.item]),)
-    before = _passed(judged_rows(evidence, evidence.baseline_rows, "baseline rows"))
-    other = read_rows(evidence.baseline_rows, EvaluationRow, "baseline rows")
-    pairs: tuple[tuple[str, Callable[[EvaluationRow], bool]], ...] = (
+    return _compared(evidence, metric, EvaluationRow)
+
+
+def _held(evidence: Evidence, metric: str) -> tuple[Part, ...]:
+    if METRICS[metric].scope in ("comparison", "rule"):
+        return _compared(evidence, metric, ConversationRow)
+    return conversations(evidence, metric)
+
+
+def _compared(evidence: Evidence, metric: str, form: type[EvaluationRow | ConversationRow]) -> tuple[Part, ...]:
+    """Return the items that were gained and lost, in the rows of both arms."""
+    rows = read_rows(evidence.outputs.get("rows"), form, "treatment rows")
+    other = read_rows(evidence.baseline_rows, form, "baseline rows")
+    after = _passed(answered(evidence, evidence.outputs.get("rows"), "treatment rows"))
+    before = _passed(answered(evidence, evidence.baseline_rows, "baseline rows"))
+    pairs: tuple[tuple[str, Callable[[EvaluationRow | ConversationRow], bool]], ...] = (
         ("gained: wrong before, right after", lambda row: after[row.item] and not before[row.item]),
         ("lost: right before, wrong after", lambda row: before[row.item] and not after[row.item]),
     )
@@ -81,7 +96,7 @@ def _evaluated(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     )
 
 
-def _passed(judged: Iterable[Judged]) -> dict[str, bool]:
+def _passed(judged: Iterable[Answered]) -> dict[str, bool]:
     return {one.item.id: one.passed for one in judged}
 
 
@@ -119,7 +134,7 @@ _BY_KIND: dict[str, Callable[[Evidence, str], tuple[Part, ...]]] = {
     "perplexity": texts,
     "choose": choices,
     "compare": judgements,
-    "converse": conversations,
+    "converse": _held,
     "package": _packaged,
 }
 """A recipe has no metrics."""

@@ -24,6 +24,7 @@ from sessions.wording import Protected
 from specs.text import plain
 from specs.tools import TOOLS
 from specs.vendors.markers import enclose
+from training.tasks.conversation import said_in
 
 HELDOUT, PRIVATE, REVIEWER = "[held-out]", "[withheld]", "[a reviewer]"
 PROMPT_RUN = 5
@@ -127,7 +128,7 @@ class _Kept:
 @lru_cache(maxsize=8)
 def _prompts(kept: _Kept, heldout: str, known: tuple[str, ...], objective: str) -> Protected:
     readable = (item.prompt for digest in known for item in load_items(kept.store, digest))
-    prompts = (item.prompt for item in load_items(kept.store, heldout))
+    prompts = (text for item in load_items(kept.store, heldout) for text in said_in(item))
     return Protected(prompts, PROMPT_RUN, (objective, *readable))
 
 

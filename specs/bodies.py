@@ -44,7 +44,7 @@ class Form(NamedTuple):
 
 
 FORMS: dict[EntryKind, Form] = {
-    "open": Form(Open, version=5),
+    "open": Form(Open, version=6),
     "model": Form(Model),
     "turn": Form(Turn),
     "call": Form(Call),

@@ -45,6 +45,7 @@ class Open(Contract):
     constitution: Digest
     data: dict[str, Digest]
     analysis: Analysis
+    """Of conversations, with a rule on kinds or with controls from version 6 on."""
     builder: str
     reviewer: str
     by: str

@@ -139,8 +139,10 @@ class ConverseParameters(Writing):
     prompting: Literal["transcript", "raw", "native"] = "transcript"
     """``transcript``: "User: ...", "Assistant: ..." for every model; ``raw``: the turns without roles; ``native``: the
     chat template for a model declared instruct, as ``raw`` for one declared base."""
-    history: Literal["whole", "none"] = "whole"
-    """``none`` is a control: each turn is asked alone, so whatever needs memory has to fail."""
+    history: Literal["whole", "none", "shuffled"] = "whole"
+    """The others are controls. ``none``: each turn is asked alone, so whatever needs memory has to fail. ``shuffled``:
+    before it stand as many turns of other conversations, drawn by the seed, so that there is a history of the same
+    length that tells nothing."""
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 150
     batch_size: BatchSize = 32
     stops: tuple[Stop, ...] = ("\nUser:", "\nAssistant:")

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from specs.constitution import Constitution
+from specs.lint_arms import lint_arms, lint_controls
 from specs.lint_builder import lint_builder
 from specs.lint_evaluation import lint_evaluation, lint_examples
 from specs.lint_kinds import lint_judges
@@ -27,7 +28,6 @@ from specs.lint_stages import (
 from specs.machines import attempt_usd, held_hours
 from specs.places import LintProblem, Loc, suggest
 from specs.session import SessionSpec
-from specs.stages import EvaluateStage
 
 __all__ = ["LintProblem", "lint", "lint_constitution"]
 
@@ -46,7 +46,8 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
         lint_criteria,
         lint_ranges,
         _lint_data,
-        _lint_arms,
+        lint_arms,
+        lint_controls,
         lint_evaluation,
         lint_examples,
         lint_judges,
@@ -70,62 +71,6 @@ def _lint_data(spec: SessionSpec) -> Iterator[LintProblem]:
             message = f"'{data.path}' is the held-out split"
             uses: tuple[Loc, ...] = (("heldout", "path"),)
             yield LintProblem(("data", name, "path"), message, "no stage may train on it; name another file", uses)
-
-
-def _lint_arms(spec: SessionSpec) -> Iterator[LintProblem]:
-    """Baseline and treatment are evaluations of different checkpoints on the same items in the same way, in order."""
-    names = [stage.name for stage in spec.stages]
-    all_names: tuple[Loc, ...] = tuple(("stages", index, "name") for index in range(len(names)))
-    arms: dict[str, int] = {}
-    evaluations = [stage.name for stage in spec.stages if stage.kind == "evaluate"]
-    for arm, name in (("baseline", spec.analysis.baseline), ("treatment", spec.analysis.treatment)):
-        loc: Loc = ("analysis", arm)
-        if name not in names:
-            yield LintProblem(
-                loc, f"there is no stage '{name}'", suggest(name, evaluations, "evaluate stages"), all_names
-            )
-            continue
-        index = names.index(name)
-        if spec.stages[index].kind != "evaluate":
-            message = f"'{name}' is a stage of kind {spec.stages[index].kind}; an arm is an evaluate stage"
-            uses = (*all_names, ("stages", index, "kind"))
-            yield LintProblem(loc, message, f"evaluate stages: {', '.join(evaluations) or 'none'}", uses)
-            continue
-        arms[arm] = index
-        reference = spec.stages[index].inputs.get("items")
-        if reference is not None and reference != "heldout":
-            place: Loc = ("stages", index, "inputs", "items")
-            yield LintProblem(
-                place, f"the {arm} reads '{reference}', the analysis registers heldout", "read heldout", (loc,)
-            )
-    if len(arms) == 2:
-        yield from _compare_arms(spec, arms["baseline"], arms["treatment"])
-
-
-def _compare_arms(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintProblem]:
-    first, second = spec.stages[baseline], spec.stages[treatment]
-    if not isinstance(first, EvaluateStage) or not isinstance(second, EvaluateStage):
-        return
-    uses: tuple[Loc, ...] = (("analysis", "baseline"), ("analysis", "treatment"), ("stages", baseline, "name"))
-    uses = (*uses, ("stages", treatment, "name"))
-    if baseline >= treatment:
-        same = "are the same stage" if baseline == treatment else f"are in the wrong order: '{second.name}' runs first"
-        yield LintProblem(("analysis", "treatment"), f"baseline and treatment {same}", "the baseline comes first", uses)
-        return
-    for name in type(first.parameters).model_fields:
-        ours, theirs = getattr(second.parameters, name), getattr(first.parameters, name)
-        if ours != theirs and name != "seed":
-            loc: Loc = ("stages", treatment, "parameters", name)
-            other: Loc = ("stages", baseline, "parameters", name)
-            message = f"{name} is {ours} here and {theirs} at the baseline '{first.name}'"
-            yield LintProblem(loc, message, "both arms are evaluated the same way", (*uses, other))
-    model = second.inputs.get("model")
-    if model is not None and model == first.inputs.get("model"):
-        message = f"both arms evaluate '{model}', so they cannot differ"
-        other = ("stages", baseline, "inputs", "model")
-        yield LintProblem(
-            ("stages", treatment, "inputs", "model"), message, "evaluate the trained checkpoint", (*uses, other)
-        )
 
 
 def _lint_seeds(spec: SessionSpec) -> Iterator[LintProblem]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from specs.lint_arms import notes_on_controls
 from specs.model_kinds import kind_read
 from specs.places import LintProblem, Loc
 from specs.session import SessionSpec
@@ -23,6 +24,7 @@ def lint_judges(spec: SessionSpec) -> Iterator[LintProblem]:
 
 def notes(spec: SessionSpec) -> Iterator[str]:
     """Yield what is allowed and seldom meant, one line each."""
+    yield from notes_on_controls(spec)
     for stage in spec.stages:
         if not isinstance(stage, GenerateStage | EvaluateStage | ConverseStage) or stage.parameters.stops:
             continue

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from specs.kinds_compared import ARM_METRICS
 from specs.metrics import METRICS, metrics_of
 from specs.places import LintProblem, Loc, closest, suggest
 from specs.session import SessionSpec
@@ -287,6 +288,11 @@ def _metric(spec: SessionSpec, index: int, stage: Stage, criterion: Criterion, l
         hint = f"did you mean '{match}'? {hint}" if match else hint
         yield LintProblem((*loc, "metric"), f"unknown metric '{criterion.metric}'", hint, uses)
         return
+    if definition.scope == "rule":
+        uses = (*uses, ("analysis", "kinds"), ("analysis", "controls"))
+        message = f"'{criterion.metric}' is judged by analysis.kinds and analysis.controls, not by a criterion"
+        yield LintProblem((*loc, "metric"), message, f"measured here: {', '.join(measured)}", uses)
+        return
     if definition.scope == "comparison":
         where = f"only at the treatment stage '{spec.analysis.treatment}'"
         uses = (*uses, ("stages", index, "name"), ("analysis", "treatment"))
@@ -390,7 +396,7 @@ def lint_ranges(spec: SessionSpec) -> Iterator[LintProblem]:
     """Ranges are for numeric parameters, lie inside their limits and hold the stage's own value."""
     for index, stage in enumerate(spec.stages):
         numeric = numeric_parameters(PARAMETERS[stage.kind])
-        arm = stage.kind == "evaluate" and stage.name in (spec.analysis.baseline, spec.analysis.treatment)
+        arm = stage.kind in ARM_METRICS and stage.name in spec.analysis.compared()
         kind: Loc = ("stages", index, "kind")
         for name, allowed in stage.ranges.items():
             loc: Loc = ("stages", index, "ranges", name)

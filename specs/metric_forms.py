@@ -26,8 +26,10 @@ Scope = Literal[
     "package",
     "recipe",
     "comparison",
+    "rule",
 ]
-"""The stage kind whose raw rows hold the population; ``comparison`` pairs the two arms of the analysis.
+"""The stage kind whose raw rows hold the population; ``comparison`` pairs the two arms of the analysis, and ``rule``
+belongs to what the analysis registers of kinds and controls, which also judges it.
 
 No metric is measured by recipes: what builder's code computes is a claim."""
 

@@ -11,6 +11,7 @@ from typing import Literal
 from specs.digests import Contract, Digest
 from specs.metric_forms import MetricDefinition, Scope
 from specs.metric_forms import defined as _m
+from specs.metrics_compared import COMPARED_METRICS
 from specs.metrics_critics import CRITIC_METRICS
 from specs.metrics_evaluation import EVALUATION_METRICS
 from specs.metrics_text import TEXT_METRICS
@@ -190,6 +191,7 @@ METRICS: dict[str, MetricDefinition] = {
         *TRAINING_METRICS,
         *CRITIC_METRICS,
         *EVALUATION_METRICS,
+        *COMPARED_METRICS,
     )
 }
 

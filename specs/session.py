@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
 from specs.digests import Contract, Digest
+from specs.kinds_compared import Control, KindRule, PrimaryMetric, control_criteria
 from specs.kinds_evaluation import EvaluationPlan, Task
 from specs.machines import LauncherName, Resources, filled
-from specs.stage_parts import ModelKind
+from specs.stage_parts import Criterion, ModelKind
 from specs.stages import Name, Stage
 from specs.thresholds import Thresholds
 
@@ -231,7 +232,9 @@ class HeldOut(Contract):
 class Analysis(Contract):
     """The registered analysis: chosen before any data, hashed into the trail."""
 
-    primary_metric: Literal["accuracy"] = "accuracy"
+    primary_metric: PrimaryMetric = "accuracy"
+    """The share of the held-out items that an arm has right: ``accuracy`` of evaluate stages, or
+    ``conversation_pass_rate`` of converse stages. Both arms are of one kind."""
     design: Literal["paired_binary"] = "paired_binary"
     test: Literal["exact_mcnemar"] = "exact_mcnemar"
     alpha: Annotated[float, Field(gt=0, lt=1)]
@@ -245,6 +248,24 @@ class Analysis(Contract):
     """The seed of sampling and training; one per session, so three seeds are three sessions."""
     baseline: Name
     treatment: Name
+    kinds: KindRule | None = Field(default=None, exclude_if=is_none)
+    """What the kinds of held-out items have to show one by one."""
+    controls: tuple[Control, ...] = Field(default=(), exclude_if=lambda given: not given)
+    """Of conversations: the arms with a history that tells nothing; the gain has to be larger than under each."""
+
+    def compared(self) -> tuple[Name, ...]:
+        """Return the stages that are compared, controls included: no builder moves their parameters."""
+        controls = (name for one in self.controls for name in (one.before, one.after))
+        return (self.baseline, self.treatment, *controls)
+
+    def hypothesis(self) -> tuple[Criterion, ...]:
+        """Return what has to hold at the treatment for the session to find what it was registered to look for."""
+        return (
+            Criterion(metric="mcnemar_p", below=self.alpha),
+            Criterion(metric="accuracy_gain", at_least=self.minimum_effect),
+            *(self.kinds.criteria() if self.kinds else ()),
+            *(control_criteria(self.alpha) if self.controls else ()),
+        )
 
 
 class SessionSpec(Contract):

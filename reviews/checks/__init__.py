@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from reviews.checks import (
     claimed,
+    controls,
     critics,
     drift,
     gap,
@@ -73,6 +74,7 @@ CHECKS: tuple[Check, ...] = (
     *paired.CHECKS,
     *judges.CHECKS,
     *strata.CHECKS,
+    *controls.CHECKS,
     *items.CHECKS,
     *health.CHECKS,
     *kept.CHECKS,

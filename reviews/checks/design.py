@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from reviews.checks import items, labels, leakage, paired, power, scorer, strata
@@ -16,6 +16,8 @@ from specs.makers import makers
 from specs.session import ResolvedSpec
 from specs.stages import Kind
 from specs.verdicts import CheckResult
+from training.tasks import CONVERSATION
+from training.tasks.conversation import said_in
 
 
 class Design(NamedTuple):
@@ -56,7 +58,11 @@ def _apply(check: DesignCheck, design: Design, digests: tuple[str, ...]) -> Chec
 
 def _power(design: Design) -> Found:
     """Compute the power of the registered test at the registered minimum effect and compare it with the asked one."""
-    return power.design_power(design.resolved.spec.analysis)
+    analysis = design.resolved.spec.analysis
+    whole, kinds = power.design_power(analysis), power.design_kinds(analysis, design.heldout)
+    if analysis.kinds is None or whole.status != "PASS":
+        return whole
+    return replace(kinds, detail=f"{whole.detail}; by kind: {kinds.detail}", figure=whole.figure)
 
 
 def _paired(design: Design) -> Found:
@@ -72,7 +78,7 @@ def _overlap(design: Design) -> Found:
 
 def _unique(design: Design) -> Found:
     """Look for held-out prompts that ask the same thing twice: n counts questions, not rows."""
-    prompts = [(item.id, item.prompt) for item in design.heldout]
+    prompts = [(item.id, "\n".join(said_in(item))) for item in design.heldout]
     found = leakage.repeats_of(prompts)
     if found:
         shown = tuple({"heldout": one.train, "repeats": one.heldout, "text": one.train_text} for one in found)
@@ -126,7 +132,8 @@ def _scorer(design: Design) -> Found:
     """Hold each verifier that will judge answers against known answers, the task's own against labels of people too."""
     spec = design.resolved.spec
     own = [stage.parameters.scorer for stage in spec.stages if stage.kind == "evaluate" and stage.parameters.scorer]
-    found = [scorer.admitted(spec, task, design.data) for task in dict.fromkeys((spec.task, *own))]
+    talks = [CONVERSATION] if any(stage.kind == "converse" for stage in spec.stages) else []
+    found = [scorer.admitted(spec, task, design.data) for task in dict.fromkeys((spec.task, *own, *talks))]
     return next((one for one in found if one.status != "PASS"), found[0])
 
 

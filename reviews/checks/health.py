@@ -9,8 +9,8 @@ from reviews.checks.jobs import manifest_of
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from reviews.leakage import words_of
-from reviews.measure import accepted_rows, judged_rows
-from reviews.measure_evaluation import task_of
+from reviews.measure import accepted_rows, answered, judged_rows
+from reviews.measure_evaluation import held, task_of
 from reviews.rows import read_rows
 from specs.digests import digest_bytes
 from specs.evidence import Example
@@ -22,15 +22,19 @@ _LABEL_WORDS = 2
 
 
 def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    rate = need(metrics, "truncation_rate")
-    judged = judged_rows(evidence, evidence.outputs.get("rows"))
-    shown = tuple({"item": one.item.id, "output": one.row.output} for one in judged if one.row.truncated)
+    rate = need(metrics, "turn_truncation_rate" if evidence.stage.kind == "converse" else "truncation_rate")
+    judged = answered(evidence, evidence.outputs.get("rows"))
+    shown = tuple({"item": one.item.id, "output": one.text} for one in judged if one.truncated)
     status = "FAIL" if rate > evidence.resolved.spec.thresholds.truncated_answers else "PASS"
     return Found(status, f"{rate:.3f} of the answers hit the token limit", rate, shown)
 
 
 def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    rate = need(metrics, "empty_rate")
+    if evidence.stage.kind == "converse":
+        turns = [turn for one in held(evidence, evidence.outputs.get("rows")) for turn in one.row.turns]
+        rate = sum(not turn.output.strip() for turn in turns) / len(turns)
+    else:
+        rate = need(metrics, "empty_rate")
     status = "FAIL" if rate > evidence.resolved.spec.thresholds.empty_answers else "PASS"
     return Found(status, f"{rate:.3f} of the answers are empty", rate)
 
@@ -48,8 +52,8 @@ def _labels(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
-    judged = judged_rows(evidence, evidence.outputs.get("rows"))
-    text, count = Counter(one.row.output.strip() for one in judged).most_common(1)[0]
+    judged = answered(evidence, evidence.outputs.get("rows"))
+    text, count = Counter(one.text.strip() for one in judged).most_common(1)[0]
     share = count / len(judged)
     shown = ({"output": text, "times": count},) if count > 1 else ()
     if share > evidence.resolved.spec.thresholds.identical_answers:
@@ -113,7 +117,7 @@ CHECKS = (
     Check(
         "health.truncation",
         "Few answers hit the token limit",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _truncated,
         "runaway heuristics that measured length",
         limits=(Limit("<=", "thresholds.truncated_answers"),),
@@ -121,7 +125,7 @@ CHECKS = (
     Check(
         "health.empty",
         "Few answers are empty",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _empty,
         "outputs without a visible character",
         limits=(Limit("<=", "thresholds.empty_answers"),),
@@ -137,7 +141,7 @@ CHECKS = (
     Check(
         "health.collapse",
         "Answers differ",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _alike,
         "mode collapse",
         limits=(Limit("<=", "thresholds.identical_answers"),),

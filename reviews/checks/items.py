@@ -14,11 +14,13 @@ from collections.abc import Iterable, Sequence
 from reviews.checks.check import Check, Found, listed
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
-from reviews.measure import judged_rows
+from reviews.measure import answered
 from specs.evidence import Item
 from specs.metrics import MetricSet
 from specs.session import SessionSpec
 from training.tasks import verifier
+from training.tasks.conversation import answers_to, said_in
+from training.tasks.conversation import judge as judge_talk
 from training.tasks.references import reference, stated_values
 from training.text.similarity import words_of
 
@@ -83,6 +85,35 @@ def _fault(task: str, item: Item) -> str:
     return f"does not say '{missing[0]}', which is asked of the answer" if missing else ""
 
 
+def sound_conversations(heldout: Sequence[Item]) -> Found:
+    """Hold each held-out conversation against its own judge, turn by turn."""
+    faults = [(item, why) for item in heldout if (why := _unheld(item))]
+    if faults:
+        shown = tuple(
+            {"heldout": item.id, "kind": item.kind, "fault": why, "text": item.prompt} for item, why in faults
+        )
+        which = listed(f"{item.id} {why}" for item, why in faults)
+        told = f"{len(faults)} of {len(heldout)} held-out conversations are unsound: {which}"
+        return Found("FAIL", told, float(len(faults)), shown, repairable=False)
+    return Found("PASS", f"{len(heldout)} held-out conversations can be missed, and are met by known answers", 0.0)
+
+
+def _unheld(item: Item) -> str:
+    """Say what is wrong with a conversation; nothing where its own judge finds it whole."""
+    try:
+        said = said_in(item)
+        if unfilled := _UNFILLED.search("\n".join(said)):
+            return f"holds the unfilled {unfilled[0]}"
+        wrong = next((one.reason for one in judge_talk(item, answers_to(item)) if not one.passed), "")
+        if wrong:
+            return f"refuses an answer that is made to follow it: it {wrong}"
+        if all(one.passed for text in PLAIN for one in judge_talk(item, (text,) * len(said))):
+            return "accepts whatever is said"
+    except ValueError as error:
+        return f"cannot be read: {error}"
+    return ""
+
+
 def _says(prompt: str, value: str) -> bool:
     if value.isdecimal():
         return not {value, _NUMBERS.get(value)}.isdisjoint(words_of(prompt))
@@ -93,9 +124,11 @@ def soundness(spec: SessionSpec, heldout: Sequence[Item]) -> Found:
     """Judge the held-out items for every verifier that an evaluation of them uses."""
     readers = [stage for stage in spec.stages if stage.kind == "evaluate" and stage.reads_heldout]
     tasks = dict.fromkeys(stage.parameters.scorer or spec.task for stage in readers)
-    if not tasks:
-        return Found("NOT_APPLICABLE", "no verifier judges the held-out items")
     found = [sound(task, heldout) for task in tasks]
+    if any(stage.kind == "converse" and stage.reads_heldout for stage in spec.stages):
+        found.append(sound_conversations(heldout))
+    if not found:
+        return Found("NOT_APPLICABLE", "no verifier judges the held-out items")
     return next((one for one in found if one.status != "PASS"), found[0])
 
 
@@ -106,14 +139,14 @@ def _ceiling(evidence: Evidence, _: MetricSet | None) -> Found:
     if gap is None or gap.ceiling != evidence.stage.name:
         return Found("NOT_APPLICABLE", "this stage is no registered ceiling")
     least = evidence.resolved.spec.thresholds.ceiling_kind
-    judged = judged_rows(evidence, evidence.outputs.get("rows"))
+    judged = answered(evidence, evidence.outputs.get("rows"))
     shares = _shares((one.item.kind, one.passed) for one in judged)
     weakest = min(shares.values())
     low = {kind: share for kind, share in shares.items() if share < least}
     if low:
         told = ", ".join(f"{kind} {share:.2f}" for kind, share in sorted(low.items()))
         shown = tuple(
-            {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.row.output}
+            {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.text}
             for one in judged
             if one.item.kind in low and not one.passed
         )
@@ -124,8 +157,8 @@ def _ceiling(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def _answered(evidence: Evidence, _: MetricSet | None) -> Found:
     """Count the items that neither arm passes, and name the kinds of which no item was passed."""
-    before = judged_rows(evidence, evidence.baseline_rows, "baseline rows")
-    after = judged_rows(evidence, evidence.outputs.get("rows"), "treatment rows")
+    before = answered(evidence, evidence.baseline_rows, "baseline rows")
+    after = answered(evidence, evidence.outputs.get("rows"), "treatment rows")
     nobody = [now for then, now in zip(before, after, strict=True) if not (then.passed or now.passed)]
     shares = _shares((now.item.kind, then.passed or now.passed) for then, now in zip(before, after, strict=True))
     silent = sorted(kind for kind, share in shares.items() if share == 0)
@@ -134,7 +167,7 @@ def _answered(evidence: Evidence, _: MetricSet | None) -> Found:
     if not silent:
         return Found("PASS", f"{detail}, some of every kind by one{named}", float(len(nobody)))
     shown = tuple(
-        {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.row.output}
+        {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.text}
         for one in nobody
         if one.item.kind in silent
     )
@@ -154,7 +187,7 @@ CHECKS = (
     Check(
         "items.ceiling",
         "A model that is able passes some items of each kind",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _ceiling,
         SOURCE,
         limits=(Limit(">=", "thresholds.ceiling_kind"),),
@@ -162,7 +195,7 @@ CHECKS = (
     Check(
         "items.answered",
         "Each kind has items that an arm passes",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _answered,
         SOURCE,
         blocking=False,

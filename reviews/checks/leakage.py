@@ -9,11 +9,12 @@ from typing import Any
 from reviews.checks.check import Check, Found, listed
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
-from reviews.leakage import Overlap, find_overlaps
+from reviews.leakage import Overlap, find_overlaps, words_of
 from reviews.rows import read_rows
 from specs.evidence import Example, Item
 from specs.metrics import MetricSet
 from specs.thresholds import Thresholds
+from training.tasks.conversation import said_in
 
 SOURCE = "training on the test set; near-duplicates by MinHash (Broder 1997; Lee et al. 2022, arXiv:2107.06499)"
 SIMILARITY = (Limit("<", "thresholds.prompt_similarity"), Limit("<", "thresholds.contained_words"))
@@ -22,7 +23,7 @@ REPEATS = (Limit("<=", "thresholds.repeated_rows"),)
 
 def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds) -> Found:
     """Compare (id, prompt) pairs with the held-out prompts."""
-    held = [(item.id, item.prompt) for item in heldout]
+    held = [(item.id, text) for item in heldout for text in texts_of(item, thresholds.contained_words)]
     found = find_overlaps(train, held, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)
     if not found:
         return Found("PASS", "no training prompt is a held-out prompt, nor near one", 0.0)
@@ -33,6 +34,17 @@ def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresh
     return Found(
         "FAIL", detail, float(rows), tuple(shown_overlap(overlap) for overlap in spread(found)), repairable=False
     )
+
+
+def texts_of(item: Item, least: int) -> tuple[str, ...]:
+    """Return the texts of a held-out item that may not be trained on: its prompt, and long turns of a conversation.
+
+    Args:
+        item: a held-out item.
+        least: words from which a later turn counts; shorter ones ("What comes after that?") stand in many texts.
+    """
+    prompt, *later = said_in(item)
+    return (prompt, *(text for text in later if len(words_of(text)) >= least))
 
 
 def spread(found: tuple[Overlap, ...]) -> list[Overlap]:

@@ -8,12 +8,12 @@ from reviews import statistics
 from reviews.checks.check import Check, Found, need
 from reviews.checks.jobs import manifest_of
 from reviews.evidence import Evidence
-from reviews.measure import judged_rows
+from reviews.measure import Answered, answered
 from specs.errors import EvidenceMissing
 from specs.evidence import Manifest
 from specs.metrics import MetricSet
 
-_EVALUATE = ("evaluate",)
+_ARMS = ("evaluate", "converse")
 
 
 def _baseline(evidence: Evidence) -> Manifest:
@@ -60,12 +60,12 @@ def _models(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def _truncation(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Repeat the registered test on the items that neither arm truncated: a gain made by the cap vanishes there."""
-    before = judged_rows(evidence, evidence.baseline_rows, "baseline rows")
-    after = judged_rows(evidence, evidence.outputs.get("rows"), "treatment rows")
+    before = answered(evidence, evidence.baseline_rows, "baseline rows")
+    after = answered(evidence, evidence.outputs.get("rows"), "treatment rows")
     whole = [
         (then.passed, now.passed)
         for then, now in zip(before, after, strict=True)
-        if not then.row.truncated and not now.row.truncated
+        if not then.truncated and not now.truncated
     ]
     gained = sum(now and not then for then, now in whole)
     lost = sum(then and not now for then, now in whole)
@@ -78,15 +78,15 @@ def _truncation(evidence: Evidence, metrics: MetricSet | None) -> Found:
     return Found("PASS", detail, p)
 
 
-def _rate(judged: Any) -> float:
-    return sum(one.row.truncated for one in judged) / len(judged)
+def _rate(judged: tuple[Answered, ...]) -> float:
+    return sum(one.truncated for one in judged) / len(judged)
 
 
 CHECKS = (
     Check(
         "parity.items",
         "Both arms answered the same items",
-        _EVALUATE,
+        _ARMS,
         _items,
         "arms on different items",
         only_treatment=True,
@@ -94,7 +94,7 @@ CHECKS = (
     Check(
         "parity.settings",
         "Both arms were evaluated the same way",
-        _EVALUATE,
+        _ARMS,
         _settings,
         "prompt format or decoding changed between arms",
         only_treatment=True,
@@ -102,7 +102,7 @@ CHECKS = (
     Check(
         "parity.models",
         "The arms are different weights",
-        _EVALUATE,
+        _ARMS,
         _models,
         "a model compared with itself",
         only_treatment=True,
@@ -110,7 +110,7 @@ CHECKS = (
     Check(
         "parity.truncation",
         "The gain does not come from the length limit",
-        _EVALUATE,
+        _ARMS,
         _truncation,
         "an evaluation length cap produced an '18 % lift'",
         only_treatment=True,

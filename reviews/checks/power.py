@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from reviews import statistics
 from reviews.checks.check import Check, Found, need
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
+from reviews.statistics import mcnemar_power, paired_difference_interval
+from reviews.statistics_binary import is_non_inferior
 from specs.errors import EvidenceMissing
+from specs.evidence import Item
 from specs.metrics import MetricSet
 from specs.session import Analysis
 
@@ -36,10 +42,53 @@ def design_power(analysis: Analysis) -> Found:
     return Found("PASS", f"{told}; {reach}", power)
 
 
+def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
+    """Ask of each kind whether it has enough items for what the registered rule asks of it.
+
+    The tests of kinds are given ``false_discovery / kinds``, the least that the adjustment leaves a single one.
+    """
+    rule = analysis.kinds
+    if rule is None:
+        return Found("PASS", "no rule on kinds is registered")
+    kinds = Counter(item.kind for item in heldout)
+    faults = [
+        f"{what} asks for {asked} kinds, there are {len(kinds)}"
+        for what, asked in (("risen", rule.risen), ("kept", rule.kept))
+        if asked is not None and asked > len(kinds)
+    ]
+    if rule.primary is not None and rule.primary not in kinds:
+        faults.append(f"no held-out item is of the primary kind '{rule.primary}'")
+    told: list[str] = []
+    rising = [kind for kind in kinds if rule.risen is not None or kind == rule.primary]
+    gained, lost = analysis.minimum_effect + analysis.expected_lost, analysis.expected_lost
+    powers = {kind: mcnemar_power(kinds[kind], gained, lost, rule.false_discovery / len(kinds)) for kind in rising}
+    if powers:
+        told.append(
+            f"a gain of {analysis.minimum_effect:g} in a kind is found with probability "
+            + ", ".join(f"{power:.3f} ({kind}, {kinds[kind]} items)" for kind, power in powers.items())
+        )
+    weak = [kind for kind, power in powers.items() if power < analysis.power]
+    needed = 1 if rule.risen is None else rule.risen
+    if rule.primary in weak or len(powers) - len(weak) < (needed if powers else 0):
+        faults.append(f"registered is {analysis.power:g}")
+    if rule.kept is not None:
+        reach = {kind: paired_difference_interval(0, 0, count)[0] for kind, count in kinds.items()}
+        able = [kind for kind, low in reach.items() if is_non_inferior((low, 1.0), rule.margin)]
+        told.append(
+            f"a kind in which nothing changes has an interval that begins at {min(reach.values()):.3f} or above"
+        )
+        if len(able) < rule.kept:
+            faults.append(f"with a margin of {rule.margin:g} only {len(able)} kinds can be shown not to fall")
+    if faults:
+        return Found("FAIL", "; ".join((*told, *faults)), float(len(faults)), repairable=False)
+    return Found("PASS", "; ".join(told), min(powers.values(), default=None))
+
+
 def _n(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if not evidence.stage.reads_heldout:
         return Found("NOT_APPLICABLE", "the stage does not read the held-out split")
-    items, registered = need(metrics, "items"), evidence.resolved.spec.analysis.n
+    name = {"converse": "conversations"}.get(evidence.stage.kind, "items")
+    items, registered = need(metrics, name), evidence.resolved.spec.analysis.n
     if items != registered:
         return Found("FAIL", f"{items:.0f} items were evaluated, {registered} are registered", items, repairable=False)
     return Found("PASS", f"all {registered} registered items were evaluated", items)
@@ -49,7 +98,7 @@ def _headroom(evidence: Evidence, metrics: MetricSet | None) -> Found:
     analysis = evidence.resolved.spec.analysis
     if evidence.stage.name != analysis.baseline:
         return Found("NOT_APPLICABLE", "only the baseline is asked for headroom")
-    accuracy = need(metrics, "accuracy")
+    accuracy = need(metrics, analysis.primary_metric)
     room = 1 - accuracy
     if room < analysis.minimum_effect:
         detail = f"the baseline is right on {accuracy:.3f}; a gain of {analysis.minimum_effect:g} is impossible"
@@ -81,11 +130,11 @@ def _margin(evidence: Evidence, metrics: MetricSet | None) -> Found:
 
 
 CHECKS = (
-    Check("power.n", "As many items as registered", ("evaluate",), _n, "optional stopping"),
+    Check("power.n", "As many items as registered", ("evaluate", "converse"), _n, "optional stopping"),
     Check(
         "power.headroom",
         "The baseline leaves room for the effect",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _headroom,
         "ceiling effects",
         limits=_EFFECT,
@@ -93,7 +142,7 @@ CHECKS = (
     Check(
         "power.test",
         "The registered test was carried out, with effect size and interval",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _test,
         "McNemar 1947; the right test for paired binary data",
         only_treatment=True,
@@ -101,7 +150,7 @@ CHECKS = (
     Check(
         "power.margin",
         "The effect is at least the registered one with confidence",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _margin,
         "an uncertain margin read as a pass",
         blocking=False,

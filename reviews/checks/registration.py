@@ -74,7 +74,9 @@ def _model(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def _evaluations(evidence: Evidence, _: MetricSet | None) -> Found:
-    planned = sum(stage.kind == "evaluate" for stage in evidence.resolved.spec.stages)
+    spec = evidence.resolved.spec
+    kinds = {"evaluate", spec.stage(spec.analysis.treatment).kind}
+    planned = sum(stage.kind in kinds for stage in spec.stages)
     count = evidence.evaluations_of_heldout
     if count > planned:
         return Found("WARN", f"the held-out split was evaluated {count} times, {planned} were registered", float(count))
@@ -120,7 +122,7 @@ CHECKS = (
     Check(
         "registration.evaluations",
         "Evaluations of the held-out split are counted",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _evaluations,
         "many tries, one reported (multiplicity)",
         blocking=False,

@@ -9,7 +9,7 @@ from reviews.admission import Verdict, admission, labelled_cases, verdicts_on
 from reviews.checks.check import Check, Found, listed, need
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
-from reviews.measure import judged_rows, task_of
+from reviews.measure import answered, task_of
 from specs.errors import EvidenceMissing
 from specs.evidence import Item
 from specs.metrics import MetricSet
@@ -87,14 +87,13 @@ def _admitted(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Repeat the registered test on the items that both arms answered at nearly equal length."""
-    before = judged_rows(evidence, evidence.baseline_rows, "baseline rows")
-    after = judged_rows(evidence, evidence.outputs.get("rows"), "treatment rows")
+    before = answered(evidence, evidence.baseline_rows, "baseline rows")
+    after = answered(evidence, evidence.outputs.get("rows"), "treatment rows")
     ratio = evidence.resolved.spec.thresholds.scorer_matched
     alike = [
         (then.passed, now.passed)
         for then, now in zip(before, after, strict=True)
-        if max(len(then.row.output), len(now.row.output)) + 1
-        <= ratio * (min(len(then.row.output), len(now.row.output)) + 1)
+        if max(len(then.text), len(now.text)) + 1 <= ratio * (min(len(then.text), len(now.text)) + 1)
     ]
     gained = sum(now and not then for then, now in alike)
     lost = sum(then and not now for then, now in alike)
@@ -111,11 +110,13 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
 
 
 CHECKS = (
-    Check("scorer.admitted", "The scorer's verdicts may count", ("evaluate",), _admitted, SOURCE, limits=LIMITS),
+    Check(
+        "scorer.admitted", "The scorer's verdicts may count", ("evaluate", "converse"), _admitted, SOURCE, limits=LIMITS
+    ),
     Check(
         "scorer.length",
         "The gain holds where answers kept their length",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _length,
         SOURCE,
         blocking=False,

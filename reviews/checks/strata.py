@@ -103,7 +103,7 @@ CHECKS = (
     Check(
         "strata.sensitivity",
         "The effect does not hang on one constraint kind",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _sensitivity,
         SOURCE,
         only_treatment=True,
@@ -112,7 +112,7 @@ CHECKS = (
     Check(
         "strata.kinds",
         "No constraint kind got worse",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _kinds,
         "a gain on the whole that hides a loss in a part; Benjamini and Hochberg 1995, JRSS B 57:289-300",
         blocking=False,
@@ -121,7 +121,7 @@ CHECKS = (
     Check(
         "strata.groups",
         "The gain holds when whole groups are drawn",
-        ("evaluate",),
+        ("evaluate", "converse"),
         _groups,
         "items that are not independent; cluster bootstrap, Davison and Hinkley 1997",
         blocking=False,

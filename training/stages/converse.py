@@ -6,12 +6,14 @@ that was ended goes on after it and gives the same rows.
 
 from __future__ import annotations
 
+from specs.evidence import Item
 from specs.rows_evaluation import ConversationRow, Turn
 from specs.stages import ConverseParameters
 from training.entry import Done, Job, run_stage
 from training.scoring.prompts import conversation_ids
 from training.tasks import load_items
 from training.tasks.conversation import turns_of
+from training.tasks.shuffled_history import donors
 from training.text.engine import make_engine, stated
 from training.text.prompting import Message, form_of
 from training.text.row_files import GroupedRows
@@ -22,7 +24,7 @@ def converse(job: Job) -> Done:
     """Write ``rows``: one for each conversation, with all of its turns.
 
     Raises:
-        ValueError: an item is no conversation.
+        ValueError: an item is no conversation, or no other one can stand in for its history.
         EncodingFault: a prompt is not encoded as the text it is, or a model declared instruct has no chat template.
     """
     parameters = job.parameters
@@ -30,6 +32,7 @@ def converse(job: Job) -> Done:
     form = form_of(job.order.declared())
     items = load_items(job.inputs["items"])
     turns = [turns_of(item) for item in items]
+    shown = _shown(items, turns, parameters)
     size, folder = parameters.batch_size, job.inputs["model"]
     engine = make_engine(parameters.engine, folder, size, scratch=job.folder, share=False)
     sampling = Sampling(parameters.max_new_tokens, stops=parameters.stops)
@@ -39,7 +42,7 @@ def converse(job: Job) -> Done:
         going = [place for place, some in enumerate(turns) if number < len(some)]
         prompts = [
             conversation_ids(
-                engine.tokenizer, _messages(place, number, turns, kept, parameters), parameters.prompting, form
+                engine.tokenizer, _messages(place, number, turns, kept, shown[place]), parameters.prompting, form
             )
             for place in going
         ]
@@ -77,13 +80,20 @@ def _turn(place: int, number: int, turns: list[tuple[str, ...]], kept: GroupedRo
     return kept.groups[number][before]
 
 
+def _shown(items: list[Item], turns: list[tuple[str, ...]], parameters: ConverseParameters) -> list[tuple[int, ...]]:
+    """Return for each conversation whose turn stands in each place of its history: its own, none or another's."""
+    if parameters.history == "shuffled":
+        return donors(items, parameters.seed)
+    return [(place,) * (len(some) - 1) if parameters.history == "whole" else () for place, some in enumerate(turns)]
+
+
 def _messages(
-    place: int, number: int, turns: list[tuple[str, ...]], kept: GroupedRows[Turn], parameters: ConverseParameters
+    place: int, number: int, turns: list[tuple[str, ...]], kept: GroupedRows[Turn], shown: tuple[int, ...]
 ) -> list[Message]:
     messages: list[Message] = []
-    for earlier in range(number if parameters.history == "whole" else 0):
-        answered = _turn(place, earlier, turns, kept).output.strip()
-        messages.append({"role": "user", "content": turns[place][earlier]})
+    for earlier, whose in enumerate(shown[:number]):
+        answered = _turn(whose, earlier, turns, kept).output.strip()
+        messages.append({"role": "user", "content": turns[whose][earlier]})
         messages.append({"role": "assistant", "content": answered})
     return [*messages, {"role": "user", "content": turns[place][number]}]
 

@@ -7,9 +7,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from specs.evidence import Item
-from training.tasks import exact_answer, format_instructions, instruction_following
+from training.tasks import conversation, exact_answer, format_instructions, instruction_following
 from training.tasks.format_instructions import Judgement
 
+CONVERSATION = "conversation"
+"""What ``converse`` stages hold: no task to sample for, but with a verifier all the same."""
 Verifier = Callable[[Item, str], Judgement]
 
 _TASKS = {
@@ -20,12 +22,12 @@ _TASKS = {
 
 
 def verifier(task: str) -> Verifier:
-    """Return the function that judges an output of a task.
+    """Return the function that judges an output of a task; of ``conversation``, an answer to the second turn.
 
     Raises:
         KeyError: no such task.
     """
-    return _TASKS[task].verify
+    return conversation.verify if task == CONVERSATION else _TASKS[task].verify
 
 
 def worked_example(task: str, item: Item) -> tuple[str, str]:

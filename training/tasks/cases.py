@@ -288,6 +288,30 @@ EXACT: tuple[tuple[Mapping[str, str | int], tuple[str, ...], tuple[str, ...]], .
     ({"answer": 1200, "find": "last_number"}, ("So it is 1,200.", "3 + 1197 = 1200.0"), ("1200 and then 7", "many")),
 )
 
+TALKS: tuple[tuple[Mapping[str, str | int], Pad | None, tuple[str, ...], tuple[str, ...]], ...] = (
+    (
+        {"require_2": "Tom"},
+        _after,
+        ("It is called Tom.", "Tom", "That would be tom, your cat."),
+        ("I do not know.", "It is called Tommy.", "To m", "You have a cat."),
+    ),
+    (
+        {"require_2": "blue; Lisbon|Lisboa"},
+        _before,
+        ("A blue house in Lisboa.", "Lisbon, and it is Blue."),
+        ("A blue house.", "A house in Lisbon.", "Bluer houses stand in Lisbon."),
+    ),
+    ({"forbid_2": "red|crimson"}, _after, ("The sky is blue.", "It was reddish."), ("A red sky.", "Crimson!")),
+    ({"form_2": "lowercase"}, _after, ("it rains.", "tea for two."), ("It rains.", "TEA")),
+    ({"form_2": "uppercase"}, _after_loud, ("IT RAINS.", "TEA FOR TWO."), ("It rains.", "tea")),
+    (
+        {"most_words_2": 4},
+        None,
+        ("Bees make honey.", "They fly - and how!", "Four words are enough."),
+        ("Five words are one more.", "Bees make honey out of what they find on flowers.", " "),
+    ),
+)
+
 
 def cases_of(task: str) -> tuple[Case, ...]:
     """Return the cases of a task's verifier.
@@ -295,7 +319,8 @@ def cases_of(task: str) -> tuple[Case, ...]:
     Raises:
         KeyError: the task has none, so its verifier cannot be admitted.
     """
-    return tuple({"format_instructions": _format, "instruction_following": _following, "exact_answer": _exact}[task]())
+    makers = {"format_instructions": _format, "instruction_following": _following, "exact_answer": _exact}
+    return tuple((makers | {"conversation": _talks})[task]())
 
 
 def _format() -> Iterator[Case]:
@@ -316,6 +341,13 @@ def _exact() -> Iterator[Case]:
     for number, (constraint, good, bad) in enumerate(EXACT):
         item = Item(id=f"case-{number}", group="tea", kind="exact", prompt="What?", constraint=dict(constraint))
         yield from _both(item, None, good, bad)
+
+
+def _talks() -> Iterator[Case]:
+    for number, (due, pad, good, bad) in enumerate(TALKS):
+        constraint = {"turn_2": "And now?", **due}
+        item = Item(id=f"case-{number}", group="tea", kind="memory", prompt="Hello there.", constraint=constraint)
+        yield from _both(item, pad, good, bad)
 
 
 def _both(item: Item, pad: Pad | None, good: tuple[str, ...], bad: tuple[str, ...]) -> Iterator[Case]:

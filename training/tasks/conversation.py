@@ -17,6 +17,7 @@ history shows (``history: none``).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from specs.evidence import Item
@@ -24,6 +25,7 @@ from training.tasks.format_instructions import KINDS as FORMS
 from training.tasks.format_instructions import Judgement
 
 KINDS = ("memory", "preference", "continuity", "update")
+_TURN = re.compile(r"turn_[2-9]")
 _KEY = re.compile(r"(turn|require|forbid|most_words|form)_([2-9])")
 
 
@@ -108,6 +110,52 @@ def judge(item: Item, outputs: tuple[str, ...]) -> tuple[Judgement, ...]:
     if len(outputs) != len(turns):
         raise ValueError(f"conversation '{item.id}' has {len(turns)} turns and {len(outputs)} answers")
     return tuple(judge_turn(item, number, output) for number, output in enumerate(outputs[1:], 2))
+
+
+def verify(item: Item, output: str) -> Judgement:
+    """Judge an answer to the second turn: what the known answers of this verifier are held against.
+
+    Raises:
+        ValueError: as :func:`expected_of`.
+    """
+    return judge_turn(item, 2, output)
+
+
+def said_in(item: Item) -> tuple[str, ...]:
+    """Return all that an item's user says: its prompt and, of a conversation, the later turns."""
+    later = sorted(key for key in item.constraint if _TURN.fullmatch(key))
+    return (item.prompt, *(str(item.constraint[key]) for key in later))
+
+
+def answers_to(item: Item) -> tuple[str, ...]:
+    """Return an answer to each turn, made from what the item expects alone: its judge has to accept them all.
+
+    Raises:
+        ValueError: as :func:`turns_of` and :func:`expected_of`.
+    """
+    return tuple(_answer(expected_of(item, number)) for number in range(1, len(turns_of(item)) + 1))
+
+
+def tells(item: Item, text: str) -> bool:
+    """Say whether a text holds a word that a later answer of the conversation has to hold."""
+    due = (expected_of(item, number) for number in range(2, len(turns_of(item)) + 1))
+    return any(_holds(text, word) for one in due for group in one.required for word in group)
+
+
+def _answer(due: Expected) -> str:
+    """Return the required words, each group's first that is not forbidden, in the form that is asked for."""
+    banned = {word.casefold() for word in due.forbidden}
+    chosen = [next((word for word in group if word.casefold() not in banned), group[0]) for group in due.required]
+    text = " and ".join(chosen) or "Well"
+    return text if due.form is None else _IN_FORM[due.form](text)
+
+
+_IN_FORM: dict[str, Callable[[str], str]] = {
+    "lowercase": str.lower,
+    "uppercase": str.upper,
+    "quoted": lambda text: f'"{text}"',
+    "title": lambda text: f"<<Answer>>\n{text}",
+}
 
 
 def _words(text: str, mark: str) -> tuple[str, ...]:

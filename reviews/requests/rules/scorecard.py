@@ -18,7 +18,6 @@ from reviews.requests.rules.session_report import rows_of_checks, rows_of_metric
 from reviews.requests.run_files import REPORT_JSON, RunEvidence
 from specs.metrics import METRICS
 from specs.requests import AdversarialAnswer, ClaimStatus, Fix, Overclaim, Place, ReadFile, Reading, ScoreRow
-from specs.stages import Criterion
 
 MAX_ROWS = 300
 MAX_FIXES = 30
@@ -175,8 +174,7 @@ def _registered(stated: Stated, evidence: list[ReadFile], runs: Sequence[RunEvid
     for run in runs:
         analysis = run.resolved.spec.analysis
         criteria = [
-            Criterion(metric="mcnemar_p", below=analysis.alpha),
-            Criterion(metric="accuracy_gain", at_least=analysis.minimum_effect),
+            *analysis.hypothesis(),
             *(criterion for stage in run.resolved.spec.stages for criterion in stage.gate.criteria),
         ]
         for criterion in criteria:
