@@ -28,7 +28,9 @@ class Playbook:
 
 
 def proposed(view: StageView) -> LaunchStage | AskPerson:
-    """Take the spec's parameters first; afterwards exactly the required changes, or ask a person."""
+    """Take the spec's parameters first, as its pilot had them; afterwards exactly the required changes, or ask."""
+    if view.opened_by == "approval" and view.changes:
+        return _launch(view, view.changes, "the parameters of the spec, with what was moved in its pilot")
     if view.opened_by == "approval":
         return LaunchStage(stage=view.stage, reason="the parameters of the spec")
     if view.opened_by == "retry":

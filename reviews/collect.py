@@ -107,6 +107,8 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
     compared = [one.before for one in ((*plan.drift, *plan.paired) if plan else ()) if one.after == stage_name]
     if stage_name == analysis.treatment:
         compared += [name for one in analysis.controls for name in (one.before, one.after)]
+    if stage.pilot is not None:
+        compared.append(stage.pilot)
     heldout_input = order.inputs.get("items") if order else None
     heldout_digest = resolved.data_digests["heldout"]
     return Evidence(

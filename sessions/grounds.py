@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from reviews import grants
+from reviews.collect import accepted_attempt
 from reviews.trail import Recorded
 from sessions.session import Session
 from specs.errors import PeergateError
 from specs.grants import StageView
+from specs.lint_pilots import SIZES
 from specs.stages import Stage
 
 _OPENED_BY: dict[str, Literal["approval", "revision", "retry"]] = {
@@ -43,13 +45,23 @@ def open_stage(session: Session) -> grants.Opening:
     return opening
 
 
+def _piloted(session: Session, stage: Stage) -> dict[str, Any]:
+    """Return what was moved in the pilot that was accepted, as far as it is no size."""
+    if stage.pilot is None:
+        return {}
+    attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), stage.pilot)
+    plan = session.trail.find(f"plan/{stage.pilot}.{attempt}") if attempt else None
+    moved: dict[str, Any] = plan.body["changes"] if plan else {}
+    return {name: value for name, value in moved.items() if name in stage.ranges and name not in SIZES}
+
+
 def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
     """Return the view of an attempt: what it starts from, what may be moved, what the gate asked for."""
     opener = opener_of(session, stage.name, attempt)
     told = opener.body.get("outcome") or opener.body["answer"]
     before = session.trail.find(f"plan/{stage.name}.{attempt - 1}")
-    # A stage that is entered anew, the first time or after a retraction, begins with the spec.
-    changes = dict(before.body["changes"]) if before and told != "approve" else {}
+    # A stage that is entered anew, the first time or after a retraction, begins with the spec, or as its pilot ended.
+    changes = dict(before.body["changes"]) if before and told != "approve" else _piloted(session, stage)
     return StageView(
         stage=stage.name,
         kind=stage.kind,

@@ -14,6 +14,7 @@ from specs.lint_builder import lint_builder
 from specs.lint_evaluation import lint_evaluation, lint_examples
 from specs.lint_kinds import lint_judges
 from specs.lint_machines import lint_machines
+from specs.lint_pilots import lint_pilots
 from specs.lint_reviewer import lint_reviewer, reviewers_of
 from specs.lint_stages import (
     HELDOUT_READERS,
@@ -45,6 +46,7 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
         lint_trained,
         lint_criteria,
         lint_ranges,
+        lint_pilots,
         _lint_data,
         lint_arms,
         lint_controls,

@@ -107,6 +107,9 @@ class StageBase(Contract):
     gate: Gate = Gate()
     allow_code: bool = Field(default=False, exclude_if=lambda given: not given)
     """Whether the builder may hand in code for this stage. Left out where it may not: older registrations stay."""
+    pilot: Name | None = Field(default=None, exclude_if=lambda given: given is None)
+    """An earlier stage that does the same on a small scale first. Nothing but sizes may differ between the two, what a
+    builder moved there is moved here too, and rates that the pilot was held to hold here (``specs/lint_pilots.py``)."""
     launcher: LauncherName | None = Field(default=None, exclude_if=lambda given: given is None)
     """Where its jobs run; the session's where it is not stated."""
     resources: Resources | None = Field(default=None, exclude_if=lambda given: given is None)

@@ -76,7 +76,7 @@ def test_both_specs_come_to_their_ends_with_a_base_model(sessions: tuple[Session
     counted = ({"sft": "steps", "instruct": "instructions_kept"}, {"dpo": "dpo_steps", "revise": "revision_pairs",
                 "pairs": "verified_pairs"})  # fmt: skip
     for session, counts in zip(sessions, counted, strict=True):
-        stages = [stage.name for stage in load_spec(find_spec(session.run.name)).spec.stages]
+        stages = [stage.name for stage in load_spec(find_spec(session.run.name), "gpu").spec.stages]
         entries = read_entries(session.run / "trail.sqlite")
         assert [one.body["stage"] for one in entries if one.entry.kind == "launch"] == stages
         for stage, metric in counts.items():

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence import Evidence
+from reviews.evidence import Arm, Evidence
 from specs.code_state import CodeState
 from specs.digests import digest_bytes
 from specs.grants import Claim
@@ -35,6 +35,13 @@ def flawed(folder: Path, stage: str, flaw: str) -> Evidence:
     if flaw in ROW_FLAWS:
         return evidence_of(folder, stage, ROW_FLAWS[flaw]())
     return OTHER_FLAWS[flaw](evidence_of(folder, stage))
+
+
+def piloted(evidence: Evidence, **moved: float) -> Evidence:
+    """Return the evidence of a stage with a pilot that was accepted with other parameters."""
+    arm = Arm(None, None, evidence.parameters | {"samples_per_prompt": 1} | moved)
+    stage = evidence.stage.model_copy(update={"pilot": "tried"})
+    return replace(evidence, stage=stage, arms={"tried": arm})
 
 
 def _steps(**changes: Any) -> list[dict[str, Any]]:
@@ -250,6 +257,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "no chat template": lambda one: with_manifest(one, facts={"chat_template": digest_bytes(b"")}),
     "a base model with a chat template": lambda one: _base_model(one),
     "rejected samples left out": lambda one: _only_accepted_rows(one),
+    "a pilot that had another temperature": lambda one: piloted(one, temperature=0.5),
     "an example left out": lambda one: _one_example_less(one),
     "loss on the prompt": lambda one: with_manifest(one, facts={"masked_tokens": 0}),
     "a prompt token with loss": lambda one: _masks(one, violations=1, wrong=[{"step": 3}]),
@@ -363,6 +371,7 @@ CASES = [
     ("tuned", "other code in the baseline", "parity.settings", "FAIL"),
     ("tuned", "other threads in the baseline", "parity.settings", "FAIL"),
     ("tuned", "another chat template in the baseline", "parity.settings", "FAIL"),
+    ("sample", "a pilot that had another temperature", "pilot.followed", "FAIL"),
     *EVALUATION_CASES,
     ("tuned", "the same weights in both arms", "parity.models", "FAIL"),
     ("tuned", "a gain from the length limit", "parity.truncation", "FAIL"),

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from reviews.checks.scorer import admitted
 from sessions import runtime
 from sessions.cli import app
 from sessions.display import Terminal
@@ -19,6 +20,7 @@ from specs.digests import digest_value
 from specs.kinds_text import InstructParameters
 from specs.kinds_training import DpoParameters, SftParameters
 from specs.loading import find_spec, list_profiles, load_spec
+from specs.model_kinds import kind_read
 from specs.session import ModelSource, ResolvedSpec
 from tests.unit.spec_files import loads, write_spec
 from training.optimise.plan import GB, host, memory, merge
@@ -27,6 +29,7 @@ from training.planning import decoding
 from training.planning.prompts import prompt_tokens
 from training.planning.stages import WITHOUT_A_MODEL, plans, shape_of_source
 from training.planning.volumes import volume
+from training.tasks import load_items
 
 BIG = PUBLISHED["Qwen2.5-32B"]
 MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -231,12 +234,9 @@ def test_start_tells_what_it_may_cost_before_anything_is_opened(
 @pytest.mark.parametrize("profile", ["gpu", "gpu80"])
 def test_gpu_profiles_hold_scale_to_what_the_pilot_was_held_to(name: str, profile: str) -> None:
     spec = shipped(name, profile).spec
-    pairs = {"pilot_instruct": "instruct", "pilot_revise": "revise", "pilot_samples": "samples"}
-    for pilot, scale in pairs.items():
-        if not any(stage.name == pilot for stage in spec.stages):
-            continue
-        asked = {str(one) for one in spec.stage(pilot).gate.criteria if "kept" not in one.metric}
-        assert len(asked) >= 2 and asked <= {str(one) for one in spec.stage(scale).gate.criteria}, scale
+    for scale in (stage for stage in spec.stages if stage.pilot is not None):
+        asked = {str(one) for one in spec.stage(scale.pilot or "").gate.criteria if "kept" not in one.metric}
+        assert len(asked) >= 2 and asked <= {str(one) for one in scale.gate.criteria}, scale.name
     training = [
         stage.parameters for stage in spec.stages if isinstance(stage.parameters, SftParameters | DpoParameters)
     ]
@@ -247,6 +247,36 @@ def test_gpu_profiles_hold_scale_to_what_the_pilot_was_held_to(name: str, profil
         assert isinstance(given, InstructParameters) and len(given.topics) > 30
 
 
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("profile", ["cpu", "gpu", "gpu80"])
+def test_the_shipped_specs_use_what_evaluation_offers(name: str, profile: str) -> None:
+    resolved = shipped(name, profile)
+    spec, plan = resolved.spec, resolved.spec.evaluation
+    assert plan is not None and plan.gap is not None and plan.labelled == "scorer_labels"
+    assert [(one.before, one.after) for one in plan.drift] == [
+        ("facts_before", "facts_after"),
+        ("texts_before", "texts_after"),
+    ]
+    # The verifier is admitted on labels of both sorts, at equal lengths too, and not only on its own known answers.
+    data = {one: load_items(resolved.path(file.path)) for one, file in spec.data.items()}
+    found = admitted(spec, spec.task, {one: tuple(items) for one, items in data.items()})
+    assert found.status == "PASS" and found.figure is not None and 0.9 < found.figure < 1
+    assert spec.analysis.baseline in plan.gap.base and plan.gap.base_at_most == (
+        0.65 if name == "cai_preferences" and profile != "cpu" else 0.3
+    )
+    # What is left under the limit of the ceiling is at least what the analysis looks for.
+    assert plan.gap.base_at_most + spec.analysis.minimum_effect <= plan.gap.ceiling_at_least + 1e-9
+    large = profile != "cpu"
+    assert (plan.gap.ceiling is not None) == large == (len(plan.gap.base) == 2)
+    if large:
+        raw, wrapped, ceiling = (spec.stage(one) for one in ("base_raw", "baseline", "ceiling"))
+        assert kind_read(spec, raw) == kind_read(spec, wrapped) == "base" and kind_read(spec, ceiling) == "instruct"
+        assert (raw.parameters.model_dump().get("prompting"), wrapped.parameters.model_dump()["prompting"]) == (
+            None,
+            "wrapped",
+        )
+
+
 def test_the_cpu_profiles_have_the_parameters_that_were_measured() -> None:
     """Their figures stand in the documentation: parameters that change need them measured anew."""
     found: dict[str, str] = {}
@@ -254,6 +284,6 @@ def test_the_cpu_profiles_have_the_parameters_that_were_measured() -> None:
         spec = shipped(name, "cpu").spec
         found[name] = digest_value({one.name: one.parameters.model_dump(mode="json") for one in spec.stages})
     assert found == {
-        "cai_stage1": "sha256:bb670a029e18660297fb9db29fff546ff5f708aad1cfec9b12beab33c4c1fd97",
-        "cai_preferences": "sha256:d7ec571113915435101dc511ceb9e937c497c959c8ebf91b9d986da8ee486c17",
+        "cai_stage1": "sha256:57fd7a72c9c03e750124aadcf96a3e89c95f7dfc8e16cb0c15d3d6d9dbc4ca81",
+        "cai_preferences": "sha256:caec131b5ab0e8cf4d2ebc459f9cc6b8d6b5561cf920e5176fa4029342e2b50b",
     }

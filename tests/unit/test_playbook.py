@@ -25,7 +25,7 @@ def view(**changes: Any) -> StageView:
 
 def test_a_stage_that_is_entered_anew_is_the_spec_to_the_letter() -> None:
     for attempt in (1, 3):
-        wish = proposed(view(opened_by="approval", attempt=attempt, required={}))
+        wish = proposed(view(opened_by="approval", attempt=attempt, required={}, changes={}))
         assert isinstance(wish, LaunchStage) and (wish.stage, wish.changes) == ("train", {})
 
 
