@@ -17,6 +17,7 @@ from reviews.installed import installed_identities
 from reviews.measure_compared import beyond, ruled
 from reviews.measure_critics import measure_critiques, measure_prefer, measure_revise
 from reviews.measure_evaluation import held, in_order, items_of, measure_evaluation, task_of
+from reviews.measure_sampled import COUNTED, measure_sampled
 from reviews.measure_text import measure_guard, measure_instruct, measure_respond
 from reviews.measure_training import measure_dpo, measure_sft
 from reviews.measure_verified import measure_verified
@@ -50,6 +51,7 @@ def measure(evidence: Evidence) -> MetricSet:
     stage = evidence.stage
     rows = {stage.name: evidence.output_digests["rows"]} if "rows" in evidence.output_digests else {}
     values = _MEASURERS[stage.kind](evidence)
+    values |= measure_sampled(evidence) if stage.kind in COUNTED else {}
     if stage.name == evidence.resolved.spec.analysis.treatment and evidence.baseline_rows is not None:
         rows["baseline"] = digest_file(evidence.baseline_rows)
     return MetricSet(

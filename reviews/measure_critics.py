@@ -12,6 +12,7 @@ from statistics import median
 
 from reviews.calibration import Calibrated, calibrated
 from reviews.evidence import Evidence
+from reviews.measure_sampled import why_broken_off
 from reviews.measured import Measured, share
 from reviews.rows import Row, read_rows
 from reviews.verified import verified_preferences
@@ -250,6 +251,13 @@ def measure_prefer(evidence: Evidence) -> dict[str, Measured]:
     """
     rows = read_rows(evidence.outputs.get("rows"), CandidateRow, "sampled responses")
     compared = sound_rows(evidence, "comparisons", ComparisonRow)
+    of_rows = {
+        "candidates": Measured(len(rows), len(rows)),
+        "candidate_truncation_rate": share(sum(row.finish == "length" for row in rows), len(rows)),
+    }
+    if not compared and why_broken_off(evidence):
+        # Nothing to compare is then what it was broken off for.
+        return of_rows
     if not compared:
         raise EvidenceMissing("no two responses could be compared", where="comparisons of the judge")
     pairs = preferences_of(evidence)
@@ -260,8 +268,7 @@ def measure_prefer(evidence: Evidence) -> dict[str, Measured]:
     labelled_rows = sound_rows(evidence, "calibration", JudgeCalibrationRow)
     difference, bias = length_bias(pairs)
     return {
-        "candidates": Measured(len(rows), len(rows)),
-        "candidate_truncation_rate": share(sum(row.finish == "length" for row in rows), len(rows)),
+        **of_rows,
         "pair_comparisons": Measured(n, n),
         "pair_judge_abstention_rate": share(sum(row.preferred is None for row in compared), n),
         "pair_judge_first_rate": share(first, 2 * n),

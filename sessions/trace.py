@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 
 from reviews.evidence import Evidence
 from reviews.measure import Answered, accepted_rows, answered
+from reviews.measure_sampled import COUNTED, lines_of
 from reviews.rows import read_rows
 from sessions.trace_critics import compared_responses, critiques, revisions, verified_samples
 from sessions.trace_evaluation import choices, conversations, judgements, texts
-from sessions.trace_parts import BASELINE, ROWS, Part, every, part
+from sessions.trace_parts import BASELINE, ROWS, Part, chosen, every, part
 from sessions.trace_text import calls, responses, sentinels
 from sessions.trace_training import preference_training, supervised_training
 from specs.evidence import EvaluationRow, GenerationRow, PackageRow
@@ -30,6 +31,10 @@ def parts_of(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     Raises:
         EvidenceMissing: the rows are absent or unreadable.
     """
+    if metric in COUNTED.get(evidence.stage.kind, {}):
+        lines, found = lines_of(evidence, metric)
+        rows = range(found.of)
+        return (chosen("what the metric counts", rows, lines), chosen("what was sampled", rows, found.lines))
     find = _BY_KIND.get(evidence.stage.kind)
     return find(evidence, metric) if find else ()
 

@@ -8,8 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from specs.digests import Contract
-from specs.engines import Writing
-from specs.kinds_text import END_MARK, ROLE_STOPS, SHOTS, Shot, Stop
+from specs.kinds_text import END_MARK, ROLE_STOPS, SHOTS, Sampling, Shot, Stop
 from specs.rows_critics import Agreement, NegativeType
 from specs.stage_parts import Placed, StageBase, StageKind
 
@@ -141,7 +140,7 @@ class Pairing(Contract):
         return self.length_balance is not None
 
 
-class ReviseParameters(Writing, Pairing):
+class ReviseParameters(Sampling, Pairing):
     """Criticise responses by principles of the constitution and write them anew."""
 
     revisions: Annotated[int, Field(ge=1, le=16)] = 1
@@ -167,7 +166,7 @@ class ReviseParameters(Writing, Pairing):
         return self.length_balance is not None or self.max_length_ratio is not None
 
 
-class PreferParameters(ShownResponse, Writing, Pairing):
+class PreferParameters(ShownResponse, Sampling, Pairing):
     """Sample responses, let a judge find the best of them in both orders, and add negatives of known types."""
 
     samples: Annotated[int, Field(ge=2, le=64)] = 4

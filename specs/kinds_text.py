@@ -24,6 +24,33 @@ END_MARK = "###END###"
 ROLE_STOPS = ("\nInstruction", "\nQ:", "\n###", "\nUser:", "\nResponse:")
 
 
+class Quality(Contract):
+    """When a stage that samples is broken off: limits of rates over all rows that it has, from the first ones on.
+
+    A limit of 1 is never passed.
+    """
+
+    first: Annotated[int, Field(ge=1, le=1_000_000)] = 60
+    """Rows before anything is broken off. Groups are no larger, so that the stage looks as soon as they are there."""
+    empty: Share = 0.3
+    """Share of rows without a visible character; of calls, without an instruction."""
+    runaway: Share = 0.3
+    """Share of rows that go on past their end: another turn, or more than 500 characters. Not of calls."""
+    truncated: Share = 0.5
+    """Share of rows that hit the token limit."""
+    leaked: Share = 0.2
+    """Share of rows with a delimiter: a stop string of the stage, or what such strings are by default."""
+    repeated: Share = 0.5
+    """Share of rows with the words of an earlier one."""
+
+
+class Sampling(Writing):
+    """What all parameters of stages that sample data share."""
+
+    quality: Quality | None = Field(default=None, exclude_if=lambda given: given is None)
+    """When the stage is broken off. None: for nothing that is counted over all of its rows."""
+
+
 class GuardParameters(Writing):
     """Ask the model, and a control that is known to follow instructions, what a base model does not do."""
 
@@ -32,7 +59,7 @@ class GuardParameters(Writing):
     seed: Seed = 0
 
 
-class InstructParameters(Writing):
+class InstructParameters(Sampling):
     """Have the model write new instructions after the example of others (Wang et al. 2023, arXiv:2212.10560)."""
 
     target: Annotated[int, Field(ge=1, le=1_000_000)] = 100
@@ -104,7 +131,7 @@ TRUE_FALSE = ScopeRule(
 )
 
 
-class RespondParameters(Writing):
+class RespondParameters(Sampling):
     """Have the model answer instructions; keep what is whole, clean and in scope."""
 
     samples_per_instruction: Annotated[int, Field(ge=1, le=64)] = 1

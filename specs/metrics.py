@@ -14,6 +14,7 @@ from specs.metric_forms import defined as _m
 from specs.metrics_compared import COMPARED_METRICS
 from specs.metrics_critics import CRITIC_METRICS
 from specs.metrics_evaluation import EVALUATION_METRICS
+from specs.metrics_sampled import SAMPLED_METRICS
 from specs.metrics_text import TEXT_METRICS
 from specs.metrics_training import TRAINING_METRICS
 
@@ -190,6 +191,7 @@ METRICS: dict[str, MetricDefinition] = {
         *TEXT_METRICS,
         *TRAINING_METRICS,
         *CRITIC_METRICS,
+        *SAMPLED_METRICS,
         *EVALUATION_METRICS,
         *COMPARED_METRICS,
     )

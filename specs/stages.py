@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from specs.digests import Contract, Digest
-from specs.engines import Writing
 from specs.kinds_critics import (
     CRITIQUE_INSTRUCTIONS_KIND,
     CRITIQUE_RESPONSES_KIND,
@@ -61,6 +60,7 @@ from specs.kinds_text import (
     InstructStage,
     RespondParameters,
     RespondStage,
+    Sampling,
 )
 from specs.kinds_training import DPO_KIND, SFT_KIND, DpoParameters, DpoStage, SftParameters, SftStage
 from specs.stage_parts import (
@@ -157,7 +157,7 @@ INSTRUCT_UNSAID: tuple[Kind, ...] = ("generate", "sft", "evaluate", "package")
 """Kinds whose orders say it of a base model only: those of an instruct model keep the digests they had before."""
 
 
-class GenerateParameters(Writing):
+class GenerateParameters(Sampling):
     """Sample completions from the model itself; the verifier decides which are kept."""
 
     samples_per_prompt: Annotated[int, Field(ge=1, le=256)] = 4

@@ -70,7 +70,7 @@ def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
     weak = [kind for kind, power in powers.items() if power < analysis.power]
     needed = 1 if rule.risen is None else rule.risen
     if rule.primary in weak or len(powers) - len(weak) < (needed if powers else 0):
-        faults.append(f"the registered power is {analysis.power:g}")
+        faults.append(f"registered is {analysis.power:g}")
     if rule.kept is not None:
         reach = {kind: paired_difference_interval(0, 0, count)[0] for kind, count in kinds.items()}
         able = [kind for kind, low in reach.items() if is_non_inferior((low, 1.0), rule.margin)]

@@ -13,6 +13,7 @@ from reviews.checks.jobs import manifest_of
 from reviews.checks.leakage import SIMILARITY, SOURCE, overlap_of, shown_overlap, spread
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
+from reviews.measure_sampled import why_broken_off as why_low
 from reviews.measure_text import (
     Instructed,
     as_kept,
@@ -30,7 +31,7 @@ from specs.engines import ENGINES
 from specs.evidence import Example, Item
 from specs.metrics import MetricSet
 from specs.rows_text import InstructRow, RespondRow
-from specs.stages import InstructParameters
+from specs.stages import InstructParameters, Kind
 from specs.verdicts import Status
 from training.text.asking import Call, answer_prompt, calls_of_round, seed_of
 from training.text.harvest import Shard, rounds_of
@@ -178,6 +179,10 @@ def _finished(evidence: Evidence, _: MetricSet | None) -> Found:
     if evidence.stage.kind == "instruct":
         why = instructed(evidence).harvest.broken_off
         return Found("FAIL", f"broken off: {why}") if why else Found("PASS", "no shard was broken off")
+    if evidence.stage.kind != "respond":
+        # That every row that was ordered is there is asked by a check of the kind.
+        why = why_low(evidence)
+        return Found("FAIL", f"broken off: {why}") if why else Found("PASS", "nothing broke it off")
     rows, _kept, items, parameters = responded(evidence)
     why = why_broken_off(rows, parameters)
     if why:
@@ -253,7 +258,8 @@ def _residue(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("FAIL" if any(shares) else "WARN" if shown else "PASS", detail, float(len(shown)), tuple(shown))
 
 
-_WRITING = ("instruct", "respond")
+_WRITING: tuple[Kind, ...] = ("instruct", "respond")
+_SAMPLING: tuple[Kind, ...] = (*_WRITING, "generate", "revise", "prefer")
 CHECKS = (
     Check(
         "guard.encoding",
@@ -296,7 +302,7 @@ CHECKS = (
     Check(
         "text.finished",
         "The stage was not broken off",
-        _WRITING,
+        _SAMPLING,
         _finished,
         "rates over data that had been filtered; scaling that went on after failed shards",
     ),

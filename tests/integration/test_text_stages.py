@@ -292,3 +292,33 @@ def test_a_template_forced_into_the_tokenizer_shows_in_the_guards_rows(tmp_path:
     # And a stage refuses to write with it.
     with pytest.raises(EncodingFault, match="adds special tokens by itself"):
         run(tmp_path / "write", "instruct", {"model": forced, "seeds": seeds(tmp_path)}, **SMALL)
+
+
+LOW = {"shards": 2, "target": 400, "max_rounds": 9, "abort_repeats": 1, "quality": {"first": 6, "repeated": 0.0}}
+
+
+def test_calls_that_are_no_good_end_the_stage_early_and_again_at_the_same_row(tmp_path: Path, writer: Path) -> None:
+    seen = {"shown": 3, "growing": False, "temperature": 0.01, "similarity": 1.0}
+    found = written(tmp_path / "whole", writer, **(LOW | seen))
+    assert {row.shard for row in found.rows} == {0} and len(found.work) == 8
+    assert "rows repeat an earlier row, more than 0" in found.done.facts["broken_off"]
+    content = (found.folder / "shards" / "0000.jsonl").read_bytes()
+    folder = tmp_path / "cut" / "job" / "shards"
+    folder.mkdir(parents=True)
+    (folder / "0000.jsonl").write_bytes(content[: len(content) * 3 // 4])
+    again = written(tmp_path / "cut", writer, **(LOW | seen))
+    assert (folder / "0000.jsonl").read_bytes() == content and again.rows == found.rows
+    assert again.done.facts["broken_off"] == found.done.facts["broken_off"]
+
+
+def test_answers_that_hit_the_token_limit_end_the_stage_at_the_first_rows(tmp_path: Path, writer: Path) -> None:
+    """Without limits all seven instructions are answered in one shard."""
+    cut = {"max_new_tokens": 2, "shard_size": 256, "samples_per_instruction": 1}
+    quality = {"quality": {"first": 3, "truncated": 0.5}}
+    done, _, rows, _ = answered(tmp_path / "whole", writer, **cut)
+    assert len(rows) == 7 and "broken_off" not in done.facts
+    done, made, rows, examples = answered(tmp_path / "limited", writer, **(cut | quality))
+    assert len(rows) == 3 and examples == []
+    assert done.facts["broken_off"] == "3 of 3 rows hit the token limit, more than 0.5"
+    last = json.loads((made.folder / "progress.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert last["done"] == 3

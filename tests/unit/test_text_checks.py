@@ -366,8 +366,10 @@ def test_instruct_metrics_are_over_what_was_written(tmp_path: Path) -> None:
         "instruct_token_limit_rate": 0.5,
         "empty_calls_rate": 0,
         "instruction_median_words": 7,
+        "instruct_leak_rate": 0,
     }
     assert (values["instruct_repeatable"], values["instruct_seed_effect"]) == (1, 1)
+    assert values["instruct_repeat_rate"] == 0
 
 
 def test_respond_metrics_are_over_all_answers_and_over_those_kept(tmp_path: Path) -> None:
@@ -391,6 +393,8 @@ def test_respond_metrics_are_over_all_answers_and_over_those_kept(tmp_path: Path
         "response_uniqueness": 0.5,
         "response_multiplicity": 2,
         "response_near_rate": 0.5,
+        "response_empty_rate": 0,
+        "response_repeat_rate": pytest.approx(1 / 6),
     }
     assert measured["responses_kept_rate"].n == 6 and measured["response_uniqueness"].n == 2
     assert measured["response_median_tokens"].unit == "model tokens" != METRICS["instruction_median_words"].unit

@@ -104,7 +104,7 @@ def test_a_shard_is_broken_off_when_it_repeats_itself_and_not_before() -> None:
         shard.take([call("Describe an old house.", number=number)])
     assert shard.why_broken_off(limits) == ""
     shard.take([call("Describe an old house.", number=5)])
-    assert shard.why_broken_off(limits) == "5 of 6 instructions repeat earlier ones"
+    assert shard.why_broken_off(limits) == "5 of 6 instructions repeat earlier ones, more than 0.5"
     assert shard.why_broken_off(limits.model_copy(update={"abort_repeats": 5 / 6})) == ""
 
 
@@ -114,7 +114,7 @@ def test_a_shard_is_broken_off_when_calls_give_nothing() -> None:
     shard.take([call("no"), call("Describe an old house.", number=1)])
     assert shard.why_broken_off(limits) == ""
     shard.take([call("no", round=1)])
-    assert shard.why_broken_off(limits) == "2 of 3 calls gave no instruction"
+    assert shard.why_broken_off(limits) == "2 of 3 calls gave no instruction, more than 0.5"
 
 
 def test_the_harvest_says_which_shard_was_broken_off() -> None:

@@ -111,7 +111,7 @@ MAKE: dict[str, Callable[[Path], Evidence]] = {
 OF_SOME = {
     *("sentinels_followed", "templated_followed", "control_followed", "control_bare_followed", "sentences_completed"),
     *("instruct_token_limit_rate", "empty_calls_rate", "instruct_repeatable", "instruct_seed_effect"),
-    *("response_near_rate", "response_residue", "lowest_kind_pass_rate"),
+    *("response_near_rate", "response_residue", "lowest_kind_pass_rate", "instruct_leak_rate", "instruct_repeat_rate"),
 }
 """Their population is not every line: it is the last part."""
 REPEATS = {"duplicate_rate", "response_uniqueness"}

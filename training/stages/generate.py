@@ -17,6 +17,7 @@ from training.text.asking import seed_of
 from training.text.draws import Draws
 from training.text.engine import Batched, Engine, make_engine, stated
 from training.text.prompting import form_of
+from training.text.quality import Tally, group_size, of_samples
 from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
 
@@ -43,12 +44,13 @@ def generate(job: Job) -> Done:
         )
         for item in items
     ]
-    rows = _sampled(job, parameters, engine, items, prompts)
+    rows, why = _sampled(job, parameters, engine, items, prompts)
     job.write_rows("rows", rows)
     job.write_rows("accepted", accept(job.order.task, items, rows))
     effective = parameters.model_dump(mode="json") | {"engine": engine.name, "prompts": len(items), "form": form}
     tokens = sum(row.completion_tokens for row in rows)
-    return Done(engine.device, engine.dtype, tokens, effective, stated(engine))
+    facts = stated(engine) | ({"broken_off": why} if why else {})
+    return Done(engine.device, engine.dtype, tokens, effective, facts)
 
 
 def _sampled(
@@ -57,8 +59,8 @@ def _sampled(
     engine: Engine,
     items: list[Item],
     prompts: list[list[int]],
-) -> list[GenerationRow]:
-    """Return every sample of every item, in their order."""
+) -> tuple[list[GenerationRow], str]:
+    """Return every sample of every item, in their order, and why it was broken off, if it was."""
     sampling = Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_p, stops=parameters.stops)
     kept = GroupedRows(job.folder / "shards" / "samples.jsonl", GenerationRow)
     draws = None
@@ -67,8 +69,13 @@ def _sampled(
     # Sorted by length, as decoding would sort them: prompts of one batch are padded little.
     order = sorted(range(len(items)), key=lambda index: (len(prompts[index]), index))
     size = max(1, parameters.batch_size // parameters.samples_per_prompt) * engine.at_once
+    size = group_size(parameters.quality, size, parameters.samples_per_prompt)
     batches = [order[at : at + size] for at in range(0, len(order), size)]
+    tally = Tally(parameters.quality)
+    tally.add(of_samples(kept.rows(), parameters.stops))
     for batch in batches[len(kept.groups) :]:
+        if tally.why():
+            break
         outputs = _outputs(engine, [prompts[index] for index in batch], sampling, parameters, draws, len(kept.groups))
         kept.add(
             [
@@ -77,11 +84,12 @@ def _sampled(
                 for sample, output in enumerate(samples)
             ]
         )
+        tally.add(of_samples(kept.groups[-1], parameters.stops))
         job.progress(min(len(items), len(kept.groups) * size), len(items), "prompts")
     each = parameters.samples_per_prompt
     rows = kept.rows()
     by_place = {index: rows[each * at : each * (at + 1)] for at, index in enumerate(order)}
-    return [row for index in range(len(items)) for row in by_place[index]]
+    return [row for index in range(len(items)) for row in by_place[index]], tally.why()
 
 
 def _outputs(

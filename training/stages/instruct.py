@@ -17,6 +17,7 @@ from training.text.asking import Call, Shown, calls_of_round, seed_of, stops_of_
 from training.text.engine import Engine, make_engine, stated
 from training.text.harvest import Shard, harvest, shown_of, wanted
 from training.text.prompting import form_of, prompt_ids
+from training.text.quality import Tally, of_calls
 from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
 
@@ -33,8 +34,9 @@ def instruct(job: Job) -> Done:
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
     writer = Writer(engine, parameters, form)
     rows: list[InstructRow] = []
+    tally, why = Tally(parameters.quality), ""
     for number in range(parameters.shards):
-        done, why = _shard(job, writer, number, seeds)
+        done, why = _shard(job, writer, number, seeds, tally)
         rows += done
         if why:
             break
@@ -42,7 +44,7 @@ def instruct(job: Job) -> Done:
     items = harvest(rows, seeds, parameters).items
     job.write_rows("rows", [*rows, *probes])
     job.write_rows("instructions", list(items))
-    facts = stated(engine) | {"model_kind": job.order.model_kind}
+    facts = stated(engine) | {"model_kind": job.order.model_kind} | ({"broken_off": why} if why else {})
     tokens = sum(row.tokens for row in (*rows, *probes))
     effective = parameters.model_dump(mode="json") | writer.read_back() | {"engine": engine.name}
     return Done(engine.device, engine.dtype, tokens, effective, facts)
@@ -124,7 +126,7 @@ class Writer:
         return {name: value for name, value in self._used._asdict().items() if name in InstructParameters.model_fields}
 
 
-def _shard(job: Job, writer: Writer, number: int, seeds: list[Shown]) -> tuple[list[InstructRow], str]:
+def _shard(job: Job, writer: Writer, number: int, seeds: list[Shown], tally: Tally) -> tuple[list[InstructRow], str]:
     """Run a shard to its end, from where it was left; return its rows and why it was broken off."""
     parameters = job.parameters
     assert isinstance(parameters, InstructParameters)
@@ -132,12 +134,14 @@ def _shard(job: Job, writer: Writer, number: int, seeds: list[Shown]) -> tuple[l
     shard = Shard(seeds, parameters.similarity)
     for group in kept.groups:
         shard.take(group)
-    why = shard.why_broken_off(parameters)
+        tally.add(of_calls(group))
+    why = shard.why_broken_off(parameters) or tally.why()
     while not why and not shard.has_enough(parameters) and len(kept.groups) < parameters.max_rounds:
         rows = writer.round(number, len(kept.groups), seeds, shard.grown)
         kept.add(rows)
         shard.take(rows)
-        why = shard.why_broken_off(parameters)
+        tally.add(of_calls(rows))
+        why = shard.why_broken_off(parameters) or tally.why()
         target = wanted(parameters) // parameters.shards
         note = {"shard": number, "repeats": shard.candidates - len(shard.grown)}
         job.progress(min(len(shard.grown), target), target, "instructions", **note)

@@ -23,6 +23,7 @@ from training.tasks import load_items
 from training.text.asking import answer_prompt, seed_of
 from training.text.engine import Engine, make_engine, stated
 from training.text.prompting import form_of, prompt_ids
+from training.text.quality import Tally, group_size, of_candidates
 from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
 
@@ -40,7 +41,7 @@ def prefer(job: Job) -> Done:
         raise SystemExit(f"the labelled sample cannot be used: {error}") from error
     form = form_of(job.order.model_kind)
     items = spread(load_items(job.inputs["prompts"]), parameters.max_prompts)
-    rows, engine = _sampled(job, items, parameters, form)
+    rows, engine, why = _sampled(job, items, parameters, form)
     pairs = pairs_to_compare(rows)
     model, tokenizer = load(job.inputs["judge"])
     judge = Critic(model, tokenizer, rubric_for("comparison", parameters.rubric), parameters, form)
@@ -63,18 +64,25 @@ def prefer(job: Job) -> Done:
     effective = parameters.model_dump(mode="json") | {"engine": engine.name if engine else parameters.engine}
     facts = judge.facts() | {"prompts": len(items), "comparisons": len(comparisons), "labelled": len(sample)}
     facts["dropped"] = kept.reasons()
+    facts |= {"broken_off": why} if why else {}
     facts |= stated(engine) if engine else {}
     return Done(device, dtype, sum(row.tokens for row in rows), effective, facts)
 
 
 def _sampled(
     job: Job, items: Sequence[Item], parameters: PreferParameters, form: Form
-) -> tuple[list[CandidateRow], Engine | None]:
-    """Return every sampled response and the engine, closed; none where all were written before this was ended."""
+) -> tuple[list[CandidateRow], Engine | None, str]:
+    """Return every sampled response, the engine, closed, and why sampling was broken off, if it was.
+
+    There is no engine where all responses were written before this was ended.
+    """
     engine = None
     kept = GroupedRows(job.folder / "shards" / "candidates.jsonl", CandidateRow)
-    groups = [items[at : at + PROMPTS_A_GROUP] for at in range(0, len(items), PROMPTS_A_GROUP)]
-    if len(kept.groups) < len(groups):
+    size = group_size(parameters.quality, PROMPTS_A_GROUP, parameters.samples)
+    groups = [items[at : at + size] for at in range(0, len(items), size)]
+    tally = Tally(parameters.quality)
+    tally.add(of_candidates(kept.rows(), parameters))
+    if len(kept.groups) < len(groups) and not tally.why():
         engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
         sampling = Sampling(
             parameters.max_new_tokens,
@@ -84,10 +92,13 @@ def _sampled(
         )
         for number, some in enumerate(groups):
             if number >= len(kept.groups):
+                if tally.why():
+                    break
                 kept.add(_group(engine, number, some, parameters, form, sampling))
+                tally.add(of_candidates(kept.groups[-1], parameters))
             job.progress(number + 1, len(groups), "groups of prompts")
         engine.close()
-    return kept.rows(), engine
+    return kept.rows(), engine, tally.why()
 
 
 def _group(

@@ -20,6 +20,7 @@ from training.text.cleaning import clean, marks_of
 from training.text.engine import Engine, make_engine, stated
 from training.text.keeping import kept_of, why_broken_off
 from training.text.prompting import Encoded, form_of, prompt_ids
+from training.text.quality import group_size
 from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
 
@@ -37,16 +38,22 @@ def respond(job: Job) -> Done:
     def told(done: int) -> None:
         job.progress(done, len(items), "instructions")
 
-    shards = [items[at : at + parameters.shard_size] for at in range(0, len(items), parameters.shard_size)]
+    size = group_size(parameters.quality, parameters.shard_size, parameters.samples_per_instruction)
+    shards = [items[at : at + size] for at in range(0, len(items), size)]
+    why = why_broken_off(kept.rows(), parameters)
     for number, some in enumerate(shards):
-        if number >= len(kept.groups) and not why_broken_off(kept.rows(), parameters):
-            before = number * parameters.shard_size
+        if number >= len(kept.groups):
+            if why:
+                break
+            before = number * size
             kept.add(answerer.shard(number, some, lambda done, before=before: told(before + done)))
-        told(min(len(items), (number + 1) * parameters.shard_size))
+            why = why_broken_off(kept.rows(), parameters)
+        told(min(len(items), (number + 1) * size))
     rows = kept.rows()
     job.write_rows("rows", rows)
     job.write_rows("examples", kept_of(rows))
     facts = stated(engine) | {"model_kind": job.order.model_kind, "instructions": len(items)}
+    facts |= {"broken_off": why} if why else {}
     effective = parameters.model_dump(mode="json") | answerer.read_back() | {"engine": engine.name}
     return Done(engine.device, engine.dtype, sum(row.tokens for row in rows), effective, facts)
 

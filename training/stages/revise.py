@@ -35,6 +35,7 @@ from training.entry import Done, Job, run_stage
 from training.text.asking import seed_of
 from training.text.engine import Engine, make_engine, stated
 from training.text.prompting import form_of, prompt_ids
+from training.text.quality import Tally, group_size, of_chains
 from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
 
@@ -55,10 +56,16 @@ def revise(job: Job) -> Done:
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
     reviser = Reviser(engine, parameters, form_of(job.order.model_kind), digest)
     kept = GroupedRows(job.folder / "shards" / "chains.jsonl", RevisionRow)
-    groups = range(0, len(examples), GROUP)
+    size = group_size(parameters.quality, GROUP)
+    groups = range(0, len(examples), size)
+    tally = Tally(parameters.quality)
+    tally.add(of_chains(kept.rows()))
     for number, at in enumerate(groups):
         if number >= len(kept.groups):
-            kept.add(reviser.group(number, examples[at : at + GROUP], plans[at : at + GROUP]))
+            if tally.why():
+                break
+            kept.add(reviser.group(number, examples[at : at + size], plans[at : at + size]))
+            tally.add(of_chains(kept.groups[-1]))
         job.progress(number + 1, len(groups), "groups")
     rows = kept.rows()
     job.write_rows("rows", rows)
@@ -73,6 +80,7 @@ def revise(job: Job) -> Done:
         "model_kind": job.order.model_kind,
         "prompts": digest_value(chain_prompts().model_dump()),
     }
+    facts |= {"broken_off": tally.why()} if tally.why() else {}
     effective = parameters.model_dump(mode="json") | reviser.read_back() | {"engine": engine.name}
     return Done(engine.device, engine.dtype, tokens, effective, facts)
 

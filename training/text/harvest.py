@@ -15,6 +15,7 @@ from specs.kinds_text import InstructParameters
 from specs.rows_text import InstructRow
 from training.text.asking import Shown
 from training.text.lists import Fate, parse
+from training.text.quality import of_calls, over, why_low
 from training.text.similarity import NearIndex
 
 Outcome = Literal["kept", "repeat", "near", "cross_shard", "surplus", "meta", "short", "long", "cut"]
@@ -77,12 +78,12 @@ class Shard:
     def why_broken_off(self, parameters: InstructParameters) -> str:
         """Say why the shard has to be broken off; nothing where it may go on."""
         repeats = self.candidates - len(self.grown)
-        if self.candidates >= parameters.abort_after and repeats / self.candidates > parameters.abort_repeats:
-            return f"{repeats} of {self.candidates} instructions repeat earlier ones"
-        many = self.calls * parameters.per_call >= parameters.abort_after
-        if many and self.empty_calls / self.calls > parameters.abort_empty:
-            return f"{self.empty_calls} of {self.calls} calls gave no instruction"
-        return ""
+        told = ""
+        if self.candidates >= parameters.abort_after:
+            told = over(repeats, self.candidates, parameters.abort_repeats, "instructions repeat earlier ones")
+        if not told and self.calls * parameters.per_call >= parameters.abort_after:
+            told = over(self.empty_calls, self.calls, parameters.abort_empty, "calls gave no instruction")
+        return told
 
     def has_enough(self, parameters: InstructParameters) -> bool:
         """Say whether the shard has its part of what is wanted."""
@@ -98,7 +99,7 @@ class Harvest(NamedTuple):
     calls: int
     empty_calls: int
     broken_off: str
-    """Why a shard was broken off, or nothing."""
+    """Why a shard, or the stage, was broken off, or nothing."""
 
 
 def wanted(parameters: InstructParameters) -> int:
@@ -131,6 +132,7 @@ def harvest(rows: Sequence[InstructRow], seeds: Sequence[Shown], parameters: Ins
         shards.append(shard)
         why = shard.why_broken_off(parameters)
         broken_off = broken_off or (f"shard {number}: {why}" if why else "")
+    broken_off = broken_off or why_low(of_calls(rows), parameters.quality)
     fated = _merged(shards, seeds, parameters)
     items = tuple(
         Item(id=one.id, group=one.id, kind=one.topic or "general", prompt=one.text, constraint={})

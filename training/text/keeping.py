@@ -8,6 +8,7 @@ from specs.evidence import Example
 from specs.kinds_text import RespondParameters
 from specs.rows_text import RespondRow
 from training.text.cleaning import is_runaway
+from training.text.quality import of_answers, over, why_low
 
 
 def kept_of(rows: Sequence[RespondRow]) -> list[Example]:
@@ -31,6 +32,5 @@ def kept_of(rows: Sequence[RespondRow]) -> list[Example]:
 def why_broken_off(rows: Sequence[RespondRow], parameters: RespondParameters) -> str:
     """Say why the stage has to be broken off; nothing where it may go on."""
     runaway = sum(is_runaway(row.completion) for row in rows)
-    if len(rows) >= parameters.abort_after and runaway / len(rows) > parameters.abort_runaway:
-        return f"{runaway} of {len(rows)} answers ran away"
-    return ""
+    ran = len(rows) >= parameters.abort_after and over(runaway, len(rows), parameters.abort_runaway, "answers ran away")
+    return ran or why_low(of_answers(rows, parameters), parameters.quality)
