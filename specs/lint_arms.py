@@ -143,7 +143,8 @@ def _metric(spec: SessionSpec, arm: Arm, uses: tuple[Loc, ...]) -> Iterator[Lint
     if given != due:
         message = f"primary_metric is {given}, the arms are {arm.kind} stages"
         yield LintProblem(("analysis", "primary_metric"), message, f"write primary_metric: {due}", uses)
-    if isinstance(arm, ConverseStage) and arm.parameters.history != "whole":
+    alike = spec.stage(spec.analysis.baseline).parameters == arm.parameters  # Otherwise told as a difference.
+    if isinstance(arm, ConverseStage) and arm.parameters.history != "whole" and alike:
         loc: Loc = ("stages", [stage.name for stage in spec.stages].index(arm.name), "parameters", "history")
         message = f"history is {arm.parameters.history}: an arm that is not shown its conversation is a control"
         yield LintProblem(loc, message, "write history: whole, or name the stage under analysis.controls", uses)

@@ -70,7 +70,7 @@ def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
     weak = [kind for kind, power in powers.items() if power < analysis.power]
     needed = 1 if rule.risen is None else rule.risen
     if rule.primary in weak or len(powers) - len(weak) < (needed if powers else 0):
-        faults.append(f"registered is {analysis.power:g}")
+        faults.append(f"the registered power is {analysis.power:g}")
     if rule.kept is not None:
         reach = {kind: paired_difference_interval(0, 0, count)[0] for kind, count in kinds.items()}
         able = [kind for kind, low in reach.items() if is_non_inferior((low, 1.0), rule.margin)]
@@ -87,8 +87,8 @@ def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
 def _n(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if not evidence.stage.reads_heldout:
         return Found("NOT_APPLICABLE", "the stage does not read the held-out split")
-    name = {"converse": "conversations"}.get(evidence.stage.kind, "items")
-    items, registered = need(metrics, name), evidence.resolved.spec.analysis.n
+    items = need(metrics, "conversations") if evidence.stage.kind == "converse" else need(metrics, "items")
+    registered = evidence.resolved.spec.analysis.n
     if items != registered:
         return Found("FAIL", f"{items:.0f} items were evaluated, {registered} are registered", items, repairable=False)
     return Found("PASS", f"all {registered} registered items were evaluated", items)
@@ -98,7 +98,8 @@ def _headroom(evidence: Evidence, metrics: MetricSet | None) -> Found:
     analysis = evidence.resolved.spec.analysis
     if evidence.stage.name != analysis.baseline:
         return Found("NOT_APPLICABLE", "only the baseline is asked for headroom")
-    accuracy = need(metrics, analysis.primary_metric)
+    talks = evidence.stage.kind == "converse"
+    accuracy = need(metrics, "conversation_pass_rate") if talks else need(metrics, "accuracy")
     room = 1 - accuracy
     if room < analysis.minimum_effect:
         detail = f"the baseline is right on {accuracy:.3f}; a gain of {analysis.minimum_effect:g} is impossible"
