@@ -15,6 +15,7 @@ from reviews.rows import read_rows
 from specs.digests import digest_bytes
 from specs.evidence import Example
 from specs.metrics import MetricSet
+from specs.model_kinds import kind_read
 from training.tasks import choose
 
 _LABEL_WORDS = 2
@@ -22,7 +23,8 @@ _LABEL_WORDS = 2
 
 
 def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    rate = need(metrics, "turn_truncation_rate" if evidence.stage.kind == "converse" else "truncation_rate")
+    talks = evidence.stage.kind == "converse"
+    rate = need(metrics, "turn_truncation_rate") if talks else need(metrics, "truncation_rate")
     judged = answered(evidence, evidence.outputs.get("rows"))
     shown = tuple({"item": one.item.id, "output": one.text} for one in judged if one.truncated)
     status = "FAIL" if rate > evidence.resolved.spec.thresholds.truncated_answers else "PASS"
@@ -64,15 +66,16 @@ def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def _template(evidence: Evidence, _: MetricSet | None) -> Found:
-    declared, used = evidence.resolved.spec.model.kind, manifest_of(evidence).facts.get("chat_template")
-    templated = used != digest_bytes(b"")
-    if declared == "instruct" and not templated:
+    declared, manifest = kind_read(evidence.resolved.spec, evidence.stage), manifest_of(evidence)
+    has = manifest.facts.get("chat_template") != digest_bytes(b"")
+    if declared == "instruct" and not has:
         return Found("FAIL", "the model is declared instruct, its tokenizer has no chat template", repairable=False)
-    if declared == "base" and templated:
+    # Rows that were written before the form was said were asked by the tokenizer and not by the declared kind.
+    form = manifest.effective.get("form", "chat" if has else "completion")
+    read = form == "chat" and evidence.parameters.get("prompting", "native") == "native"
+    if declared == "base" and read:
         return Found("WARN", "the model is declared base, its tokenizer has a chat template that was used")
-    return Found(
-        "PASS", f"a model of kind {declared} was prompted {'with' if templated else 'without'} a chat template"
-    )
+    return Found("PASS", f"a model of kind {declared} was prompted {'with' if read else 'without'} a chat template")
 
 
 def _complete(evidence: Evidence, _: MetricSet | None) -> Found:

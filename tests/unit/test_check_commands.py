@@ -80,7 +80,7 @@ def test_every_check_is_listed_once_and_explained_by_what_it_reads() -> None:
 
 def test_what_a_check_needs_is_followed_through_the_functions_it_calls() -> None:
     told = explain(find_check("health.truncation"))
-    assert told.metrics == ("truncation_rate",)
+    assert told.metrics == ("truncation_rate", "turn_truncation_rate")
     # `heldout` is read by a function of another module that the check hands its evidence to.
     assert {"outputs", "heldout"} <= set(told.evidence) and "baseline_rows" not in told.evidence
     assert "analysis" not in told.evidence
