@@ -100,6 +100,10 @@ class ChooseParameters(Placed):
     """With ``{prompt}`` where the question stands; a choice follows after a space."""
     lm_eval: LmEvalTask | None = Field(default=None, exclude_if=lambda given: given is None)
     """Have the library lm-eval ask and score, with its own model class; ``question`` is not used then."""
+    lm_eval_task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}$")] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """The same as one of that library's own tasks asks, such as ``arc_easy``; the items hold its documents."""
     batch_size: BatchSize = 16
     seed: Seed = 0
 
@@ -107,6 +111,10 @@ class ChooseParameters(Placed):
     def _one_form(self) -> Self:
         if self.lm_eval is not None and self.question != QUESTION:
             raise ValueError("a question of lm-eval is written in lm_eval.doc_to_text, not in question")
+        if self.lm_eval_task is not None and (self.lm_eval is not None or self.question != QUESTION):
+            raise ValueError(
+                f"'{self.lm_eval_task}' of lm-eval has its own words: neither lm_eval nor question is given"
+            )
         return self
 
     @model_validator(mode="after")

@@ -14,7 +14,10 @@ from tests.fixtures.critic_jobs import lines, stage_job
 from tests.fixtures.small_text import small_model
 from training.entry import Job
 from training.scoring import lm_eval_task
+from training.scoring.lm_eval_task import of_the_library
 from training.stages.choose import choose
+from training.tasks.lm_eval_items import items_of
+from training.tasks.multiple_choice import answer_of, choices_of
 
 TASK = {"doc_to_text": "Of {{kind}}: {{prompt}}?\nAnswer:", "target_delimiter": " "}
 
@@ -68,6 +71,13 @@ def test_a_question_is_written_in_one_place() -> None:
     assert "lm_eval" not in ChooseParameters().model_dump(mode="json")
 
 
+def test_a_task_of_the_library_has_its_own_words() -> None:
+    for other in ({"lm_eval": {}}, {"question": "Q: {prompt}"}):
+        with pytest.raises(ValueError, match="has its own words: neither lm_eval nor question"):
+            ChooseParameters.model_validate({"lm_eval_task": "arc_easy", **other})
+    assert "lm_eval_task" not in ChooseParameters().model_dump(mode="json")
+
+
 def test_lm_eval_gives_the_rows_of_our_own_scoring(tmp_path: Path, model: Path) -> None:
     """Kills: choices or items in another order, log-likelihoods of the wrong sign, tokens of the whole text."""
     pytest.importorskip("lm_eval", reason="lm-eval is not installed (the extra 'lm-eval')")
@@ -96,3 +106,85 @@ def test_a_question_that_the_library_would_cut_is_refused(tmp_path: Path, model:
     long = questions()[0].model_copy(update={"prompt": "the old house and the sea " * 200})
     with pytest.raises(ValueError, match=r"'q0' with a choice has \d+ tokens, the model reads \d+"):
         choose(job_of(tmp_path, model, [long], lm_eval=TASK))
+
+
+DOCUMENTS: list[dict[str, Any]] = [
+    {
+        "question": "Which one is wet?",
+        "choices": {"text": ["the old house", "the sea", "a list"], "label": ["A", "B", "C"]},
+        "answerKey": "B",
+    },
+    {
+        "question": "Which one purrs? {{ question }}",
+        "choices": {"text": ["a song", "the cat"], "label": ["1", "2"]},
+        "answerKey": "2",
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> list[Item]:
+    pytest.importorskip("lm_eval", reason="lm-eval is not installed (the extra 'lm-eval')")
+    return items_of("arc_easy", DOCUMENTS, tmp_path_factory.mktemp("imported"))
+
+
+def test_a_task_of_the_library_asks_local_documents_in_its_own_words(
+    tmp_path: Path, model: Path, imported: list[Item]
+) -> None:
+    """Kills: another text or right choice than the task's, documents in another order."""
+    assert [(one.id, one.prompt) for one in imported] == [
+        ("arc_easy-0", "Question: Which one is wet?\nAnswer:"),
+        ("arc_easy-1", "Question: Which one purrs? {{ question }}\nAnswer:"),
+    ]
+    assert [(choices_of(one), answer_of(one)) for one in imported] == [
+        (("the old house", "the sea", "a list"), 1),
+        (("a song", "the cat"), 1),
+    ]
+    job = job_of(tmp_path / "theirs", model, imported[::-1], lm_eval_task="arc_easy")
+    done = choose(job)
+    assert done.facts["lm_eval"]["version"] and set(done.facts["lm_eval"]["states"]) >= {"acc,none"}
+    plain = [one.model_copy(update={"prompt": one.prompt.split("\n")[0]}) for one in imported[::-1]]
+    own = job_of(tmp_path / "ours", model, plain, question="{prompt}\nAnswer:")
+    choose(own)
+    theirs, ours = rows_of(job), rows_of(own)
+    assert [row["item"] for row in theirs] == ["arc_easy-1", "arc_easy-0"]
+    for one, other in zip(theirs, ours, strict=True):
+        assert one["prompt_tokens"] == other["prompt_tokens"]
+        for score, due in zip(one["choices"], other["choices"], strict=True):
+            assert score["nats"] == pytest.approx(due["nats"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        (
+            {"prompt": "Question: Which one is dry?\nAnswer:"},
+            "asked 'arc_easy-0' in other words: 'Question: Which one is",
+        ),
+        ({"answer": 3}, "asked 'arc_easy-0' with other choices, or holds another one for right"),
+        ({"choice_1": "a car"}, "asked 'arc_easy-0' with other choices"),
+        ({"document": "[1]"}, "'arc_easy-0' holds no document for a task of lm-eval"),
+    ],
+)
+def test_items_that_are_not_what_the_task_asks_are_refused(
+    tmp_path: Path, model: Path, imported: list[Item], changed: dict[str, Any], what: str
+) -> None:
+    item = imported[0]
+    constraint = item.constraint | {key: value for key, value in changed.items() if key != "prompt"}
+    other = item.model_copy(update={"prompt": changed.get("prompt", item.prompt), "constraint": constraint})
+    with pytest.raises(ValueError, match=what):
+        choose(job_of(tmp_path, model, [other], lm_eval_task="arc_easy"))
+
+
+@pytest.mark.parametrize(
+    ("task", "what"),
+    [
+        ("gsm8k", "'gsm8k' of lm-eval is of type generate_until; choose scores multiple_choice"),
+        ("mmlu", "'mmlu' of lm-eval is a group, not one task"),
+        ("arc_eazy", r"lm-eval 0\.\S+ has no task 'arc_eazy'"),
+    ],
+)
+def test_other_tasks_of_the_library_are_refused(task: str, what: str) -> None:
+    pytest.importorskip("lm_eval", reason="lm-eval is not installed (the extra 'lm-eval')")
+    with pytest.raises(ValueError, match=what):
+        of_the_library(task)

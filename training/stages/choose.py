@@ -1,7 +1,7 @@
 """Score every choice of every question by the log-likelihood of its text after the question.
 
 Base and instruct models read the same bare text: a choice is not an answer that is written, so no template applies.
-With the parameter ``lm_eval`` the library of that name asks and scores; the rows are the same.
+With the parameter ``lm_eval`` or ``lm_eval_task`` the library lm-eval asks and scores; the rows are the same.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def choose(job: Job) -> Done:
     assert isinstance(parameters, ChooseParameters)
     items = load_items(job.inputs["items"])
     model, tokenizer = load(job.inputs["model"])
-    if parameters.lm_eval is not None:
-        scored = ask_lm_eval(model, tokenizer, items, parameters.lm_eval, parameters.batch_size, job.folder / "lm_eval")
+    task = parameters.lm_eval or parameters.lm_eval_task
+    if task is not None:
+        scored = ask_lm_eval(model, tokenizer, items, task, parameters.batch_size, job.folder / "lm_eval")
         return _done(job, model, parameters, scored.rows, {"lm_eval": scored.facts})
     kept = GroupedRows(job.folder / "shards" / "questions.jsonl", ChoiceRow)
     for item in items[len(kept.groups) :]:

@@ -1,8 +1,14 @@
-"""Multiple choice: the constraint holds ``choice_1``, ``choice_2``, ... and ``answer``, the number of the right one."""
+"""Multiple choice: the constraint holds ``choice_1``, ``choice_2``, ... and ``answer``, the number of the right one.
+
+Items for a task of lm-eval's own hold the ``document`` that its templates read as well, as JSON.
+"""
 
 from __future__ import annotations
 
 from specs.evidence import Item
+
+DOCUMENT = "document"
+"""The key of the document."""
 
 
 def choices_of(item: Item) -> tuple[str, ...]:
@@ -11,7 +17,7 @@ def choices_of(item: Item) -> tuple[str, ...]:
     Raises:
         ValueError: there are fewer than two, one is empty or twice, numbers have a gap, or a key is unknown.
     """
-    numbered = {key: str(value).strip() for key, value in item.constraint.items() if key != "answer"}
+    numbered = {key: str(value).strip() for key, value in item.constraint.items() if key not in ("answer", DOCUMENT)}
     due = [f"choice_{number}" for number in range(1, len(numbered) + 1)]
     if len(due) < 2 or set(numbered) != set(due):
         raise ValueError(f"question '{item.id}' has {sorted(numbered)}; choices are choice_1, choice_2, ...")
