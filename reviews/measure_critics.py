@@ -34,9 +34,11 @@ from specs.rows_critics import (
 )
 from specs.stages import PARAMETERS
 from training.critics.pairing import Sifted, length_bias, log_length_ratio
-from training.critics.pairs import all_pairs, all_revisions
+from training.critics.pairs import all_pairs, all_revisions, revisions_to_compare
 from training.critics.revisions import contradiction_in
 from training.critics.subjects import Unlabelled, labelled, labelled_pairs
+
+_BY_JUDGE = ("original_preferred", "no_preference")
 
 
 def critic_parameters(evidence: Evidence) -> CriticParameters:
@@ -48,6 +50,10 @@ def critic_parameters(evidence: Evidence) -> CriticParameters:
     if not evidence.parameters:
         raise EvidenceMissing("the order of the attempt is not on record")
     parameters = PARAMETERS[evidence.stage.kind].model_validate(evidence.parameters)
+    if isinstance(parameters, ReviseParameters):
+        if parameters.judge is None:
+            raise EvidenceMissing("the stage has no judge")
+        return parameters.judge.as_critic()
     assert isinstance(parameters, CriticParameters)
     return parameters
 
@@ -86,7 +92,7 @@ def calibration_of(evidence: Evidence) -> Calibrated:
     """
     sample = labelled_input(evidence)
     try:
-        if evidence.stage.kind == "prefer":
+        if evidence.stage.kind in ("prefer", "revise"):
             return _judged_pairs(evidence, sample)
         due = labelled(sample, responses=evidence.stage.kind == "critique_responses")
     except Unlabelled as error:
@@ -173,6 +179,20 @@ def measure_revise(evidence: Evidence) -> dict[str, Measured]:
         "revision_pairs": Measured(len(pairs), n),
         "revision_length_bias": Measured(length_bias(pairs)[1], len(pairs)),
         **dropped_metrics("revision_pairs", due_preferences(evidence), pairs),
+        **(_judge_of_revisions(evidence) if ReviseParameters.model_validate(evidence.parameters).judge else {}),
+    }
+
+
+def _judge_of_revisions(evidence: Evidence) -> dict[str, Measured]:
+    compared = sound_rows(evidence, "comparisons", ComparisonRow)
+    n, made = len(compared), due_preferences(evidence).reasons()
+    if not n:
+        raise EvidenceMissing("no revision could be compared", where="comparisons of the judge")
+    return {
+        "revision_pairs_dropped_judge": Measured(sum(made.get(name, 0) for name in _BY_JUDGE), n),
+        "revision_preferred_rate": share(sum(row.preferred == "first" for row in compared), n),
+        **_swapping("revision_judge", compared),
+        **_agreement("revision_judge", calibration_of(evidence)),
     }
 
 
@@ -235,7 +255,13 @@ def due_preferences(evidence: Evidence) -> Sifted:
     """
     if evidence.stage.kind == "revise":
         given = ReviseParameters.model_validate(evidence.parameters)
-        return all_revisions(revision_rows(evidence), given)
+        rows = revision_rows(evidence)
+        if given.judge is None:
+            return all_revisions(rows, given)
+        compared = sound_rows(evidence, "comparisons", ComparisonRow)
+        if len(compared) != len(revisions_to_compare(rows, given)):
+            raise EvidenceMissing("not every revision has one comparison", where="comparisons of the judge")
+        return all_revisions(rows, given, compared)
     if evidence.stage.kind == "prefer_verified":
         return verified_preferences(evidence)
     parameters = critic_parameters(evidence)

@@ -10,7 +10,12 @@ from typing import Any
 
 from specs.thresholds import Thresholds
 
-_PREFIX = {"critique_instructions": "instructions", "critique_responses": "responses", "prefer": "pair_judge"}
+_PREFIX = {
+    "critique_instructions": "instructions",
+    "critique_responses": "responses",
+    "prefer": "pair_judge",
+    "revise": "revision_judge",
+}
 _COIN = 0.5
 """The share of verdicts that turn when a coin gives them."""
 

@@ -75,6 +75,11 @@ def revisions(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     """
     if metric in ("revision_pairs", "revision_length_bias"):
         return (every("every pair", preferences_of(evidence), PREFERENCES),)
+    name = metric.removeprefix("revision_judge_")
+    if name in ("labelled", "agreement", "kappa"):
+        return _judged_sample(name, sound_rows(evidence, "calibration", JudgeCalibrationRow))
+    if metric == "revision_preferred_rate" or name != metric:
+        return _comparisons(name, sound_rows(evidence, "comparisons", ComparisonRow))
     if metric.startswith("revision_pairs_"):
         return _pairs(evidence, metric)
     rows = revision_rows(evidence)
@@ -155,6 +160,8 @@ def _comparisons(metric: str, rows: Sequence[ComparisonRow]) -> tuple[Part, ...]
                 COMPARISONS,
             ),
         )
+    if metric == "revision_preferred_rate":
+        return (part("the judge prefers the revision", rows, lambda row: row.preferred == "first", COMPARISONS),)
     if metric == "abstention_rate":
         return (part("the judge prefers neither", rows, lambda row: row.preferred is None, COMPARISONS),)
     if metric == "swap_inconsistency":
@@ -165,9 +172,10 @@ def _comparisons(metric: str, rows: Sequence[ComparisonRow]) -> tuple[Part, ...]
 def _pairs(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     pairs = preferences_of(evidence)
     if "_dropped_" in metric and "dropped" in evidence.outputs:
-        reason = {"ratio": "length_ratio", "balance": "length_balance"}[metric.rpartition("_")[2]]
+        rule = metric.rpartition("_")[2]
+        reasons = {"judge": ("original_preferred", "no_preference")}.get(rule, (f"length_{rule}",))
         out = read_rows(evidence.outputs["dropped"], DroppedPair, "dropped pairs", may_be_empty=True)
-        return (part(f"were left out for {reason}", out, lambda one: one.reason == reason, "dropped"),)
+        return (part(f"were left out for {' or '.join(reasons)}", out, lambda one: one.reason in reasons, "dropped"),)
     of_metric: dict[str, tuple[str, Callable[[Preference], bool]]] = {
         "for_validation": ("are marked for validation", lambda pair: pair.split == "validation"),
         "hard_negative_share": ("have a response made wrong on purpose", lambda pair: pair.source == "hard_negative"),

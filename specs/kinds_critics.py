@@ -140,6 +140,27 @@ class Pairing(Contract):
         return self.length_balance is not None
 
 
+class PairJudge(Contract):
+    """An A/B critic that has to prefer a revision to its original, in both orders, each with the margin.
+
+    The stage then reads ``judge``, a checkpoint, and ``calibration``, the labelled sample that admits it.
+    """
+
+    rubric: Rubric | None = None
+    """None: the one that Peergate ships for comparisons."""
+    margin: Annotated[float, Field(ge=0, le=20)] = 1.0
+    """Nats between the two labels, in each order."""
+    shown_characters: Annotated[int, Field(ge=40, le=100_000)] = 500
+    """A response longer than this is cut before it is shown."""
+    first_paragraph: bool = True
+    """Show the first paragraph only."""
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 16
+
+    def as_critic(self) -> ShownResponse:
+        """Return it in the form of the other critics; both orders always have to agree."""
+        return ShownResponse(agreement="both", **dict(self))
+
+
 class ReviseParameters(Sampling, Pairing):
     """Criticise responses by principles of the constitution and write them anew."""
 
@@ -158,12 +179,14 @@ class ReviseParameters(Sampling, Pairing):
         default=None, exclude_if=lambda given: given is None
     )
     """Pairs whose longer response has more than this many times the words of the other are left out. None: none are."""
+    judge: PairJudge | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Who has to prefer a revision to its original, or the pair is left out. None: nobody is asked."""
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
 
     @property
     def keeps_dropped(self) -> bool:
         """As in :class:`Pairing`."""
-        return self.length_balance is not None or self.max_length_ratio is not None
+        return any(rule is not None for rule in (self.length_balance, self.max_length_ratio, self.judge))
 
 
 class PreferParameters(ShownResponse, Sampling, Pairing):
@@ -243,6 +266,10 @@ REVISE_KIND = StageKind(
     inputs={"model": "checkpoint", "examples": "examples", "constitution": "constitution"},
     outputs={"rows": "rows", "preferences": "preferences", "examples": "examples"},
 )
+REVISE_JUDGED = StageKind(
+    inputs={"judge": "checkpoint", "calibration": "items"}, outputs={"comparisons": "rows", "calibration": "rows"}
+)
+"""What a ``revise`` stage reads and writes beside that where it has a judge."""
 PREFER_KIND = StageKind(
     inputs={"model": "checkpoint", "judge": "checkpoint", "prompts": "items", "calibration": "items"},
     outputs={"rows": "rows", "comparisons": "rows", "calibration": "rows", "preferences": "preferences"},

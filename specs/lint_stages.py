@@ -13,7 +13,7 @@ from specs.kinds_compared import ARM_METRICS
 from specs.metrics import METRICS, metrics_of
 from specs.places import LintProblem, Loc, closest, suggest
 from specs.session import SessionSpec
-from specs.stages import PARAMETERS, STAGE_KINDS, ArtifactKind, Criterion, Kind, Parameters, Stage, outputs_of
+from specs.stages import PARAMETERS, ArtifactKind, Criterion, Kind, Parameters, Stage, inputs_of, outputs_of
 
 RESERVED = ("model", "control", "heldout", "data", "constitution")
 """Words that already mean something where a stage is referred to."""
@@ -55,7 +55,7 @@ def lint_inputs(spec: SessionSpec) -> Iterator[LintProblem]:
         if stage.kind == "recipe":
             yield from _recipe_inputs(spec, index, stage)
             continue
-        roles = STAGE_KINDS[stage.kind].inputs
+        roles = inputs_of(stage.kind, stage.parameters)
         kind: Loc = ("stages", index, "kind")
         meant: set[str] = set()
         for role, reference in stage.inputs.items():

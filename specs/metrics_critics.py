@@ -11,6 +11,7 @@ _SAMPLED = "all sampled responses"
 _COMPARED = "all comparisons of two sampled responses"
 _VERIFIED = "all samples that came in, each judged by the task's verifier"
 _PAIRS = "the pairs that are kept, of all sources"
+_REVISED = "all comparisons of a revision with its original, where the stage has a judge"
 _OFFERED = "all pairs that were made, of all sources, before any is left out"
 _OF_THEM = "the pairs that are kept, but for those that are wrong by their length on purpose"
 
@@ -147,6 +148,24 @@ CRITIC_METRICS: tuple[MetricDefinition, ...] = (
         "none",
     ),
     *_dropped("revision_pairs", "revise"),
+    _m(
+        "revision_pairs_dropped_judge",
+        "revise",
+        "pairs",
+        _REVISED,
+        "pairs left out because the judge prefers the original, or neither in both orders with the margin",
+        "none",
+    ),
+    _m(
+        "revision_preferred_rate",
+        "revise",
+        "fraction",
+        _REVISED,
+        "comparisons won by the revision / all",
+        "higher",
+    ),
+    *_swapping("revision_judge", "revise", _REVISED),
+    *_calibrated("revision_judge", "revise", "the preferred response is the person's; an abstention is no agreement"),
     _m("candidates", "prefer", "responses", _SAMPLED, "number of rows", "none"),
     _m(
         "candidate_truncation_rate",

@@ -279,9 +279,10 @@ class Preference(Contract):
     """Ids of the principles a revision followed."""
 
 
-DropReason = Literal["fault", "length_ratio", "surplus", "length_balance"]
-"""``fault``: no whole pair. ``length_ratio``: one response has too many times the words of the other. ``surplus``: the
-prompt has its pairs. ``length_balance``: it went so that chosen and rejected are of like length on average."""
+DropReason = Literal["fault", "length_ratio", "original_preferred", "no_preference", "surplus", "length_balance"]
+"""``fault``: no whole pair. ``length_ratio``: one response has too many times the words of the other.
+``original_preferred``, ``no_preference``: what the judge of revisions says. ``surplus``: the prompt has its pairs.
+``length_balance``: it went so that chosen and rejected are of like length on average."""
 
 
 class DroppedPair(Contract):

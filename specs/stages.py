@@ -17,6 +17,7 @@ from specs.kinds_critics import (
     CRITIQUE_RESPONSES_KIND,
     PREFER_KIND,
     PREFER_VERIFIED_KIND,
+    REVISE_JUDGED,
     REVISE_KIND,
     CritiqueInstructionsParameters,
     CritiqueInstructionsStage,
@@ -129,6 +130,7 @@ __all__ = [
     "Stage",
     "StageBase",
     "StageKind",
+    "inputs_of",
     "outputs_of",
     "resolve_parameters",
 ]
@@ -329,10 +331,17 @@ Stage = Annotated[AnyStage, Field(discriminator="kind")]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
+def inputs_of(kind: Kind, parameters: Parameters) -> dict[str, ArtifactKind]:
+    """Return what a stage reads: role -> artifact kind. A recipe reads what its stage names, under any role."""
+    judged = isinstance(parameters, ReviseParameters) and parameters.judge is not None
+    return STAGE_KINDS[kind].inputs | (REVISE_JUDGED.inputs if judged else {})
+
+
 def outputs_of(kind: Kind, parameters: Parameters) -> dict[str, ArtifactKind]:
     """Return what a stage leaves: role -> artifact kind.
 
-    A recipe leaves a checkpoint, and a stage that makes pairs those it did not keep, only where that is registered.
+    Only where that is registered, a recipe leaves a checkpoint, a stage that makes pairs those it did not keep, and one
+    that revises what its judge said.
     """
     trained = isinstance(parameters, RecipeParameters) and parameters.trains is not None
     found = dict(STAGE_KINDS[kind].outputs)
@@ -340,6 +349,8 @@ def outputs_of(kind: Kind, parameters: Parameters) -> dict[str, ArtifactKind]:
         found["checkpoint"] = "checkpoint"
     if isinstance(parameters, Pairing) and parameters.keeps_dropped:
         found["dropped"] = "rows"
+    if isinstance(parameters, ReviseParameters) and parameters.judge is not None:
+        found |= REVISE_JUDGED.outputs
     return found
 
 

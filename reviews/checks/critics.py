@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from reviews.checks.check import Check, Found, need
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
-from reviews.measure_critics import calibration_of, critic_parameters, labelled_input, sound_rows
+from reviews.measure_critics import calibration_of, critic_parameters, labelled_input, revision_rows, sound_rows
 from reviews.rows import read_rows
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.evidence import Example, Item
-from specs.kinds_critics import Judges, PreferParameters, Rubric, ShownResponse
+from specs.kinds_critics import Judges, PreferParameters, ReviseParameters, Rubric, ShownResponse
 from specs.metrics import MetricSet
 from specs.rows_critics import (
     CalibrationRow,
@@ -25,7 +25,7 @@ from specs.rows_critics import (
     contradiction,
 )
 from specs.stages import Kind
-from training.critics.pairs import pairs_to_compare
+from training.critics.pairs import pairs_to_compare, revisions_to_compare
 from training.critics.rubrics import (
     Prompts,
     prompts_of_comparison,
@@ -34,25 +34,33 @@ from training.critics.rubrics import (
     rubric_for,
     shown_of,
 )
-from training.critics.subjects import Subject, of_examples, of_items, spread
+from training.critics.subjects import Pair, Subject, of_examples, of_items, spread
 from training.text.similarity import words_of
 
 _ACCEPTING: tuple[Kind, ...] = ("critique_instructions", "critique_responses")
-_CRITICS: tuple[Kind, ...] = (*_ACCEPTING, "prefer")
+_PAIRS: tuple[Kind, ...] = ("prefer", "revise")
+_CRITICS: tuple[Kind, ...] = (*_ACCEPTING, *_PAIRS)
 _JUDGES: dict[str, Judges] = {
     "critique_instructions": "instruction",
     "critique_responses": "response",
     "prefer": "comparison",
+    "revise": "comparison",
 }
-_PREFIX = {"critique_instructions": "instructions", "critique_responses": "responses", "prefer": "pair_judge"}
+_PREFIX = {
+    "critique_instructions": "instructions",
+    "critique_responses": "responses",
+    "prefer": "pair_judge",
+    "revise": "revision_judge",
+}
 CriticRow = CritiqueRow | ComparisonRow
+Ask = Callable[[Evidence, MetricSet | None], Found]
 
 
 def _every(evidence: Evidence) -> list[tuple[str, int, CriticRow]]:
     """Return every row with log-probabilities: its file, its line and itself."""
     found: list[tuple[str, int, CriticRow]] = []
     models: dict[str, type[CriticRow]] = {"rows": CritiqueRow, "calibration": CalibrationRow}
-    if evidence.stage.kind == "prefer":
+    if evidence.stage.kind in _PAIRS:
         models = {"comparisons": ComparisonRow, "calibration": JudgeCalibrationRow}
     for name, model in models.items():
         rows = read_rows(evidence.outputs.get(name), model, f"{name} of the critic", may_be_empty=name == "comparisons")
@@ -133,6 +141,9 @@ def _subjects(evidence: Evidence) -> list[Subject]:
 
 def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the rows with what was to be judged: a rate over rows that were filtered before means nothing."""
+    if evidence.stage.kind == "revise":
+        given = ReviseParameters.model_validate(evidence.parameters)
+        return _compared(revisions_to_compare(revision_rows(evidence), given), evidence)
     if evidence.stage.kind == "prefer":
         return _complete_pairs(evidence)
     due = _subjects(evidence)
@@ -150,12 +161,16 @@ def _complete_pairs(evidence: Evidence) -> Found:
     found = _same(due, [(row.item, row.group, row.instruction, row.sample) for row in rows], "responses")
     if found.status != "PASS":
         return found
+    return _compared(pairs_to_compare(rows), evidence)
+
+
+def _compared(due: Iterable[Pair], evidence: Evidence) -> Found:
     compared = sound_rows(evidence, "comparisons", ComparisonRow)
     stated = [
         (row.item, row.group, row.instruction, row.first, row.second, row.first_sample, row.second_sample)
         for row in compared
     ]
-    return _same([tuple(pair) for pair in pairs_to_compare(rows)], stated, "comparisons")
+    return _same([tuple(pair) for pair in due], stated, "comparisons")
 
 
 def _same(due: Iterable[Any], found: Iterable[Any], what: str) -> Found:
@@ -217,26 +232,38 @@ def _swap(evidence: Evidence, metrics: MetricSet | None) -> Found:
     return Found("FAIL" if rate > most else "PASS", detail, rate, shown if rate > most else ())
 
 
+def _of_critic(run: Ask) -> Ask:
+    """Ask it of a stage that revises only where it has a judge."""
+
+    def asked(evidence: Evidence, metrics: MetricSet | None) -> Found:
+        given = evidence.stage.parameters
+        if isinstance(given, ReviseParameters) and given.judge is None:
+            return Found("NOT_APPLICABLE", "the stage has no judge")
+        return run(evidence, metrics)
+
+    return asked
+
+
 CHECKS = (
     Check(
         "critics.follows",
         "Every verdict follows from its log-probabilities",
         _CRITICS,
-        _follows,
+        _of_critic(_follows),
         "critiques written as good and confident although confidence was never tested",
     ),
     Check(
         "critics.prompts",
         "What was scored is the rubric's prompt for the row",
         _CRITICS,
-        _prompts,
+        _of_critic(_prompts),
         "the stored prompt was not the one that was used; several scorers with rubrics of their own",
     ),
     Check(
         "critics.complete",
         "Everything that was to be judged has a row",
         _CRITICS,
-        _complete,
+        _of_critic(_complete),
         "an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
     ),
     Check(
@@ -250,7 +277,7 @@ CHECKS = (
         "critics.calibration",
         "The critic agrees with a person",
         _CRITICS,
-        _calibration,
+        _of_critic(_calibration),
         "a scorer whose label was never validated: splendid statistics on the wrong question (Cohen 1960)",
         limits=(Limit(">=", "thresholds.critic_kappa"), Limit(">=", "thresholds.labelled_items")),
     ),
@@ -258,7 +285,7 @@ CHECKS = (
         "critics.swap",
         "The verdict stays when the labels change places",
         _CRITICS,
-        _swap,
+        _of_critic(_swap),
         "judges that like a label or a place (Zheng et al. 2023, arXiv:2306.05685)",
         limits=(Limit("<=", "thresholds.swap_inconsistency"),),
     ),

@@ -24,7 +24,8 @@ def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found
     least, of_each = spec.thresholds.labelled_items, spec.thresholds.labelled_minority
     sizes: list[int] = []
     for stage in spec.stages:
-        if stage.kind not in ("critique_instructions", "critique_responses", "prefer"):
+        judged = stage.kind == "prefer" or (stage.kind == "revise" and stage.parameters.judge is not None)
+        if not judged and stage.kind not in ("critique_instructions", "critique_responses"):
             continue
         owner, _, name = stage.inputs["calibration"].partition(".")
         if owner != "data":
@@ -33,7 +34,7 @@ def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found
         items = data.get(name, ())
         where = f"the labelled sample '{name}' of stage '{stage.name}'"
         try:
-            if stage.kind == "prefer":
+            if judged:
                 labels: list[str] = [label for _, label in labelled_pairs(items)]
             else:
                 labels = [label for _, label in labelled(items, responses=stage.kind == "critique_responses")]

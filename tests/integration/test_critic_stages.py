@@ -27,7 +27,7 @@ from tests.fixtures.critic_jobs import (
 )
 from tests.unit.critic_evidence import STAGES, bound
 from tests.unit.evidence_on_disk import evidence_of
-from training.critics import critiques
+from training.critics import critiques, judging
 from training.critics.critic import Critic
 from training.entry import Done, Job
 from training.stages import critique_instructions, critique_responses, prefer, revise
@@ -139,7 +139,9 @@ def test_what_a_job_leaves_is_what_its_checks_derive_again(
     found = {one.id: one for one in run_checks(as_evidence(tmp_path / "gate", kind, job, form), None)}
     derived = ("follows", "prompts", "complete", "accepted", "principles", "examples", "derived", "split")
     mine = {id: one for id, one in found.items() if id.split(".")[1] in derived and id.split(".")[0] != "text"}
-    assert len(mine) >= 4 and {id: one.detail for id, one in mine.items() if one.status != "PASS"} == {}
+    # Without a judge a stage that revises has no critic.
+    due = {id: one for id, one in mine.items() if kind != "revise" or not id.startswith("critics.")}
+    assert len(due) >= 4 and {id: one.detail for id, one in due.items() if one.status != "PASS"} == {}
 
 
 class Killed(Exception):
@@ -153,7 +155,7 @@ def test_a_job_that_was_ended_goes_on_and_leaves_the_same_bytes(
     monkeypatch.setattr(critiques, "GROUP", 2)
     monkeypatch.setattr(revise, "GROUP", 2)
     monkeypatch.setattr(prefer, "PROMPTS_A_GROUP", 2)
-    monkeypatch.setattr(prefer, "COMPARISONS_A_GROUP", 3)
+    monkeypatch.setattr(judging, "GROUP", 3)
     whole = job_of(tmp_path / "whole", kind, models)
     WORK[kind](whole)
     job = job_of(tmp_path / "ended", kind, models)
@@ -240,3 +242,45 @@ def test_pairs_that_a_rule_leaves_out_are_written_down_and_derived_again(
     assert done.facts["dropped"] == dict(Counter(one.reason for one in out))
     found = {one.id: one for one in run_checks(as_evidence(tmp_path / "gate", kind, job, "instruct"), None)}
     assert found["pairs.derived"].status == "PASS" and f"left out: {out[0].reason}" in found["pairs.derived"].detail
+
+
+def test_a_judge_decides_which_revisions_become_pairs_and_a_kill_changes_nothing(
+    tmp_path: Path, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "GROUP", 1)
+    rubric = RUBRICS["prefer"].model_dump(mode="json")
+    given = RULES["revise"] | {"max_length_ratio": 100.0}
+    judge = {"rubric": rubric, "margin": 0.0, "shown_characters": 40}
+
+    def judged_job(folder: Path) -> Job:
+        data = folder / "data"
+        inputs = {
+            "model": models["writer"],
+            "judge": models["critic"],
+            "examples": lines(data / "examples.jsonl", responses()),
+            "calibration": lines(data / "labelled.jsonl", labelled_items("comparison")),
+            "constitution": CONSTITUTION,
+        }
+        return stage_job(folder / "job", "revise", inputs, "instruct", judge=judge, **(SMALL["revise"] | given))
+
+    whole = judged_job(tmp_path / "whole")
+    done = revise.revise(whole)
+    assert done.facts["comparisons"] == 3 and done.facts["labelled"] == 4
+    found = {one.id: one for one in run_checks(as_evidence(tmp_path / "gate", "revise", whole, "instruct"), None)}
+    asked = ("critics.follows", "critics.prompts", "critics.complete", "pairs.derived", "revise.complete")
+    assert {id: found[id].detail for id in asked if found[id].status != "PASS"} == {}
+    ended = judged_job(tmp_path / "ended")
+    real, calls = Critic.comparisons, list[int]()
+
+    def ends_the_third_time(self: Critic, pairs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise Killed
+        return real(self, pairs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Critic, "comparisons", ends_the_third_time)
+        with pytest.raises(Killed):
+            revise.revise(ended)
+    revise.revise(ended)
+    assert bytes_of(ended) == bytes_of(whole)

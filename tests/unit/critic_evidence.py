@@ -15,6 +15,7 @@ from specs.evidence import Example, Item
 from specs.kinds_critics import (
     CritiqueInstructionsStage,
     CritiqueResponsesStage,
+    PairJudge,
     PreferParameters,
     PreferStage,
     ReviseParameters,
@@ -33,7 +34,7 @@ from specs.stages import Stage
 from tests.fixtures.critic_jobs import CONSTITUTION, TOPICS, instructions
 from tests.unit.evidence_on_disk import evidence_of, with_manifest, write_rows
 from training.critics.critic import Critic
-from training.critics.pairs import all_pairs, all_revisions, pairs_to_compare, revised
+from training.critics.pairs import all_pairs, all_revisions, pairs_to_compare, revised, revisions_to_compare
 from training.critics.revisions import chain_name, critique_prompt, faults_of, outcome, plan, revision_prompt
 from training.critics.rubrics import Prompts, rubric_for
 from training.critics.subjects import Pair, labelled, labelled_pairs, of_examples, of_items
@@ -86,6 +87,11 @@ def alternating(place: int) -> tuple[float, float]:
     return (2.0, 1.5) if place % 2 == 0 else (-2.0, -1.5)
 
 
+def revision_first(_: int) -> tuple[float, float]:
+    """What stands first is the better one, in both orders."""
+    return 2.0, 1.5
+
+
 def ranked(place: int) -> tuple[float, float]:
     """Of three responses the first wins for one instruction, the last for the next: comparisons 1-2, 1-3, 2-3."""
     return (2.0, 1.5) if place // 3 % 2 == 0 or place % 3 == 0 else (-2.0, -1.5)
@@ -102,7 +108,7 @@ def labelled_sample(kind: str, count: int = LABELLED) -> list[Item]:
         constraint: dict[str, str | int] = {"label": ("good", "bad")[n % 2]}
         if kind == "critique_responses":
             constraint |= {"response": f"Line {n} on {TOPICS[n % len(TOPICS)]}."}
-        if kind == "prefer":
+        if kind in ("prefer", "revise"):
             constraint = {"first": f"One {n}.", "second": f"Two {n}.", "label": ("first", "second")[n % 2]}
         found.append(Item(id=f"c{n}", group=f"cg{n}", kind="line", prompt=f"Say {n} things.", constraint=constraint))
     return found
@@ -221,7 +227,8 @@ def critic_evidence(
     """
     whole = evidence_of(folder, "base")
     out = folder / kind
-    signed = signed or (ranked if kind == "prefer" else alternating)
+    by_kind: dict[str, Signed] = {"prefer": ranked, "revise": revision_first}
+    signed = signed or by_kind.get(kind, alternating)
     sample = labelled_sample(kind) if sample is None else sample
     inputs = {"model": folder / "model"}
     outputs: dict[str, Path] = {}
@@ -254,8 +261,20 @@ def critic_evidence(
         inputs["constitution"].write_bytes(CONSTITUTION.read_bytes())
         inputs["examples"] = write(folder / "given.jsonl", given_examples())
         made = chains(parameters) if rows is None else rows
-        pairs = all_revisions(made, parameters)
-        outputs = {
+        said: dict[str, Path] = {}
+        answers = None
+        if parameters.judge is not None:
+            critic = parameters.judge.as_critic()
+            inputs |= {"judge": folder / "model"}
+            inputs["calibration"] = write(folder / "calibration.jsonl", sample)
+            answers = Scripted("comparison", critic, signed).comparisons(revisions_to_compare(made, parameters))
+            told = Scripted("comparison", critic, labels).calibrated_pairs(labelled_pairs(sample))
+            said = {
+                "comparisons": write(out / "comparisons.jsonl", answers),
+                "calibration": write(out / "calibration.jsonl", told),
+            }
+        pairs = all_revisions(made, parameters, answers)
+        outputs = said | {
             "rows": write(out / "rows.jsonl", made),
             "preferences": write(out / "preferences.jsonl", pairs.kept),
             "examples": write(out / "examples.jsonl", revised(made)),
@@ -355,6 +374,15 @@ STAGES: dict[str, Stage] = {
         parameters=PREFER,
     ),
 }
+
+
+JUDGED = STAGES["revise"].model_copy(
+    update={
+        "inputs": STAGES["revise"].inputs | {"judge": "model", "calibration": "data.b"},
+        "parameters": REVISE.model_copy(update={"judge": PairJudge()}),
+    }
+)
+"""A stage that revises and has a judge, who prefers every revision unless told otherwise."""
 
 
 def edited(evidence: Evidence, output: str, place: int, change: Callable[[dict[str, Any]], None]) -> Evidence:

@@ -20,6 +20,7 @@ from specs.metrics_critics import CRITIC_METRICS
 from specs.verdicts import CheckResult
 from tests.fixtures.critic_jobs import TOPICS
 from tests.unit.critic_evidence import (
+    JUDGED,
     KINDS,
     PREFER,
     STAGES,
@@ -34,6 +35,11 @@ from training.critics.rubrics import shipped
 
 # Pairs by a verifier are judged in test_verified_pairs.
 OWN = tuple(check for check in (*critics.CHECKS, *pairs.CHECKS) if check.kinds != ("prefer_verified",))
+
+
+def of_kind(folder: Path, kind: str) -> Evidence:
+    """Return healthy evidence of a kind with all that it can have: revisions are judged."""
+    return critic_evidence(folder, kind, stage=JUDGED if kind == "revise" else None)
 
 
 def results_of(evidence: Evidence) -> dict[str, CheckResult]:
@@ -66,9 +72,22 @@ def test_healthy_evidence_passes_every_check(tmp_path: Path, kind: str) -> None:
     assert {check.id for check in OWN if kind in check.kinds} <= set(found)
 
 
+def test_revisions_with_a_judge_pass_every_check_and_without_one_are_asked_nothing_about_it(tmp_path: Path) -> None:
+    (tmp_path / "judged").mkdir()
+    (tmp_path / "plain").mkdir()
+    judged, plain = (
+        results_of(make)
+        for make in (of_kind(tmp_path / "judged", "revise"), critic_evidence(tmp_path / "plain", "revise"))
+    )
+    ids = {check.id for check in critics.CHECKS if "revise" in check.kinds}
+    assert len(ids) == 5 and {judged[id].status for id in ids} == {"PASS"}
+    assert {plain[id].status for id in ids} == {"NOT_APPLICABLE"}
+    assert {id: one.detail for id, one in judged.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_registered_metric_is_measured(tmp_path: Path, kind: str) -> None:
-    measured = measure(critic_evidence(tmp_path, kind)).metrics
+    measured = measure(of_kind(tmp_path, kind)).metrics
     assert sorted(measured) == sorted(metrics_of(kind))  # pyright: ignore[reportArgumentType]
     assert all(METRICS[id].unit == metric.unit for id, metric in measured.items())
 
@@ -79,7 +98,7 @@ def test_no_other_area_has_a_metric_of_the_same_name() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_what_the_job_left_nothing_passes_that_reads_it(tmp_path: Path, kind: str) -> None:
-    bare = replace(critic_evidence(tmp_path, kind), manifest=None, exit=None, outputs={}, output_digests={})
+    bare = replace(of_kind(tmp_path, kind), manifest=None, exit=None, outputs={}, output_digests={})
     found = results_of(bare)
     assert {found[check.id].status for check in OWN if kind in check.kinds} == {"BLOCKED"}
 

@@ -13,7 +13,7 @@ from sessions.trace import parts_of
 from specs.metrics import METRICS, metrics_of
 from specs.stages import STAGE_KINDS
 from tests.unit import test_verified_pairs
-from tests.unit.critic_evidence import candidates, chains, critic_evidence
+from tests.unit.critic_evidence import JUDGED, candidates, chains, critic_evidence
 from tests.unit.evaluation_evidence import (
     choice_rows,
     choose_evidence,
@@ -72,7 +72,7 @@ def _revise(folder: Path) -> Evidence:
     rows = chains(change=lambda place, number: changed.get(place, f"A better line {place} on round {number}."))
     cut = rows[5].rounds[0].model_copy(update={"critique_finish": "length"})
     rows[5] = rows[5].model_copy(update={"rounds": (cut, *rows[5].rounds[1:])})
-    return critic_evidence(folder, "revise", rows=rows)
+    return critic_evidence(folder, "revise", stage=JUDGED, rows=rows, signed=turning, labels=erring)
 
 
 def _prefer(folder: Path) -> Evidence:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from specs.kinds_critics import Pairing
-from specs.rows_critics import DroppedPair, DropReason, NegativeType, Preference
+from specs.rows_critics import ComparisonRow, DroppedPair, DropReason, NegativeType, Preference
 from training.critics.negatives import LEAST_CHARACTERS, words
 
 WRONG_BY_LENGTH: tuple[NegativeType, ...] = ("verbosity", "under_explanation")
@@ -46,6 +46,26 @@ def sifted(offered: Iterable[Preference], most_ratio: float | None) -> Sifted:
         apart = most_ratio is not None and pair.source != "hard_negative" and lengths[1] > most_ratio * lengths[0]
         reason: DropReason | None = "fault" if fault_in(pair) else "length_ratio" if apart else None
         _put(found, pair, reason)
+    return found
+
+
+def judged(some: Sifted, comparisons: Sequence[ComparisonRow]) -> Sifted:
+    """Keep the pairs whose chosen response, which stood first, a judge prefers; the smaller margin is theirs.
+
+    Args:
+        some: pairs, each compared.
+        comparisons: one for each pair that is kept so far, in their order.
+
+    Raises:
+        ValueError: there are more or fewer comparisons.
+    """
+    found = Sifted([], list(some.dropped))
+    for pair, row in zip(some.kept, comparisons, strict=True):
+        reason: DropReason | None = None
+        if row.preferred != "first":
+            reason = "original_preferred" if row.preferred == "second" else "no_preference"
+        margin = None if reason else min(row.plain.margin, row.swapped.margin)
+        _put(found, pair.model_copy(update={"margin": margin}), reason)
     return found
 
 

@@ -12,7 +12,7 @@ from specs.evidence import Example
 from specs.kinds_critics import PreferParameters, ReviseParameters
 from specs.rows_critics import CandidateRow, ComparisonRow, Preference, RevisionRow
 from training.critics.negatives import LEAST_CHARACTERS, Best, negatives
-from training.critics.pairing import Sifted, settled, sifted
+from training.critics.pairing import Sifted, judged, settled, sifted
 from training.critics.subjects import Pair
 
 
@@ -110,9 +110,31 @@ def revision_pairs(rows: Iterable[RevisionRow]) -> list[Preference]:
     ]
 
 
-def all_revisions(rows: Iterable[RevisionRow], given: ReviseParameters) -> Sifted:
-    """Return what a ``revise`` stage keeps of its pairs."""
-    return settled(sifted(revision_pairs(rows), given.max_length_ratio), given)
+def revisions_to_compare(rows: Iterable[RevisionRow], given: ReviseParameters) -> list[Pair]:
+    """Return what a judge is asked of revisions: each whole pair of like length, the revision first."""
+    samples = {(row.item, row.final.strip(), row.original.strip()): row.sample for row in rows}
+    return [
+        Pair(str(one.item), one.group, one.prompt, one.chosen, one.rejected, sample, sample)
+        for one in sifted(revision_pairs(rows), given.max_length_ratio).kept
+        for sample in (samples[str(one.item), one.chosen, one.rejected],)
+    ]
+
+
+def all_revisions(
+    rows: Iterable[RevisionRow], given: ReviseParameters, comparisons: Sequence[ComparisonRow] | None = None
+) -> Sifted:
+    """Return what a ``revise`` stage keeps of its pairs.
+
+    Args:
+        rows: the chains.
+        given: as granted.
+        comparisons: what the judge says of :func:`revisions_to_compare`. None: there is no judge.
+
+    Raises:
+        ValueError: the judge was asked of more or fewer pairs.
+    """
+    whole = sifted(revision_pairs(rows), given.max_length_ratio)
+    return settled(whole if comparisons is None else judged(whole, comparisons), given)
 
 
 def revised(rows: Sequence[RevisionRow]) -> list[Example]:

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specs.evidence import Item
-from specs.rows_critics import CandidateRow, ComparisonRow, JudgeCalibrationRow
+from specs.rows_critics import CandidateRow
 from specs.rows_text import Form
 from specs.stages import PreferParameters
-from training.checkpoint import device_of, load
-from training.critics.critic import Critic
+from training.critics.judging import ask_judge, labelled_sample
 from training.critics.pairs import all_pairs, pairs_to_compare
-from training.critics.rubrics import rubric_for
-from training.critics.subjects import Unlabelled, labelled_pairs, spread
+from training.critics.subjects import spread
 from training.critics.written import write_pairs
 from training.entry import Done, Job, run_stage
 from training.tasks import load_items
@@ -28,45 +26,26 @@ from training.text.row_files import GroupedRows
 from training.text.sampling import Sampling
 
 PROMPTS_A_GROUP = 64
-COMPARISONS_A_GROUP = 256
 
 
 def prefer(job: Job) -> Done:
     """Write ``rows`` (every response), ``comparisons`` and ``calibration`` (log-probabilities) and ``preferences``."""
     parameters = job.parameters
     assert isinstance(parameters, PreferParameters)
-    try:
-        sample = labelled_pairs(load_items(job.inputs["calibration"]))
-    except Unlabelled as error:
-        raise SystemExit(f"the labelled sample cannot be used: {error}") from error
+    sample = labelled_sample(job)
     form = form_of(job.order.model_kind)
     items = spread(load_items(job.inputs["prompts"]), parameters.max_prompts)
     rows, engine, why = _sampled(job, items, parameters, form)
-    pairs = pairs_to_compare(rows)
-    model, tokenizer = load(job.inputs["judge"])
-    judge = Critic(model, tokenizer, rubric_for("comparison", parameters.rubric), parameters, form)
-    calibration = GroupedRows(job.folder / "shards" / "calibration.jsonl", JudgeCalibrationRow)
-    if not calibration.groups:
-        calibration.add(judge.calibrated_pairs(sample))
-    compared = GroupedRows(job.folder / "shards" / "comparisons.jsonl", ComparisonRow)
-    starts = range(0, len(pairs), COMPARISONS_A_GROUP)
-    for number, at in enumerate(starts):
-        if number >= len(compared.groups):
-            compared.add(judge.comparisons(pairs[at : at + COMPARISONS_A_GROUP]))
-        job.progress(number + 1, len(starts), "groups of comparisons")
-    comparisons = compared.rows()
+    said = ask_judge(job, parameters.rubric, parameters, sample, pairs_to_compare(rows))
     job.write_rows("rows", rows)
-    job.write_rows("comparisons", comparisons)
-    job.write_rows("calibration", calibration.rows())
-    kept = all_pairs(comparisons, parameters)
+    kept = all_pairs(said.comparisons, parameters)
     write_pairs(job, parameters, kept)
-    device, dtype = device_of(model)
     effective = parameters.model_dump(mode="json") | {"engine": engine.name if engine else parameters.engine}
-    facts = judge.facts() | {"prompts": len(items), "comparisons": len(comparisons), "labelled": len(sample)}
+    facts = said.facts | {"prompts": len(items)}
     facts["dropped"] = kept.reasons()
     facts |= {"broken_off": why} if why else {}
     facts |= stated(engine) if engine else {}
-    return Done(device, dtype, sum(row.tokens for row in rows), effective, facts)
+    return Done(said.device, said.dtype, sum(row.tokens for row in rows), effective, facts)
 
 
 def _sampled(

@@ -16,7 +16,8 @@ from specs.loading import load_constitution
 from specs.rows_critics import RevisionRound, RevisionRow
 from specs.rows_text import Form
 from specs.stages import ReviseParameters
-from training.critics.pairs import all_revisions, revised
+from training.critics.judging import ask_judge, labelled_sample
+from training.critics.pairs import all_revisions, revised, revisions_to_compare
 from training.critics.revisions import (
     STOPS,
     Rounds,
@@ -47,6 +48,7 @@ def revise(job: Job) -> Done:
     """Write ``rows`` (every chain), ``preferences`` (revision over original) and ``examples`` (final revisions)."""
     parameters = job.parameters
     assert isinstance(parameters, ReviseParameters)
+    sample = labelled_sample(job) if parameters.judge else []
     with job.inputs["examples"].open("rb") as handle:
         given = [Example.model_validate_json(line) for line in handle if line.strip()]
     examples = spread(given, parameters.max_examples)
@@ -69,11 +71,18 @@ def revise(job: Job) -> Done:
         job.progress(number + 1, len(groups), "groups")
     rows = kept.rows()
     job.write_rows("rows", rows)
-    pairs = all_revisions(rows, parameters)
+    engine_facts = stated(engine)
+    comparisons = None
+    if parameters.judge:
+        engine.close()
+        judge = parameters.judge
+        said = ask_judge(job, judge.rubric, judge.as_critic(), sample, revisions_to_compare(rows, parameters))
+        comparisons, engine_facts = said.comparisons, engine_facts | said.facts
+    pairs = all_revisions(rows, parameters, comparisons)
     write_pairs(job, parameters, pairs)
     job.write_rows("examples", revised(rows))
     tokens = sum(one.critique_tokens + one.revision_tokens for row in rows for one in row.rounds)
-    facts = stated(engine) | {
+    facts = engine_facts | {
         "chains": len(rows),
         "dropped": pairs.reasons(),
         "constitution": digest,
