@@ -107,7 +107,8 @@ def _unheld(item: Item) -> str:
         wrong = next((one.reason for one in judge_talk(item, answers_to(item)) if not one.passed), "")
         if wrong:
             return f"refuses an answer that is made to follow it: it {wrong}"
-        if all(one.passed for text in PLAIN for one in judge_talk(item, (text,) * len(said))):
+        # Their own words in a row hold what they forbid, or nobody would say it.
+        if all(one.passed for text in (*PLAIN, " ".join(said)) for one in judge_talk(item, (text,) * len(said))):
             return "accepts whatever is said"
     except ValueError as error:
         return f"cannot be read: {error}"

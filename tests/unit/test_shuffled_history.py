@@ -8,14 +8,17 @@ import pytest
 
 from reviews.checks.check import Found
 from reviews.checks.design import DESIGN_CHECKS, Design
+from reviews.checks.items import sound_conversations
 from reviews.checks.leakage import overlap_of
 from reviews.checks.power import design_kinds, design_power
 from reviews.statistics import mcnemar_power
 from specs.evidence import Item
 from specs.kinds_compared import KindRule
+from specs.stages import ConverseParameters
 from specs.thresholds import Thresholds
 from tests.unit.compared_evidence import KINDS, resolved, talks
 from tests.unit.evidence_on_disk import prompt_items
+from training.planning.prompts import prompt_tokens
 from training.tasks import conversation
 from training.tasks.build_conversations import build
 from training.tasks.cases import cases_of
@@ -91,6 +94,19 @@ def test_a_conversation_that_nothing_or_everything_meets_is_found(
     bad = talks()[0].model_copy(update={"constraint": constraint})
     found = design(tmp_path, (bad, *talks()[1:]))["design.items"]
     assert found.status == "FAIL" and found.figure == 1.0 and fault in found.detail
+
+
+def test_conversations_as_they_are_built_are_sound() -> None:
+    found = sound_conversations(build(75))
+    assert found.status == "PASS", found.detail
+
+
+def test_memory_is_planned_for_a_shuffled_history_as_for_the_whole() -> None:
+    planned = {
+        history: prompt_tokens(ConverseParameters.model_validate({"history": history}), "chat", 40)
+        for history in ("whole", "shuffled", "none")
+    }
+    assert planned["shuffled"] == planned["whole"] > planned["none"]
 
 
 def test_conversations_that_differ_in_a_later_turn_only_are_two(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def _characters(given: Parameters, form: Form, item: str) -> int:
         return len(given.question) + len(item)
     if isinstance(given, ConverseParameters):
         # Every answer becomes part of the next prompt; conversations have at most ten turns.
-        return 10 * (len(item) + 5 * given.max_new_tokens) if given.history == "whole" else len(item)
+        return 10 * (len(item) + 5 * given.max_new_tokens) if given.history != "none" else len(item)
     return _judged(given, item)
 
 
