@@ -98,7 +98,7 @@ def _plan(spec: SessionSpec, stage: AnyStage, device: str, shapes: list[Shape], 
     largest = max(each, key=decoding.Memory.total)
     beside = decoding.host(shapes[0], gpu=gpu)
     total = largest.total()
-    if stage.inputs.get("judge", stage.inputs["model"]) != stage.inputs["model"]:
+    if stage.inputs.get("judge") not in (None, stage.inputs["model"]):
         total += min(each, key=decoding.Memory.total).weights
     parts = ", ".join(f"{name} {value / GB:.2f}" for name, value in largest._asdict().items() if value >= 0.005 * GB)
     line = (
