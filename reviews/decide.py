@@ -13,6 +13,7 @@ from typing import Any
 
 from reviews.panel import answered, disagree
 from specs.digests import Digest
+from specs.metrics import METRICS
 from specs.stages import Range
 from specs.text import plain
 from specs.verdicts import (
@@ -121,7 +122,7 @@ def decide(
         outcome = "revise"
     elif unmet := [one for one in criteria if not one.met]:
         outcome = "null"
-        reasons = [f"no significant difference: {_unmet(one)}" for one in unmet]
+        reasons = [f"{_not_found(one)}: {_unmet(one)}" for one in unmet]
     else:
         outcome = "approve"
         applied = sum(one.status != "NOT_APPLICABLE" for one in checks)
@@ -312,6 +313,12 @@ def _distinct(changes: list[RequiredChange]) -> list[RequiredChange]:
 
 def _unmet(result: CriterionResult) -> str:
     return f"{result.criterion} is not met: {result.value or 0:.6g}"
+
+
+def _not_found(result: CriterionResult) -> str:
+    """Say what an unmet part of the hypothesis means: a difference can be significant and not be the one sought."""
+    of_rule = METRICS[result.criterion.metric].scope == "rule"
+    return "the difference is not the registered one" if of_rule else "no significant difference"
 
 
 def _said(verdict: Verdict, finding: Finding) -> str:

@@ -196,7 +196,7 @@ def _result(
             by = "accepted over a gate by a person" if overridden else "accepted"
             return f"{by}{exploratory}: {_sentence(comparison)}" if comparison else f"{by}{exploratory}"
         case "null":
-            none = f"no significant difference{exploratory}"
+            none = f"{_nothing(comparison)}{exploratory}"
             return f"{none}: {_sentence(comparison)}" if comparison else none
         case "reject":
             spent = ", before anything was paid for" if stage == "design" else ""
@@ -207,6 +207,16 @@ def _result(
             return f"stopped after the gate of '{stage}': the next attempt does not fit in the budget"
         case _:
             return f"{outcome} after the gate of '{stage}'"
+
+
+def _nothing(comparison: dict[str, Any] | None) -> str:
+    """Say what a session without a result did not find: any difference, or the one that was registered."""
+    if comparison is not None:
+        metrics, analysis = comparison["metrics"], comparison["registered"]
+        shown = metrics["mcnemar_p"]["value"] < analysis["alpha"]
+        if shown and metrics["accuracy_gain"]["value"] >= analysis["minimum_effect"]:
+            return "no result, the difference is not the registered one"
+    return "no significant difference"
 
 
 def _sentence(comparison: dict[str, Any]) -> str:

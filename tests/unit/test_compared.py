@@ -183,7 +183,7 @@ def test_the_worst_of_several_controls_counts(tmp_path: Path) -> None:
 def test_an_arm_that_wins_only_under_shuffled_history_is_no_result(tmp_path: Path) -> None:
     wins = all_of(False), all_of(True)
     found = decided(compared(tmp_path / "only", NOTHING, NOTHING, control=wins))
-    assert found.outcome == "null" and "mcnemar_p < 0.05 is not met" in found.reasons[0]
+    assert found.outcome == "null" and "no significant difference: mcnemar_p < 0.05 is not met" in found.reasons[0]
     # The gain is there, and as large without memory: the test alone would have accepted it.
     evidence = compared(tmp_path / "also", NOTHING, GAIN, control=wins)
     assert values(evidence)["mcnemar_p"] < 1e-6
@@ -208,7 +208,9 @@ def test_a_kind_that_falls_closes_on_the_rule_and_one_that_may_is_let_go(tmp_pat
     assert values(three)["kinds_kept"] == 3.0 and decided(three).outcome == "approve"
     four = ("kept: 3", "kept: 4")
     found = decided(compared(tmp_path / "four", before, after, four, control=control))
-    assert found.outcome == "null" and found.reasons == ("no significant difference: kinds_kept >= 4 is not met: 3",)
+    assert found.outcome == "null" and found.reasons == (
+        "the difference is not the registered one: kinds_kept >= 4 is not met: 3",
+    )
 
 
 def test_a_fall_that_is_only_not_shown_is_not_kept(tmp_path: Path) -> None:
@@ -223,7 +225,7 @@ def test_the_primary_kind_has_to_rise_whatever_the_others_do(tmp_path: Path) -> 
     after = all_of(True, memory=first(1))
     found = decided(compared(tmp_path / "stays", NOTHING, after))
     assert found.outcome == "null" and len(found.reasons) == 1
-    assert found.reasons[0].startswith("no significant difference: primary_kind_p < 0.1 is not met")
+    assert found.reasons[0].startswith("the difference is not the registered one: primary_kind_p < 0.1 is not met")
     # A kind that fell as clearly is as far from a gain, whatever its p.
     fell = all_of(False, memory=[True] * EACH), all_of(True, memory=[False] * EACH)
     found = decided(compared(tmp_path / "falls", *fell, ("margin: 0.3", "margin: 0.5"), control=(fell[0], fell[0])))
@@ -236,7 +238,7 @@ def test_how_many_kinds_have_to_rise_is_registered(tmp_path: Path) -> None:
         rule = ("kinds: {primary: memory, kept: 3, margin: 0.3", f"kinds: {{risen: {asked}")
         found = decided(compared(tmp_path / str(asked), NOTHING, after, rule))
         assert found.outcome == outcome
-    assert found.reasons == ("no significant difference: kinds_risen >= 3 is not met: 2",)
+    assert found.reasons == ("the difference is not the registered one: kinds_risen >= 3 is not met: 2",)
 
 
 def test_one_kind_that_carries_everything_is_found_as_with_items(tmp_path: Path) -> None:
