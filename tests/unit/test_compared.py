@@ -239,6 +239,9 @@ def test_how_many_kinds_have_to_rise_is_registered(tmp_path: Path) -> None:
         found = decided(compared(tmp_path / str(asked), NOTHING, after, rule))
         assert found.outcome == outcome
     assert found.reasons == ("the difference is not the registered one: kinds_risen >= 3 is not met: 2",)
+    # One that fell as clearly has not risen.
+    before = all_of(False, update=[True] * EACH)
+    assert values(compared(tmp_path / "fell", before, after))["kinds_risen"] == 2.0
 
 
 def test_one_kind_that_carries_everything_is_found_as_with_items(tmp_path: Path) -> None:
