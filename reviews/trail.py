@@ -186,7 +186,8 @@ class Trail:
             raise self._fenced()
 
     def _fenced(self) -> LeaseLost:
-        row = self._table.newest_of("resume")
+        with self._reading():
+            row = self._table.newest_of("resume")
         body = self._decoded(row).body if row else {}
         lease = body.get("lease") or {"host": "?", "pid": "?", "epoch": "?"}
         return LeaseLost(
@@ -213,16 +214,21 @@ class Trail:
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        """Tell a damaged trail as damage: what a database returns may be anything."""
-        try:
-            yield
-        except Exception as error:
-            told = self._table.told(error, writing=False)
-            if told is not None:
-                raise told from error
-            if isinstance(error, (ValueError, TypeError, KeyError, AttributeError)):
-                raise self._damaged(error) from error
-            raise
+        """Tell a damaged trail as damage: what a database returns may be anything.
+
+        A thread that only reads takes its turn too. Inside the transaction of another one it would see what may be
+        taken back, and end with an error of its own when that connection is lost.
+        """
+        with self._lock:
+            try:
+                yield
+            except Exception as error:
+                told = self._table.told(error, writing=False)
+                if told is not None:
+                    raise told from error
+                if isinstance(error, (ValueError, TypeError, KeyError, AttributeError)):
+                    raise self._damaged(error) from error
+                raise
 
     def _damaged(self, error: Exception) -> AuditDamage:
         hint = "nothing can follow what cannot be read; `peergate audit verify` tells what is there"

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -181,6 +182,32 @@ def test_what_was_rolled_back_is_not_there(tmp_path: Path, database: str) -> Non
     trail.close()
     walk = walk_trail(read_trail(trail.path))
     assert not walk.damage and [one.entry.key for one in walk.entries] == ["workspace", "pause/2"]
+
+
+def test_a_connection_that_is_lost_in_a_transaction_is_not_another_threads_loss(
+    tmp_path: Path, database: str, postgres: Server
+) -> None:
+    trail = begun(tmp_path, database)
+    trail.fence = 0
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'"
+    with ThreadPoolExecutor(1) as pool:
+        lost = False
+
+        def step() -> bool:
+            nonlocal lost
+            if not lost:
+                lost = True
+                sql(postgres, database, cut)
+                asked.append(pool.submit(trail.guard))
+                assert not wait(asked, 0.2).done
+            trail.append("pause", "pause/1", ADA)
+            return lost
+
+        asked: list[Future[None]] = []
+        assert trail.together(step)
+        asked[0].result(10)
+    assert trail.find("pause/1") is not None
+    trail.close()
 
 
 @pytest.mark.parametrize("statement", ["UPDATE peergate.entry SET key = 'x'", "DELETE FROM peergate.entry",

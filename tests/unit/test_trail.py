@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -720,3 +720,16 @@ def test_two_processes_keep_one_chain(tmp_path: Path) -> None:
     assert sorted(entry.key for entry in entries_of(rows_of(path))) == sorted(
         f"{name}/{n}" for name in ("a", "b", "shared") for n in range(count)
     )
+
+
+def test_another_thread_does_not_read_what_may_be_taken_back(trail: Trail) -> None:
+    """LangGraph writes checkpoints in threads of its own, and asks the trail before each whether it still may."""
+    trail.append("pause", "pause/1", {"by": "ada"})
+    with ThreadPoolExecutor(1) as pool:
+        asked: list[Future[list[str]]] = []
+        with pytest.raises(KeyError), trail.alone():
+            trail.append("pause", "pause/2", {"by": "ada"})
+            asked.append(pool.submit(lambda: [one.entry.key for one in trail.iterate()]))
+            assert not wait(asked, 0.2).done
+            raise KeyError
+        assert asked[0].result(10) == ["pause/1"]
