@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any
 
 from reviews.checks.check import Check, Found, need
@@ -235,6 +236,7 @@ def _swap(evidence: Evidence, metrics: MetricSet | None) -> Found:
 def _of_critic(run: Ask) -> Ask:
     """Ask it of a stage that revises only where it has a judge."""
 
+    @wraps(run)
     def asked(evidence: Evidence, metrics: MetricSet | None) -> Found:
         given = evidence.stage.parameters
         if isinstance(given, ReviseParameters) and given.judge is None:

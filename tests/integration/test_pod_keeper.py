@@ -168,7 +168,11 @@ def test_a_clock_that_is_set_back_makes_no_machine_cheaper(layout: Layout, monke
 def planted(layout: Layout, cwd: Path, *words: str, home: Path | None = None) -> subprocess.Popen[bytes]:
     cwd.mkdir(parents=True, exist_ok=True)
     own = {"HOME": str(home or layout.home), "PATH": os.environ["PATH"]}
-    return subprocess.Popen(list(words) or ["sleep", "300"], cwd=cwd, env=own, start_new_session=True)
+    process = subprocess.Popen(list(words) or ["sleep", "300"], cwd=cwd, env=own, start_new_session=True)
+    # In the moment after it was started a program has no environment to be read yet.
+    while not psutil.Process(process.pid).environ():
+        time.sleep(0.01)
+    return process
 
 
 def test_orphans_are_ended_and_nothing_else(layout: Layout) -> None:

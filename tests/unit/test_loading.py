@@ -53,7 +53,8 @@ def test_ten_mistakes_are_all_reported_in_one_go_each_at_its_place(tmp_path: Pat
         "42:7: stages[1].gate.critera: stage 'sample': unknown key 'critera' (did you mean 'criteria'?)",
         "44:20: stages[1].gate.criteria[1].metric: stage 'sample': unknown metric 'acepted' (did you mean 'accepted'?"
         " measured here: samples, accepted, acceptance_rate, accepted_kinds, accepted_min_kind,"
-        " generate_truncation_rate, duplicate_rate)",
+        " generate_truncation_rate, duplicate_rate, generate_empty_rate, generate_runaway_rate, generate_leak_rate,"
+        " generate_repeat_rate)",
         "48:33: stages[2].parameters.learning_rate: stage 'train': learning_rate must be at most 1, got 3",
         "48:36: stages[2].parameters.epohcs: stage 'train': unknown key 'epohcs' (did you mean 'epochs'?)",
         "55:20: stages[2].gate.criteria[0].metric: stage 'train': 'accuracy' is measured by evaluate stages, this"
