@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from specs.digests import digest_file
 from specs.evidence import Item
 from specs.loading import load_spec
-from training.tasks import cases, exact_answer, instruction_following, verifier
+from training.tasks import cases, exact_answer, instruction_following, verifier, write_items
 from training.tasks.cases import Case, cases_of
-from training.tasks.ifeval import DATA, DIGEST, PACKAGE, item_of, prompts, read, write
+from training.tasks.ifeval import DATA, DIGEST, PACKAGE, item_of, prompts, read
 from training.tasks.instruction_following import (
     VERIFIERS,
     constraint_of,
@@ -232,7 +232,7 @@ def test_the_example_of_ifeval_can_be_registered(tmp_path: Path) -> None:
     items = read(prompts(wheel), single=True, limit=60)
     assert len(read(prompts(wheel))) == 541 and len({item.kind for item in items}) == 25
     out = tmp_path / "items.jsonl"
-    write(out, items)
+    write_items(out, items)
     assert digest_file(out) == spec.heldout.digest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
 from pathlib import Path
@@ -48,6 +49,16 @@ def load_items(path: Path) -> list[Item]:
     """
     with path.open("rb") as handle:
         return [Item.model_validate_json(line) for line in handle if line.strip()]
+
+
+def write_items(path: Path, items: Iterable[Item]) -> None:
+    """Write a JSONL file of items, as :func:`load_items` reads it.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    text = "".join(f"{json.dumps(item.model_dump(mode='json'), ensure_ascii=False)}\n" for item in items)
+    path.write_text(text, encoding="utf-8")
 
 
 def choose(items: Iterable[Item], limit: int | None) -> list[Item]:

@@ -5,12 +5,11 @@ A test builds them again and compares, so the files in the repository are what t
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from specs.evidence import Item
+from training.tasks import write_items
 from training.tasks.format_instructions import KINDS, prompt_of
 from training.tasks.topics import HELDOUT_TOPICS, LARGE_HELDOUT_TOPICS, LARGE_TRAIN_TOPICS, TRAIN_TOPICS
 
@@ -57,15 +56,9 @@ def main() -> int:
         ("format_train_large", build_items("train", LARGE_TRAIN_TOPICS)),
         ("format_heldout_large", build_items("heldout", LARGE_HELDOUT_TOPICS)),
     ):
-        text = "".join(f"{line}\n" for line in _jsonl(items))
-        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        write_items(folder / f"{name}.jsonl", items)
         print(f"{folder / name}.jsonl: {len(items)} items")
     return 0
-
-
-def _jsonl(items: list[Item]) -> Iterator[str]:
-    for item in items:
-        yield json.dumps(item.model_dump(mode="json"), ensure_ascii=False)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from specs.evidence import Item
 from training.entry import file_order
+from training.tasks import write_items
 from training.tasks.conversation import KINDS, turns_of
 
 NAMES = ("Tom", "Ada", "Lena", "Ravi", "Mina", "Otto", "Iris", "Hugo", "Nora", "Emil", "Yara", "Paul")
@@ -175,7 +176,7 @@ def main() -> int:
     except ValueError as error:
         print(f"{error}", file=sys.stderr)
         return 2
-    asked.out.write_text("".join(f"{json.dumps(item.model_dump(mode='json'))}\n" for item in items), encoding="utf-8")
+    write_items(asked.out, items)
     print(f"{asked.out}: {len(items)} conversations")
     return 0
 

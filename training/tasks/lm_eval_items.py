@@ -19,6 +19,7 @@ from typing import Any
 
 from specs.evidence import Item
 from training.scoring.lm_eval_task import NAME, of_the_library, place_of, require_lm_eval, write_task
+from training.tasks import write_items
 from training.tasks.multiple_choice import DOCUMENT, answer_of
 
 
@@ -79,8 +80,7 @@ def main() -> int:
     except (OSError, ValueError) as error:
         print(f"{error}", file=sys.stderr)
         return 2
-    text = "".join(f"{json.dumps(item.model_dump(mode='json'), ensure_ascii=False)}\n" for item in items)
-    given.out.write_text(text, encoding="utf-8")
+    write_items(given.out, items)
     print(f"{given.out}: {len(items)} items")
     return 0
 
