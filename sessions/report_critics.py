@@ -8,14 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specs.metrics_critics import CRITIC_PREFIX
 from specs.thresholds import Thresholds
 
-_PREFIX = {
-    "critique_instructions": "instructions",
-    "critique_responses": "responses",
-    "prefer": "pair_judge",
-    "revise": "revision_judge",
-}
 _COIN = 0.5
 """The share of verdicts that turn when a coin gives them."""
 
@@ -31,7 +26,7 @@ def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -
     Returns:
         ``rows`` (metric, what was asked, what it says), ``follows`` and ``helps``, each a list of sentences.
     """
-    prefix = _PREFIX.get(kind)
+    prefix = CRITIC_PREFIX.get(kind)
     names = [f"{prefix}_{name}" for name in ("agreement", "kappa", "swap_inconsistency")]
     if prefix is None or any(name not in metrics for name in names):
         return None

@@ -14,6 +14,13 @@ _PAIRS = "the pairs that are kept, of all sources"
 _REVISED = "all comparisons of a revision with its original, where the stage has a judge"
 _OFFERED = "all pairs that were made, of all sources, before any is left out"
 _OF_THEM = "the pairs that are kept, but for those that are wrong by their length on purpose"
+CRITIC_PREFIX = {
+    "critique_instructions": "instructions",
+    "critique_responses": "responses",
+    "prefer": "pair_judge",
+    "revise": "revision_judge",
+}
+"""By kind of stage, what the metrics of its critic begin with."""
 
 
 def _critic(prefix: str, scope: Scope, what: str) -> tuple[MetricDefinition, ...]:

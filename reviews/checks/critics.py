@@ -17,6 +17,7 @@ from specs.errors import EvidenceMissing
 from specs.evidence import Example, Item
 from specs.kinds_critics import Judges, PreferParameters, ReviseParameters, Rubric, ShownResponse
 from specs.metrics import MetricSet
+from specs.metrics_critics import CRITIC_PREFIX
 from specs.rows_critics import (
     CalibrationRow,
     CandidateRow,
@@ -46,12 +47,6 @@ _JUDGES: dict[str, Judges] = {
     "critique_responses": "response",
     "prefer": "comparison",
     "revise": "comparison",
-}
-_PREFIX = {
-    "critique_instructions": "instructions",
-    "critique_responses": "responses",
-    "prefer": "pair_judge",
-    "revise": "revision_judge",
 }
 CriticRow = CritiqueRow | ComparisonRow
 Ask = Callable[[Evidence, MetricSet | None], Found]
@@ -223,7 +218,7 @@ def _calibration(evidence: Evidence, _: MetricSet | None) -> Found:
 def _swap(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Count rows whose verdict turns when the labels change places: then a label was answered, and not the question."""
     most = evidence.resolved.spec.thresholds.swap_inconsistency
-    rate = need(metrics, f"{_PREFIX[evidence.stage.kind]}_swap_inconsistency")
+    rate = need(metrics, f"{CRITIC_PREFIX[evidence.stage.kind]}_swap_inconsistency")
     turned = [row for _, _, row in _every(evidence) if row.plain.good != row.swapped.good]
     shown = tuple(
         {"item": row.item, "plain": round(row.plain.signed(), 3), "swapped": round(row.swapped.signed(), 3)}
