@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from reviews.answers import waits_for_budget
 from reviews.collect import registered_code
-from reviews.measure import measuring_code
+from reviews.measuring_code import measuring_code
 from reviews.packet import build_design_packet
 from reviews.standing import retracted
 from reviews.trail import Recorded

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from reviews import statistics
 from reviews.evidence import Evidence
-from reviews.installed import installed_identities
 from reviews.measure_compared import beyond, ruled
 from reviews.measure_critics import measure_critiques, measure_prefer, measure_revise
 from reviews.measure_evaluation import held, in_order, items_of, measure_evaluation, task_of
@@ -23,9 +21,10 @@ from reviews.measure_training import measure_dpo, measure_sft
 from reviews.measure_verified import measure_verified
 from reviews.measured import Measured
 from reviews.measured import share as _share
+from reviews.measuring_code import measuring_code
 from reviews.rows import read_objects, read_rows
 from reviews.strata import Pair, each_kind
-from specs.digests import digest_file, digest_value
+from specs.digests import digest_file
 from specs.errors import EvidenceMissing
 from specs.evidence import EvaluationRow, GenerationRow, Item, PackageRow
 from specs.metrics import METRICS, Metric, MetricSet
@@ -61,34 +60,6 @@ def measure(evidence: Evidence) -> MetricSet:
         code=measuring_code(),
         metrics={id: _metric(id, measured) for id, measured in values.items()},
     )
-
-
-def measuring_code() -> str:
-    """Return the digest of the code that metrics, checks, packets and decisions depend on.
-
-    Checks of other distributions count with the name and version of their distribution.
-    """
-    return digest_value(measuring_files())
-
-
-def measuring_files() -> dict[str, str]:
-    """Return the digest of each file of that code, by path, and the identity of each distribution that adds checks."""
-    return _own_code() | installed_identities()
-
-
-@cache
-def _own_code() -> dict[str, str]:
-    """Return the digest of each file, read once: what a process has loaded is not what is written afterwards."""
-    home = Path(__file__).parent
-    files = [*home.glob("*.py"), *(home / "checks").glob("*.py"), *(home.parent / "training" / "tasks").glob("*.py")]
-    files += (home.parent / "training" / "scoring").glob("labelled.py")
-    files += (home.parent / "training" / "text").glob("*.py")
-    files += (path for path in (home.parent / "training" / "critics").rglob("*") if path.suffix in (".py", ".yaml"))
-    files.append(home.parent / "training" / "optimise" / "pairs.py")
-    files += (home.parent / "training" / name for name in ("left_checkpoint.py", "weights.py"))
-    contracts = ("metric*", "stage*", "kinds_*", "rows_*", "text", "thresholds*", "verdicts", "session")
-    files += [path for name in contracts for path in (home.parent / "specs").glob(f"{name}.py")]
-    return {path.relative_to(home.parent).as_posix(): digest_file(path) for path in sorted(files)}
 
 
 def judged_rows(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Judged, ...]:

@@ -14,7 +14,8 @@ from reviews.checks import run_checks
 from reviews.collect import find, gather, registered_spec
 from reviews.derive import check_design, derive_packet, verdict_again
 from reviews.grants import opened_by
-from reviews.measure import measure, measuring_code
+from reviews.measure import measure
+from reviews.measuring_code import measuring_code
 from reviews.packet import DESIGN, build_design_packet
 from reviews.panel import Answer, merge
 from reviews.reviewer import no_verdict

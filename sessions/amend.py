@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reviews.amendments import AMENDMENT, amended, amendment_packet, is_exploratory, refused
 from reviews.derive import check_design
-from reviews.measure import measuring_files
+from reviews.measuring_code import measuring_files
 from reviews.settle import carried, settle
 from reviews.trail import Recorded
 from sessions import ledger

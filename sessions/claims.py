@@ -15,7 +15,8 @@ from typing import NamedTuple
 from reviews.claims import look_up
 from reviews.collect import gather, registered_spec
 from reviews.lineage import Lineage
-from reviews.measure import measure, measuring_code
+from reviews.measure import measure
+from reviews.measuring_code import measuring_code
 from reviews.store import Store
 from reviews.trail import Recorded
 from sessions.stated import Stated, stated_in_json, stated_in_markdown

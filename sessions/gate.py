@@ -17,7 +17,7 @@ from reviews.derive import check_design, derive_packet
 from reviews.evidence import Evidence
 from reviews.grants import opened_by
 from reviews.measure import measure as measure_rows
-from reviews.measure import measuring_code
+from reviews.measuring_code import measuring_code
 from reviews.packet import DESIGN, build_design_packet
 from reviews.settle import carried, settle
 from reviews.trail import Recorded

@@ -17,7 +17,7 @@ from langgraph.types import Command
 
 from reviews.answers import why_no_retry
 from reviews.log.pointer import database_of
-from reviews.measure import measuring_files
+from reviews.measuring_code import measuring_files
 from reviews.process.confined import is_confined
 from reviews.reviewer import Unanswered
 from reviews.store import Store

@@ -14,7 +14,7 @@ from agents.external import AbsentBuilder
 from agents.playbook import Playbook
 from reviews.collect import registered_spec
 from reviews.log.keys import KeyFolder
-from reviews.measure import measuring_code
+from reviews.measuring_code import measuring_code
 from reviews.panel import Panel
 from reviews.process.client import ReviewerProcess
 from reviews.process.parties import party

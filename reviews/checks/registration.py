@@ -5,7 +5,7 @@ from __future__ import annotations
 from reviews.checks.check import Check, Found, listed
 from reviews.checks.jobs import manifest_of
 from reviews.evidence import Evidence
-from reviews.measure import measuring_code, measuring_files
+from reviews.measuring_code import measuring_code, measuring_files
 from specs.errors import EvidenceMissing
 from specs.metrics import MetricSet
 from specs.stages import STAGE_KINDS

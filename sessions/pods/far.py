@@ -21,7 +21,7 @@ def version() -> None:
     from importlib.metadata import version
     from importlib.util import find_spec
 
-    from reviews.measure import measuring_code
+    from reviews.measuring_code import measuring_code
 
     told = {"protocol": PROTOCOL, "version": version("peergate"), "measuring": measuring_code()}
     print(json.dumps(told | {"ray": find_spec("ray") is not None}))

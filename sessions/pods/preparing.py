@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from reviews.measure import measuring_code
+from reviews.measuring_code import measuring_code
 from sessions.pods import checks
 from sessions.pods.checks import Check
 from sessions.pods.connection import Connection, shell

@@ -15,7 +15,8 @@ from reviews.checks import CHECKS, DESIGN_CHECKS, Check, design_checks, offered_
 from reviews.checks.catalog import explain, find_check, listing
 from reviews.checks.check import Found
 from reviews.evidence import Evidence
-from reviews.measure import measure, measuring_code
+from reviews.measure import measure
+from reviews.measuring_code import measuring_code
 from reviews.store import Store
 from reviews.trail import Trail
 from sessions.commands import check as command

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from reviews.measure import measure, measuring_code
+from reviews.measure import measure
+from reviews.measuring_code import measuring_code
 from reviews.statistics import exact_mcnemar, wilson
 from specs.errors import EvidenceMissing
 from specs.metrics import METRICS, metrics_of

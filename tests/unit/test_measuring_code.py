@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reviews import measure
+from reviews import measuring_code as module
 from reviews.audit import verify_run
 from reviews.checks import registration
 from reviews.collect import gather
@@ -21,12 +21,12 @@ from tests.fixtures.quick_session import Silent, drive, open_quick, quick_sessio
 from tests.unit.evidence_on_disk import evidence_of
 
 CHANGED = "training/text/cleaning.py"
-REST = measure._own_code()  # pyright: ignore[reportPrivateUsage]
+REST = module._own_code()  # pyright: ignore[reportPrivateUsage]
 
 
 def other_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the process measure with another version of one file."""
-    monkeypatch.setattr(measure, "_own_code", lambda: REST | {CHANGED: "sha256:" + "1" * 64})
+    monkeypatch.setattr(module, "_own_code", lambda: REST | {CHANGED: "sha256:" + "1" * 64})
 
 
 def checked(run: Path, stage: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def test_an_amendment_puts_the_change_before_the_reviewer_and_makes_the_result_e
     display: Any = Silent()
     recorded = amend(run, run.parents[1] / "spec.yaml", "ada", "a fault in the cleaning was mended", False, display)
     (change,) = recorded.body["changes"]
-    assert (change["pointer"], change["after"]) == ("/measuring_code", measure.measuring_code())
+    assert (change["pointer"], change["after"]) == ("/measuring_code", module.measuring_code())
     assert recorded.body["outcome"] == "approve" and recorded.body["exploratory"]
     drive(quick_session(run), {"answer": "retry", "reason": "amended", "by": "ada", "expires": None})
     entries = read_entries(run / "trail.sqlite")
@@ -120,3 +120,83 @@ def test_the_audit_sees_an_approval_by_code_that_nobody_registered(tmp_path: Pat
 def test_a_trail_that_does_not_tell_its_code_is_not_judged_by_it(tmp_path: Path) -> None:
     found = registration._code(evidence_of(tmp_path, "base"), None)  # pyright: ignore[reportPrivateUsage]
     assert found.status == "NOT_APPLICABLE"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A tree with a root, what it reaches, and what it does not."""
+    files = {
+        "reviews/__init__.py": "",
+        "reviews/root.py": "from reviews import near\nimport json\nfrom training.rules import far\n",
+        "reviews/near.py": "def late():\n    if late:\n        from specs import deep\n        return deep\n",
+        "reviews/other.py": "import reviews.root\n",
+        "training/__init__.py": "",
+        "training/rules/__init__.py": "",
+        "training/rules/far.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import specs.only_types\n",
+        "specs/__init__.py": "",
+        "specs/deep.py": "try:\n    from .beside import name\nexcept ImportError:\n    pass\n",
+        "specs/beside.py": "name = 1\n",
+        "specs/only_types.py": "",
+        "specs/added.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def reached(home: Path) -> set[str]:
+    return {path.relative_to(home).as_posix() for path in module.import_closure(home, ["reviews.root"])}
+
+
+def test_what_imports_reach_is_measuring_code_also_when_a_function_imports_it(home: Path) -> None:
+    inits = {"reviews/__init__.py", "training/__init__.py", "training/rules/__init__.py", "specs/__init__.py"}
+    named = {"reviews/root.py", "reviews/near.py", "training/rules/far.py", "specs/deep.py", "specs/beside.py"}
+    assert reached(home) == inits | named
+
+
+def test_an_import_that_is_added_anywhere_below_adds_its_file(home: Path) -> None:
+    before = reached(home)
+    (home / "specs" / "beside.py").write_text("def name():\n    import specs.added\n", encoding="utf-8")
+    assert reached(home) - before == {"specs/added.py"}
+
+
+def test_a_root_that_is_not_there_is_an_error_and_not_a_smaller_digest(home: Path) -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"'reviews\.gone' is registered as measuring code"):
+        module.import_closure(home, ["reviews.root", "reviews.gone"])
+
+
+def test_the_digest_changes_with_a_file_that_only_an_import_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HOME", home)
+    monkeypatch.setattr(module, "ROOTS", ("reviews.root",))
+    digests: list[str] = []
+    for name, text in (("", ""), ("specs/added.py", "x = 1\n"), ("specs/beside.py", "import specs.added\n")):
+        if name:
+            (home / name).write_text(text, encoding="utf-8")
+        module._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
+        digests.append(module.measuring_code())
+    module._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    assert digests[0] == digests[1] != digests[2], "nobody imports it; then somebody does"
+
+
+@pytest.mark.parametrize("name", [*module.ROOTS, "training.optimise.losses", "training.entry", "specs.evidence"])
+def test_what_judges_is_in_the_digest(name: str) -> None:
+    stem = name.replace(".", "/")
+    assert f"{stem}.py" in REST or f"{stem}/__init__.py" in REST
+
+
+def test_what_no_judge_reaches_is_not_in_the_digest() -> None:
+    assert not {"reviews/audit.py", "reviews/export.py", "training/stages/sft.py"} & set(REST)
+    assert not any(name.startswith(("sessions/", "agents/", "tests/")) for name in REST)
+
+
+def test_every_data_file_that_reached_code_reads_is_declared() -> None:
+    """A closure sees no data: whoever reads a file beside its module adds it to ``DATA``, or says here why not."""
+    judges_nothing = {
+        "reviews/measuring_code.py": "reads code",
+        "training/code_state.py": "reads code",
+        "specs/loading.py": "shipped specs: what they say is registered with each session",
+    }
+    readers = {name for name in REST if name.endswith(".py") and "__file__" in (module.HOME / name).read_text()}
+    assert readers - set(judges_nothing) == {"training/critics/rubrics.py"}
+    assert [name for name in REST if name.startswith("training/critics/prompts/")], "what that one reads"
