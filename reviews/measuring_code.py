@@ -13,8 +13,8 @@ from pathlib import Path
 
 from reviews.installed import installed_identities
 from specs.digests import digest_file, digest_value
+from specs.home import HOME
 
-HOME = Path(__file__).resolve().parents[1]
 PACKAGES = ("reviews", "training", "specs")
 """Those that a judge may import."""
 ROOTS = (

@@ -6,8 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from specs.errors import UserError
-
-PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
+from specs.home import HOME, PACKAGES
 
 
 def require_own_packages() -> None:
@@ -16,12 +15,11 @@ def require_own_packages() -> None:
     Raises:
         UserError: one is missing or belongs to another distribution.
     """
-    home = Path(__file__).resolve().parent.parent
     for name in PACKAGES:
         found = find_spec(name)
         where = Path(found.origin).resolve().parent.parent if found and found.origin else None
-        if where != home:
+        if where != HOME:
             raise UserError(
-                f"import name '{name}' is provided by {where or 'nothing'}, not by Peergate in {home}",
+                f"import name '{name}' is provided by {where or 'nothing'}, not by Peergate in {HOME}",
                 hint="install peergate in an environment of its own (openai-agents also installs 'agents')",
             )

@@ -18,6 +18,7 @@ from specs.digests import digest_bytes
 from specs.errors import AuditDamage, Problem, SpecError, UserError
 from specs.evidence import Item
 from specs.explain import explain
+from specs.home import HOME
 from specs.lint import lint, lint_constitution
 from specs.machines import LauncherName
 from specs.places import LintProblem, Loc, closest, dotted, printable
@@ -115,7 +116,7 @@ def find_spec(text: str) -> Path:
         UserError: neither; the hint lists the shipped names.
     """
     path = Path(text)
-    library = Path(__file__).parent / "library"
+    library = HOME / "specs" / "library"
     shipped = {file.stem: file for file in sorted(library.glob("*.yaml")) if file.stem != "constitution"}
     try:
         if path.is_file():

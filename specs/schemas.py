@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from specs.bodies import FORMS
 from specs.constitution import Constitution
 from specs.grants import Grant
+from specs.home import HOME
 from specs.session import SessionSpec
 from specs.trail import Entry
 from specs.verdicts import Verdict
@@ -60,5 +61,5 @@ def write_schemas(folder: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    for file in write_schemas(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "schema"):
+    for file in write_schemas(Path(sys.argv[1]) if len(sys.argv) > 1 else HOME / "specs" / "schema"):
         print(file)

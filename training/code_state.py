@@ -13,10 +13,9 @@ from pathlib import Path
 
 from specs.code_state import CodeState
 from specs.digests import digest_file, digest_value
+from specs.home import HOME, PACKAGES
 from specs.text import plain
 
-HOME = Path(__file__).resolve().parent.parent
-PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
 GIT_S = 20
 """Seconds git may take: it only looks at files."""
 
@@ -27,7 +26,7 @@ def code_digest(home: Path = HOME) -> str:
     Jobs take their parameters' forms and the rules of verdicts from ``specs``.
     """
     files = [path for path in (home / "training").rglob("*") if path.suffix in (".py", ".yaml")]
-    files += (home / "specs").glob("*.py")
+    files += (home / "specs").rglob("*.py")
     return digest_value({path.relative_to(home).as_posix(): digest_file(path) for path in sorted(files)})
 
 

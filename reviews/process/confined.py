@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from reviews.log.keys import EARLIER
+from specs.home import HOME
 from specs.session import Reviewer
 from specs.vendors.keys import ENDPOINT_KEYS, KEYS
 
@@ -76,5 +77,5 @@ def is_confined() -> bool:
 
 
 def _holds_the_program(folder: Path) -> bool:
-    own = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
+    own = (sys.prefix, sys.base_prefix, str(HOME))
     return any(Path(one).is_relative_to(folder) for one in own)

@@ -29,6 +29,7 @@ from sessions.jobs.outputs import CutShort, Received, Refused, receive
 from sessions.jobs.usage import Watched
 from specs.digests import digest_file
 from specs.evidence import JobOrder
+from specs.home import HOME
 from specs.stages import RecipeParameters
 from training.entry import Done, Job, refuse, run_stage
 from training.left_checkpoint import NotTaken, take_checkpoint
@@ -47,7 +48,7 @@ END_S = 10.0
 LOG_BYTES = 1 << 20
 OPEN_FILES = 256
 _MB = 1024 * 1024
-_STARTER = Path(__file__).parents[2] / "training" / "stages" / "recipe.py"
+_STARTER = HOME / "training" / "stages" / "recipe.py"
 
 
 def recipe(job: Job) -> Done:

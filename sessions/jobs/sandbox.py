@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sessions.jobs import seccomp
+from specs.home import HOME, PACKAGES
 from specs.stages import RecipeParameters
 
 INPUTS, OUT, CODE, STARTER = "/inputs", "/out", "/code/recipe.py", "/code/start.py"
 NOBODY = "65534"
 PROBE_S = 20.0
-_OWN = ("agents", "reviews", "sessions", "specs", "training")
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = ("/etc/ld.so.cache", "/etc/alternatives")
 _MB = 1024 * 1024
@@ -66,9 +66,8 @@ def this_host() -> Host | None:
     prefixes = [Path(one) for one in (sys.base_prefix, sys.prefix)]
     folders = dict.fromkeys(str(one) for prefix in prefixes for one in (prefix.resolve(), prefix))
     environment = tuple(one for one in folders if not Path(one).is_relative_to("/usr"))
-    home = Path(__file__).parents[2]
     mounted = ("/usr", *environment)
-    hidden = [str(home / name) for name in _OWN if any(home.is_relative_to(one) for one in mounted)]
+    hidden = [str(HOME / name) for name in PACKAGES if any(HOME.is_relative_to(one) for one in mounted)]
     devices = sorted(str(path) for path in Path("/dev").glob("nvidia*"))
     return Host(bwrap, (("/usr", ""), *links), sys.executable, environment, tuple(hidden), tuple(devices))
 

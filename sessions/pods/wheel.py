@@ -12,9 +12,8 @@ import io
 import re
 import zipfile
 from importlib.metadata import Distribution, distribution, distributions
-from pathlib import Path
 
-from sessions.origin import PACKAGES
+from specs.home import HOME, PACKAGES
 
 _LEFT_OUT = ("__pycache__", ".ruff_cache", ".pyc", ".pyo")
 _WHEEL = "Wheel-Version: 1.0\nGenerator: peergate\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -24,11 +23,10 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 def wheel_of_this() -> tuple[str, bytes]:
     """Return the name and the bytes of the wheel."""
     own = distribution("peergate")
-    home = Path(__file__).resolve().parents[2]
     files = {
-        path.relative_to(home).as_posix(): path.read_bytes()
+        path.relative_to(HOME).as_posix(): path.read_bytes()
         for package in PACKAGES
-        for path in sorted((home / package).rglob("*"))
+        for path in sorted((HOME / package).rglob("*"))
         if path.is_file() and not any(one in path.name or one in path.parts for one in _LEFT_OUT)
     }
     info = f"peergate-{own.version}.dist-info"

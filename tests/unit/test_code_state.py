@@ -18,10 +18,10 @@ from specs.bodies import misfit
 from specs.digests import canonical_bytes, digest_bytes
 from specs.errors import UserError
 from specs.evidence import Manifest
+from specs.home import HOME
 from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
 from tests.unit.evidence_on_disk import clean_code, evidence_of, resolved_spec
 from tests.unit.spec_files import write_spec
-from training import code_state as module
 from training import entry
 from training.code_state import code_digest, code_state
 
@@ -36,7 +36,13 @@ def git(folder: Path, *arguments: str) -> str:
 def checkout(tmp_path: Path) -> Path:
     """A checkout with a file of each sort that counts or does not."""
     home = tmp_path.resolve() / "home"
-    for name in ("training/stage.py", "training/critics/rubric.yaml", "specs/form.py", "docs/page.md"):
+    for name in (
+        "training/stage.py",
+        "training/critics/rubric.yaml",
+        "specs/form.py",
+        "specs/stages/text/form.py",
+        "docs/page.md",
+    ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("one\n", encoding="utf-8")
     git(home.parent, "init", "-q", "-b", "trunk", "home")
@@ -58,7 +64,9 @@ def test_a_checkout_says_its_commit_and_branch(checkout: Path) -> None:
     assert (code_state(checkout).branch, code_state(checkout).state) == (None, "clean")
 
 
-@pytest.mark.parametrize("name", ["training/stage.py", "training/critics/rubric.yaml", "specs/form.py"])
+@pytest.mark.parametrize(
+    "name", ["training/stage.py", "training/critics/rubric.yaml", "specs/form.py", "specs/stages/text/form.py"]
+)
 def test_what_jobs_use_changes_state_and_digest(checkout: Path, name: str) -> None:
     before = code_state(checkout)
     (checkout / name).write_text("two\n", encoding="utf-8")
@@ -158,4 +166,4 @@ def test_a_job_on_the_cpu_used_no_graphics_processor() -> None:
 
 def test_the_state_of_the_code_that_is_tested_is_known_or_says_why() -> None:
     found = code_state()
-    assert (found.commit is None) == bool(found.unknown) and found.digest == code_digest(module.HOME)
+    assert (found.commit is None) == bool(found.unknown) and found.digest == code_digest(HOME)

@@ -279,9 +279,10 @@ def test_find_spec_prefers_an_existing_file_and_lists_shipped_names_otherwise(tm
 
 
 def test_find_spec_finds_a_shipped_spec_by_bare_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "library").mkdir()
-    shipped = write_spec(tmp_path / "library").rename(tmp_path / "library" / "demo.yaml")
-    monkeypatch.setattr("specs.loading.__file__", str(tmp_path / "loading.py"))
+    library = tmp_path / "specs" / "library"
+    library.mkdir(parents=True)
+    shipped = write_spec(library).rename(library / "demo.yaml")
+    monkeypatch.setattr("specs.loading.HOME", tmp_path)
     assert find_spec("demo") == shipped
     with pytest.raises(UserError, match=r"did you mean 'demo'\? shipped specs: demo"):
         find_spec("dmeo")

@@ -14,6 +14,7 @@ from sessions.jobs import sandbox, seccomp
 from sessions.jobs.outputs import MOST_FILES, CutShort, Received, Refused, receive
 from sessions.jobs.recipe import limits_of
 from specs.evidence import JobOrder
+from specs.home import HOME
 from specs.stages import RecipeParameters
 from training.stages.recipe import send
 
@@ -100,7 +101,7 @@ def test_the_environment_is_the_named_variables(monkeypatch: pytest.MonkeyPatch)
 
 def test_this_host_covers_peergate_where_it_is_installed_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sessions.jobs.sandbox.shutil.which", "/usr/bin/{}".format)
-    home = str(Path(sandbox.__file__).parents[2])
+    home = str(HOME)
     found = sandbox.this_host()
     assert found is not None and found.hidden == ()
     monkeypatch.setattr("sessions.jobs.sandbox.sys.prefix", home)

@@ -1,0 +1,9 @@
+"""Where this copy of Peergate lies. Nobody else counts folders upwards: a module that moves would count wrong, silently."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[1]
+"""The folder that holds the packages: a checkout, or ``site-packages``."""
+PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
