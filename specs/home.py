@@ -1,4 +1,7 @@
-"""Where this copy of Peergate lies. Nobody else counts folders upwards: a module that moves would count wrong, silently."""
+"""Where this copy of Peergate lies.
+
+Nobody else counts folders upwards: a module that moves would count wrong, silently.
+"""
 
 from __future__ import annotations
 
