@@ -25,6 +25,8 @@ from tests.unit.spec_files import write_spec
 from training import entry
 from training.code_state import code_digest, code_state
 
+USED = ("training/stage.py", "training/critics/rubric.yaml", "specs/form.py", "specs/stages/text/form.py")
+
 
 def git(folder: Path, *arguments: str) -> str:
     named = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
@@ -36,13 +38,7 @@ def git(folder: Path, *arguments: str) -> str:
 def checkout(tmp_path: Path) -> Path:
     """A checkout with a file of each sort that counts or does not."""
     home = tmp_path.resolve() / "home"
-    for name in (
-        "training/stage.py",
-        "training/critics/rubric.yaml",
-        "specs/form.py",
-        "specs/stages/text/form.py",
-        "docs/page.md",
-    ):
+    for name in (*USED, "docs/page.md"):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("one\n", encoding="utf-8")
     git(home.parent, "init", "-q", "-b", "trunk", "home")
@@ -64,9 +60,7 @@ def test_a_checkout_says_its_commit_and_branch(checkout: Path) -> None:
     assert (code_state(checkout).branch, code_state(checkout).state) == (None, "clean")
 
 
-@pytest.mark.parametrize(
-    "name", ["training/stage.py", "training/critics/rubric.yaml", "specs/form.py", "specs/stages/text/form.py"]
-)
+@pytest.mark.parametrize("name", USED)
 def test_what_jobs_use_changes_state_and_digest(checkout: Path, name: str) -> None:
     before = code_state(checkout)
     (checkout / name).write_text("two\n", encoding="utf-8")
