@@ -255,25 +255,33 @@ class PreferVerifiedStage(StageBase):
 
 
 CRITIQUE_INSTRUCTIONS_KIND = StageKind(
+    job="training.stages.critique_instructions:critique_instructions",
     inputs={"model": "checkpoint", "items": "items", "calibration": "items"},
     outputs={"rows": "rows", "calibration": "rows", "accepted": "items"},
 )
 CRITIQUE_RESPONSES_KIND = StageKind(
+    job="training.stages.critique_responses:critique_responses",
     inputs={"model": "checkpoint", "examples": "examples", "calibration": "items"},
     outputs={"rows": "rows", "calibration": "rows", "accepted": "examples"},
 )
 REVISE_KIND = StageKind(
+    job="training.stages.revise:revise",
     inputs={"model": "checkpoint", "examples": "examples", "constitution": "constitution"},
     outputs={"rows": "rows", "preferences": "preferences", "examples": "examples"},
 )
 REVISE_JUDGED = StageKind(
-    inputs={"judge": "checkpoint", "calibration": "items"}, outputs={"comparisons": "rows", "calibration": "rows"}
+    job="training.stages.revise:revise",
+    inputs={"judge": "checkpoint", "calibration": "items"},
+    outputs={"comparisons": "rows", "calibration": "rows"},
 )
 """What a ``revise`` stage reads and writes beside that where it has a judge."""
 PREFER_KIND = StageKind(
+    job="training.stages.prefer:prefer",
     inputs={"model": "checkpoint", "judge": "checkpoint", "prompts": "items", "calibration": "items"},
     outputs={"rows": "rows", "comparisons": "rows", "calibration": "rows", "preferences": "preferences"},
 )
 PREFER_VERIFIED_KIND = StageKind(
-    inputs={"samples": "rows", "prompts": "items"}, outputs={"rows": "rows", "preferences": "preferences"}
+    job="training.stages.prefer_verified:prefer_verified",
+    inputs={"samples": "rows", "prompts": "items"},
+    outputs={"rows": "rows", "preferences": "preferences"},
 )

@@ -14,7 +14,7 @@ from specs.kinds_critics import Rubric
 from specs.kinds_paired import PairedTest
 from specs.rows_critics import Agreement
 from specs.rows_text import Form
-from specs.stage_parts import Name, Placed, StageBase, StageKind
+from specs.stage_parts import ArtifactKind, Name, Placed, StageBase, StageKind
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 BatchSize = Annotated[int, Field(ge=1, le=1024)]
@@ -157,16 +157,15 @@ class ConverseParameters(Writing):
     seed: Seed = 0
 
 
-_ITEMS = {"model": "checkpoint", "items": "items"}
-EVALUATE_KIND = StageKind.model_validate({"inputs": _ITEMS, "outputs": {"rows": "rows"}})
-PERPLEXITY_KIND = StageKind.model_validate({"inputs": _ITEMS, "outputs": {"rows": "rows"}})
-CHOOSE_KIND = StageKind.model_validate({"inputs": _ITEMS, "outputs": {"rows": "rows"}})
-CONVERSE_KIND = StageKind.model_validate({"inputs": _ITEMS, "outputs": {"rows": "rows"}})
-COMPARE_KIND = StageKind.model_validate(
-    {
-        "inputs": {**_ITEMS, "reference": "rows", "candidate": "rows", "labelled": "items"},
-        "outputs": {"rows": "rows", "calibration": "rows"},
-    }
+_ITEMS: dict[str, ArtifactKind] = {"model": "checkpoint", "items": "items"}
+EVALUATE_KIND = StageKind(job="training.stages.evaluate:evaluate", inputs=_ITEMS, outputs={"rows": "rows"})
+PERPLEXITY_KIND = StageKind(job="training.stages.perplexity:perplexity", inputs=_ITEMS, outputs={"rows": "rows"})
+CHOOSE_KIND = StageKind(job="training.stages.choose:choose", inputs=_ITEMS, outputs={"rows": "rows"})
+CONVERSE_KIND = StageKind(job="training.stages.converse:converse", inputs=_ITEMS, outputs={"rows": "rows"})
+COMPARE_KIND = StageKind(
+    job="training.stages.compare:compare",
+    inputs={**_ITEMS, "reference": "rows", "candidate": "rows", "labelled": "items"},
+    outputs={"rows": "rows", "calibration": "rows"},
 )
 
 

@@ -179,10 +179,16 @@ class RespondStage(StageBase):
     parameters: RespondParameters = RespondParameters()
 
 
-GUARD_KIND = StageKind(inputs={"model": "checkpoint", "control": "checkpoint"}, outputs={"rows": "rows"})
+GUARD_KIND = StageKind(
+    job="training.stages.guard:guard", inputs={"model": "checkpoint", "control": "checkpoint"}, outputs={"rows": "rows"}
+)
 INSTRUCT_KIND = StageKind(
-    inputs={"model": "checkpoint", "seeds": "items"}, outputs={"rows": "rows", "instructions": "items"}
+    job="training.stages.instruct:instruct",
+    inputs={"model": "checkpoint", "seeds": "items"},
+    outputs={"rows": "rows", "instructions": "items"},
 )
 RESPOND_KIND = StageKind(
-    inputs={"model": "checkpoint", "instructions": "items"}, outputs={"rows": "rows", "examples": "examples"}
+    job="training.stages.respond:respond",
+    inputs={"model": "checkpoint", "instructions": "items"},
+    outputs={"rows": "rows", "examples": "examples"},
 )

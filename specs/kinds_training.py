@@ -153,9 +153,12 @@ class DpoParameters(TrainingParameters):
 
 
 SFT_KIND = StageKind(
-    inputs={"model": "checkpoint", "examples": "examples"}, outputs={"rows": "rows", "checkpoint": "checkpoint"}
+    job="training.stages.sft:sft",
+    inputs={"model": "checkpoint", "examples": "examples"},
+    outputs={"rows": "rows", "checkpoint": "checkpoint"},
 )
 DPO_KIND = StageKind(
+    job="training.stages.dpo:dpo",
     inputs={"model": "checkpoint", "preferences": "preferences"},
     outputs={"rows": "rows", "pairs": "rows", "checkpoint": "checkpoint"},
 )

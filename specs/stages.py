@@ -249,7 +249,9 @@ STAGE_KINDS: dict[Kind, StageKind] = {
     "prefer": PREFER_KIND,
     "prefer_verified": PREFER_VERIFIED_KIND,
     "generate": StageKind(
-        inputs={"model": "checkpoint", "prompts": "items"}, outputs={"rows": "rows", "accepted": "examples"}
+        job="training.stages.generate:generate",
+        inputs={"model": "checkpoint", "prompts": "items"},
+        outputs={"rows": "rows", "accepted": "examples"},
     ),
     "sft": SFT_KIND,
     "dpo": DPO_KIND,
@@ -259,9 +261,11 @@ STAGE_KINDS: dict[Kind, StageKind] = {
     "compare": COMPARE_KIND,
     "converse": CONVERSE_KIND,
     "package": StageKind(
-        inputs={"model": "checkpoint", "items": "items"}, outputs={"rows": "rows", "package": "checkpoint"}
+        job="training.stages.package:package",
+        inputs={"model": "checkpoint", "items": "items"},
+        outputs={"rows": "rows", "package": "checkpoint"},
     ),
-    "recipe": StageKind(inputs={}, outputs={"rows": "rows", "files": "files"}),
+    "recipe": StageKind(job="sessions.jobs.recipe:recipe", inputs={}, outputs={"rows": "rows", "files": "files"}),
 }
 
 PARAMETERS: dict[Kind, type[Parameters]] = {

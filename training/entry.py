@@ -26,7 +26,7 @@ from specs.code_state import CodeState, MachineUse
 from specs.digests import digest_path, digest_value
 from specs.errors import ExitCode
 from specs.evidence import JobOrder, Manifest, Progress
-from specs.stages import FOLDERS, PARAMETERS, Kind, Parameters, outputs_of
+from specs.stages import FOLDERS, PARAMETERS, STAGE_KINDS, Kind, Parameters, outputs_of
 from training.code_state import code_digest, code_state
 from training.engines.missing import EngineMissing
 from training.takeover import NotTheStep, take_over
@@ -103,7 +103,7 @@ def run_stage(kind: Kind, work: Callable[[Job], Done], *, uses_torch: bool = Tru
         uses_torch: whether it does so in this process; torch is then seeded.
     """
     if len(sys.argv) != 2:
-        print(f"usage: python -P -m training.stages.{kind} JOB_FOLDER", file=sys.stderr)
+        print(f"usage: python -P -m {STAGE_KINDS[kind].module} JOB_FOLDER", file=sys.stderr)
         print("stages are started by `peergate start` and `peergate resume`, never by hand", file=sys.stderr)
         raise SystemExit(int(ExitCode.USAGE))
     folder = Path(sys.argv[1]).resolve()

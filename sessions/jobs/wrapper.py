@@ -35,6 +35,7 @@ from sessions.jobs.presence import Absence
 from sessions.jobs.state import take_claim
 from specs.digests import canonical_bytes
 from specs.evidence import ExitRecord, JobOrder
+from specs.stages import STAGE_KINDS
 
 HEARTBEAT_S = 1.0
 TERM_GRACE_S = 10.0
@@ -74,9 +75,7 @@ def claim(folder: Path, key: str) -> bool:
 
 def stage_command(order: JobOrder, folder: Path) -> list[str]:
     """Return the command that carries the order out."""
-    # A recipe is code of a builder: Peergate's own process stands beside its sandbox.
-    module = "sessions.jobs.recipe" if order.kind == "recipe" else f"training.stages.{order.kind}"
-    return [sys.executable, "-P", "-m", module, str(folder)]
+    return [sys.executable, "-P", "-m", STAGE_KINDS[order.kind].module, str(folder)]
 
 
 def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from specs.stages import STAGE_KINDS, Kind
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from training.entry import Done, Job
 
@@ -71,7 +72,7 @@ def run(job: Job) -> Done:
     return (sft if job.order.kind == "sft" else dpo)(job)
 
 
-def as_of_4_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
+def as_of_4_bits(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
     """Have the trained model be one of 4 bits on a GPU, rounding included; returns what is seen at the second load.
 
     bitsandbytes needs no part in this: what the saving asks is the flag, and where the second copy goes.
@@ -83,7 +84,7 @@ def as_of_4_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
 
     from training.optimise import merging
 
-    stage = importlib.import_module(f"training.stages.{kind}")
+    stage = importlib.import_module(STAGE_KINDS[kind].module)
     held: dict[str, weakref.ref[Any]] = {}
     seen: list[Loaded] = []
     prepared: list[Any] = []
@@ -125,7 +126,7 @@ def as_of_4_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
 
 @pytest.mark.parametrize("kind", ["sft", "dpo"])
 def test_nothing_of_the_training_lives_when_the_second_copy_is_read_on_the_cpu(
-    kind: str, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+    kind: Kind, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from training.checkpoint import load
 

@@ -16,6 +16,7 @@ from sessions.graph import NODES, build_graph
 from sessions.overview import EXIT_CODES
 from specs.errors import ExitCode
 from specs.loading import find_spec, list_profiles, load_spec
+from specs.stages import STAGE_KINDS, Kind
 
 HOME = Path(__file__).parents[2]
 PACKAGES = ("agents", "reviews", "sessions", "specs", "training")
@@ -194,3 +195,12 @@ def test_the_graph_in_the_docs_is_the_graph() -> None:
     compiled = build_graph(None).get_graph()
     edges = {(edge.source, edge.target) for edge in compiled.edges if edge.source in NODES and edge.target in NODES}
     assert arrows == edges
+
+
+@pytest.mark.parametrize("kind", STAGE_KINDS)
+def test_each_stage_kind_names_a_job_that_is_there(kind: Kind) -> None:
+    """By its source: importing a job may import torch."""
+    module, _, function = STAGE_KINDS[kind].job.partition(":")
+    source = (HOME / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    assert f"\ndef {function}(job: Job) -> Done:" in source
+    assert f'run_stage("{kind}", {function}' in source, "the process does the work that is named"
