@@ -156,7 +156,8 @@ def accepted_rows(evidence: Evidence) -> tuple[tuple[GenerationRow, ...], tuple[
     return rows, tuple(accepted)
 
 
-def _generation(evidence: Evidence) -> dict[str, Measured]:
+def measure_generation(evidence: Evidence) -> dict[str, Measured]:
+    """Return the metrics of a ``generate`` stage; errors as :func:`accepted_rows`."""
     rows, accepted = accepted_rows(evidence)
     distinct = {(row.prompt, row.completion.strip()): row.kind for row in accepted}
     kinds = Counter(distinct.values())
@@ -172,7 +173,8 @@ def _generation(evidence: Evidence) -> dict[str, Measured]:
     }
 
 
-def _evaluation(judged: tuple[Judged, ...]) -> dict[str, Measured]:
+def measure_answers(judged: tuple[Judged, ...]) -> dict[str, Measured]:
+    """Return the metrics of one arm's judged answers."""
     n = len(judged)
     return {
         "accuracy": _share(sum(one.passed for one in judged), n),
@@ -183,7 +185,8 @@ def _evaluation(judged: tuple[Judged, ...]) -> dict[str, Measured]:
     }
 
 
-def _comparison(evidence: Evidence) -> dict[str, Measured]:
+def measure_comparison(evidence: Evidence) -> dict[str, Measured]:
+    """Return the metrics of the registered comparison; errors as :func:`pairs_of`."""
     pairs = pairs_of(evidence)
     n = len(pairs)
     gained = sum(pair.after and not pair.before for pair in pairs)
@@ -231,7 +234,8 @@ def controlled(evidence: Evidence) -> tuple[Controlled, ...]:
     return tuple(found)
 
 
-def _package(evidence: Evidence) -> dict[str, Measured]:
+def measure_package(evidence: Evidence) -> dict[str, Measured]:
+    """Return the metrics of a packaged checkpoint; errors as :func:`reviews.rows.read_rows`."""
     rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
     n = len(rows)
     return {
@@ -254,20 +258,20 @@ def _metric(id: str, measured: Measured) -> Metric:
 
 
 def _answers(evidence: Evidence) -> dict[str, Measured]:
-    values = _evaluation(judged_rows(evidence, evidence.outputs.get("rows")))
+    values = measure_answers(judged_rows(evidence, evidence.outputs.get("rows")))
     if evidence.stage.name == evidence.resolved.spec.analysis.treatment:
-        values |= _comparison(evidence)
+        values |= measure_comparison(evidence)
     return values
 
 
 def _talks(evidence: Evidence) -> dict[str, Measured]:
     values = measure_evaluation(evidence)
     if evidence.stage.name == evidence.resolved.spec.analysis.treatment:
-        values |= _comparison(evidence)
+        values |= measure_comparison(evidence)
     return values
 
 
-def _recipe(evidence: Evidence) -> dict[str, Measured]:
+def measure_recipe(evidence: Evidence) -> dict[str, Measured]:
     """Return nothing: what a builder's code computes is a claim."""
     read_objects(evidence.outputs.get("rows"), "recipe rows")
     return {}
@@ -282,7 +286,7 @@ _MEASURERS: dict[Kind, Callable[[Evidence], dict[str, Measured]]] = {
     "revise": measure_revise,
     "prefer": measure_prefer,
     "prefer_verified": measure_verified,
-    "generate": _generation,
+    "generate": measure_generation,
     "sft": measure_sft,
     "dpo": measure_dpo,
     "evaluate": _answers,
@@ -290,6 +294,6 @@ _MEASURERS: dict[Kind, Callable[[Evidence], dict[str, Measured]]] = {
     "choose": measure_evaluation,
     "compare": measure_evaluation,
     "converse": _talks,
-    "package": _package,
-    "recipe": _recipe,
+    "package": measure_package,
+    "recipe": measure_recipe,
 }

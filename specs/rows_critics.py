@@ -20,7 +20,7 @@ LogProbability = Annotated[float, Field(le=0)]
 """In nats."""
 DIGITS = 6
 """Decimals of a stated log-probability or margin."""
-_TOLERANCE = 2 * 10**-DIGITS
+TOLERANCE = 2 * 10**-DIGITS
 
 
 class LabelScores(Contract):
@@ -177,7 +177,7 @@ def contradiction(row: CritiqueRow | ComparisonRow, agreement: Agreement, margin
             due = arrangement(given.scores, given.good_label, margin)
         except ValueError as error:
             return f"{name}: {error}"
-        if abs(due.margin - given.margin) > _TOLERANCE:
+        if abs(due.margin - given.margin) > TOLERANCE:
             return f"{name}: margin {given.margin:g} is stated, {due.margin:g} follows"
         if (due.good, due.confident) != (given.good, given.confident):
             told = f"good {given.good}, confident {given.confident}"

@@ -25,7 +25,7 @@ from training.weights import Change, WrongWeights, told
 
 WEIGHTS = "model.safetensors"
 _PART = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
-_INDEX = "model.safetensors.index.json"
+INDEX = "model.safetensors.index.json"
 _DESCRIBING = ("*.json", "*.jinja", "*.model", "*.txt")
 _NAMES = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
@@ -87,7 +87,7 @@ def take_checkpoint(left: Path, base: Path, target: Path) -> Change:
 
 def describing(folder: Path) -> dict[str, Path]:
     """Return what describes the weights of a checkpoint, by name: all that is copied from a base."""
-    return {path.name: path for pattern in _DESCRIBING for path in sorted(folder.glob(pattern)) if path.name != _INDEX}
+    return {path.name: path for pattern in _DESCRIBING for path in sorted(folder.glob(pattern)) if path.name != INDEX}
 
 
 def _require_name(name: str, path: Path) -> None:
@@ -97,7 +97,7 @@ def _require_name(name: str, path: Path) -> None:
         raise NotTaken(f"it left {told(name)}: weights are taken as safetensors only, other forms can carry code")
     if path.suffix in (".py", ".so", ".pyc"):
         raise NotTaken(f"it left {told(name)}: no code comes with a checkpoint")
-    if not (_PART.fullmatch(name) or name == _INDEX or name in _NAMES):
+    if not (_PART.fullmatch(name) or name == INDEX or name in _NAMES):
         raise NotTaken(f"it left {told(name)}, which is no file of a checkpoint")
 
 

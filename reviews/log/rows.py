@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.log import envelope
-from reviews.log.chain import Row, first_format
+from reviews.log.chain import Row as FirstRow
+from reviews.log.chain import first_format
 from reviews.log.envelope import Recorded
 from reviews.log.pointer import pointer_of
 from specs.errors import AuditDamage
@@ -48,7 +49,7 @@ class TrailFile(NamedTuple):
     rows: list[Stored]
     head: tuple[int, bytes, bytes] | None
     """Size, frontier and note of the newest head."""
-    chain: list[Row]
+    chain: list[FirstRow]
 
     @property
     def size(self) -> int:

@@ -124,7 +124,7 @@ def loss_of(trainer: Any, loss: str, inputs: dict[str, Any], score: Score) -> fl
     if loss == "kto":
         drift = score(mismatched(inputs))
         before = inputs["ref_KL_logps"].tolist()
-        difference = _mean([one.total - old for one, old in zip(drift, before, strict=True)])
+        difference = sum(one.total - old for one, old in zip(drift, before, strict=True)) / len(drift)
         good = inputs["label"].bool().tolist()
         return kto_loss(found[0], inputs["ref_logps"].tolist(), good, difference, trainer.beta)
     half = len(found[0]) // 2
