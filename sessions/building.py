@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from agents.workbench import Phase
+from sessions.helper_bench import HelperWorkbench
 from sessions.loop_care import MOST_REVISIONS, revisions_in_a_row
 from sessions.session import Session
 from sessions.state import State
@@ -13,12 +15,17 @@ from specs.errors import BudgetExceeded
 from specs.stages import Stage
 
 
+def open_bench(session: Session, stage: Stage, attempt: int, phase: Phase) -> SessionWorkbench:
+    """Return the workbench of a phase, at which helpers may be asked too."""
+    return SessionWorkbench(session, stage, attempt, phase, open_helper=HelperWorkbench)
+
+
 def work_through(session: Session, stage: Stage, attempt: int) -> Launch:
     """Have the builder plan; one that gives up has a person asked, and so has one whose attempts all come back."""
     back = revisions_in_a_row(session.trail.iterate("decision", "human", "retraction"), stage.name)
     if back >= MOST_REVISIONS:
         return Launch(reason=f"the gate sent {back} attempts in a row back", escalate=True)
-    bench = SessionWorkbench(session, stage, attempt, "plan")
+    bench = open_bench(session, stage, attempt, "plan")
     if not bench.done:
         session.builder.work(bench)
     if bench.work.launch is not None:
@@ -28,7 +35,7 @@ def work_through(session: Session, stage: Stage, attempt: int) -> Launch:
 
 def watch_over(session: Session, stage: Stage, attempt: int) -> None:
     """Let the builder watch its job, if it wants to. The session waits for the end in any case."""
-    bench = SessionWorkbench(session, stage, attempt, "watch")
+    bench = open_bench(session, stage, attempt, "watch")
     if not bench.done:
         # Without money for the builder, nobody watches but the session: the job is paid for.
         with suppress(BudgetExceeded):
@@ -42,7 +49,7 @@ def submit(session: Session, state: State) -> State:
     key = f"submit/{stage.name}.{attempt}"
     if session.trail.find(key) is not None:
         return {"route": "go"}
-    bench = SessionWorkbench(session, stage, attempt, "submit")
+    bench = open_bench(session, stage, attempt, "submit")
     if not bench.done:
         session.builder.work(bench)
     handed_in = bench.work.submission

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 
 from sessions import ledger
-from sessions.session import Session
 from sessions.tools.artifacts import find_artifact
 from sessions.tools.reading import MOST_READABLE
 from sessions.tools.work import Work
@@ -24,12 +23,12 @@ SHOWN = 6_000
 class HelperWorkbench(SessionWorkbench):
     """One helper's :class:`agents.workbench.Workbench`."""
 
-    def __init__(self, session: Session, parent: Work, number: int, task: HelperTask) -> None:
+    def __init__(self, parent: Work, number: int, task: HelperTask) -> None:
         self._task = task
         self._until = time.monotonic() + task.timeout_minutes * 60
         self._written = 0
         self._name = f"{parent.call.rpartition('.')[2]}-{number}"
-        super().__init__(session, parent.stage, parent.attempt, parent.phase, helper=self._name)
+        super().__init__(parent.session, parent.stage, parent.attempt, parent.phase, helper=self._name)
 
     @property
     def tools(self) -> tuple[Tool, ...]:

@@ -24,7 +24,7 @@ from sessions.tools import CARRY_OUT
 from sessions.tools.acting import SENT_BACK
 from sessions.tools.arguments import MOST_ARGUMENTS, read_arguments
 from sessions.tools.interrupted import ENDING, INTERRUPTED, what_came_of
-from sessions.tools.work import Refused, Work
+from sessions.tools.work import OpenHelper, Refused, Work
 from sessions.wall import Wall
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage, DiskUnwritable, PeergateError
@@ -44,7 +44,15 @@ _ENDED = "this phase has ended; nothing is carried out any more"
 class SessionWorkbench:
     """An :class:`agents.workbench.Workbench` on a session."""
 
-    def __init__(self, session: Session, stage: Stage, attempt: int, phase: Phase, helper: str = "") -> None:
+    def __init__(
+        self,
+        session: Session,
+        stage: Stage,
+        attempt: int,
+        phase: Phase,
+        helper: str = "",
+        open_helper: OpenHelper | None = None,
+    ) -> None:
         self._session = session
         self._at: dict[str, Any] = {"stage": stage.name, "attempt": attempt, "phase": phase}
         self._prefix = f"{stage.name}.{attempt}/{phase}"
@@ -52,7 +60,7 @@ class SessionWorkbench:
             self._at["helper"] = helper
             self._prefix += f"/helper-{helper}"
         self._wall = Wall(session, os.environ)
-        self.work = Work(session, stage, attempt, phase, self._wall)
+        self.work = Work(session, stage, attempt, phase, self._wall, open_helper)
         self.gave_up = ""
         """Why a person is asked although the builder did not ask for one."""
         mine = self._mine()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from agents.builder import Delegating
-from sessions.tools.work import Refused, Work
+from sessions.tools.work import HelperBench, Refused, Work
 from specs.errors import BudgetExceeded, BuilderUnavailable
 from specs.text import plain
 from specs.tools import Delegate
@@ -13,15 +13,14 @@ from specs.tools import Delegate
 
 def delegate(work: Work, arguments: Delegate) -> str:
     """Have every task worked on at once and say what each left."""
-    # The bench is made of the tools, which this is one of.
-    from sessions.helper_bench import HelperWorkbench
-
     builder = work.session.builder
     if not isinstance(builder, Delegating):
         raise Refused(f"the builder '{builder.name}' has no helpers; only one that asks a model has")
-    benches = [HelperWorkbench(work.session, work, number, task) for number, task in enumerate(arguments.tasks, 1)]
+    if work.open_helper is None:
+        raise Refused("nobody may delegate here")
+    benches = [work.open_helper(work, number, task) for number, task in enumerate(arguments.tasks, 1)]
 
-    def carry_out(bench: HelperWorkbench) -> str:
+    def carry_out(bench: HelperBench) -> str:
         try:
             builder.help(bench)
         except (BudgetExceeded, BuilderUnavailable) as error:

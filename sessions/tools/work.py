@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from agents.workbench import Phase
+from agents.workbench import Phase, Workbench
 from sessions.session import Session
 from sessions.wall import Wall
 from specs.grants import Claim
 from specs.stages import Stage
+from specs.tools import HelperTask
 
 
 class Refused(Exception):
     """A call that is not carried out; the only argument says why and what to do instead."""
+
+
+class HelperBench(Workbench, Protocol):
+    """A helper's workbench, as the tool that delegates sees it."""
+
+    work: Work
+
+    @property
+    def ended_by(self) -> str:
+        """Which bound ended the task; empty if none did."""
+        ...
+
+
+OpenHelper = Callable[["Work", int, HelperTask], HelperBench]
+"""Opens a helper's workbench: for whose work, the number of the task, the task."""
 
 
 @dataclass
@@ -24,6 +42,8 @@ class Work:
     attempt: int
     phase: Phase
     wall: Wall
+    open_helper: OpenHelper | None = None
+    """None where nobody may delegate."""
     call: str = ""
     """The key of the call that is being carried out."""
     launch: Launch | None = None

@@ -10,6 +10,7 @@ from typing import Any
 
 from agents.turns import ToolCall, ToolResult, Turn, Usage
 from agents.workbench import Phase
+from sessions.building import open_bench
 from sessions.session import Session
 from sessions.workbench import SessionWorkbench
 from specs.evidence import ExitRecord
@@ -70,7 +71,7 @@ def copy_of(run: Path, folder: Path, **parts: Any) -> Session:
 
 def bench_of(session: Session, phase: Phase = "plan", stage: str = "sample", attempt: int = 1) -> SessionWorkbench:
     """Return the workbench of a phase."""
-    return SessionWorkbench(session, session.resolved.spec.stage(stage), attempt, phase)
+    return open_bench(session, session.resolved.spec.stage(stage), attempt, phase)
 
 
 def call(bench: SessionWorkbench, tool: str, id: str = "c", **arguments: Any) -> ToolResult:

@@ -250,6 +250,6 @@ def test_an_amendment_in_between_may_refuse_what_ended_the_phase(prepared: Path,
     with suppress(Killed):
         building.work_through(session, stage, 1)
     narrow = stage.model_copy(update={"ranges": {}})
-    bench = SessionWorkbench(session, narrow, 1, "plan")
+    bench = building.open_bench(session, narrow, 1, "plan")
     assert not bench.done and bench.work.launch is None
     session.trail.close()
