@@ -35,9 +35,8 @@ _STOPS: dict[str | None, Stop] = {
 }
 
 
-def body(asking: Asking, own_endpoint: bool = False) -> MessageCreateParamsStreaming:
+def body(asking: Asking) -> MessageCreateParamsStreaming:
     """Return the request. The same asking gives the same bytes, and a longer conversation begins with the same ones."""
-    del own_endpoint  # There is one API at one address.
     tools: list[ToolParam] = [
         {"name": tool.name, "description": tool.description, "input_schema": schema_of(tool)} for tool in asking.tools
     ]

@@ -46,6 +46,11 @@ class Reply(NamedTuple):
 class NotWhole(Exception):
     """The stream ended, or said it ended, without a whole answer."""
 
+    def __init__(self, message: str, *, passes: bool = True) -> None:
+        super().__init__(message)
+        self.passes = passes
+        """Whether asking again can help."""
+
 
 @cache
 def schema_of(tool: Tool) -> dict[str, Any]:
@@ -65,6 +70,18 @@ def readable(arguments: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {UNREADABLE: arguments}
     return cast(dict[str, Any], value) if isinstance(value, dict) else {UNREADABLE: arguments}
+
+
+def sendable_arguments(arguments: str) -> str:
+    """Return arguments as the model wrote them, or, where they are no JSON object, as the text of one.
+
+    Templates of chat models parse them, and no API refuses a JSON object.
+    """
+    value = readable(arguments)
+    try:
+        return arguments if json.loads(arguments) == value else json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return json.dumps(value, ensure_ascii=False)
 
 
 def _no_constant(name: str) -> None:

@@ -26,7 +26,7 @@ class Api(NamedTuple):
     """How a vendor is reached."""
 
     vendor: str
-    body: Callable[[Asking, bool], Mapping[str, Any]]
+    body: Callable[[Asking], Mapping[str, Any]]
     send: Callable[[Asking, RecordedClient, str, str], Reply]
     errors: tuple[type[Exception], ...]
     address: str
@@ -94,7 +94,7 @@ class Model:
         return None if turn.usage is None else Counted(asking.messages, self._size(asking), turn.usage.input_tokens)
 
     def _size(self, asking: Asking) -> int:
-        given = self._api.body(asking, self._spec.base_url is not None)
+        given = self._api.body(asking)
         return len(json.dumps(given, ensure_ascii=False).encode())
 
     def call(self, asking: Asking, cap_usd: float) -> Answer:
@@ -119,7 +119,7 @@ class Model:
                 # A page or a body in one piece is no stream that was cut off, and will not be one the next time.
                 streamed = b"data:" in (http.received or b"")
                 said = message if streamed else "the response is no stream of events"
-                raise NoAnswer(said, passes=streamed, may_be_billed=True) from error
+                raise NoAnswer(said, passes=streamed and error.passes, may_be_billed=True) from error
             except (ValueError, TypeError, AttributeError, KeyError) as error:
                 # The SDKs do not validate what they read: a body in another form surfaces as one of these.
                 message = f"the response is not in the form of the API ({type(error).__name__})"
@@ -154,7 +154,8 @@ def make_model(spec: BuilderSpec, environ: Mapping[str, str] = os.environ) -> Mo
     key = find_key("builder", spec.vendor, spec.base_url, environ)
     price = price_of(spec.vendor, spec.model or "", spec.usd_per_million_tokens, "builder")
     try:
-        module = importlib.import_module(f"agents.providers.{spec.vendor}")
+        # Endpoints of one's own speak chat completions; OpenAI itself refuses tools there for its current models.
+        module = importlib.import_module(f"agents.providers.{'openai_chat' if spec.base_url else spec.vendor}")
     except ImportError as error:
         raise prices.missing_package(spec.vendor, "builder") from error
     api = Api(spec.vendor, module.body, module.send, module.ERRORS, spec.base_url or module.ADDRESS, key)

@@ -1,63 +1,79 @@
-"""Asks a model for a turn through chat completions: streamed, with tools, at OpenAI or an endpoint of one's own."""
+"""Asks a model for a turn through OpenAI's Responses API: streamed, with tools, and with nothing stored there.
+
+OpenAI keeps no conversation (``store`` is false), so every item of an answer with calls goes back as it came: a call
+without the reasoning that led to it is refused, and so is reasoning without its call.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import cast
 
 import httpx2
 import openai
-from openai.types.chat import (
-    ChatCompletionAssistantMessageParam,
-    ChatCompletionChunk,
-    ChatCompletionMessageParam,
-    ChatCompletionToolParam,
+from openai.types.responses import (
+    FunctionToolParam,
+    Response,
+    ResponseInputItemParam,
+    ResponseOutputItem,
+    ResponseStreamEvent,
 )
-from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
-from agents.providers.asking import NO_TEXT, Asking, NotWhole, Reply, readable, schema_of, sendable_name, sendable_text
+from agents.providers.asking import (
+    NO_TEXT,
+    Asking,
+    NotWhole,
+    Reply,
+    schema_of,
+    sendable_arguments,
+    sendable_name,
+    sendable_text,
+)
 from agents.turns import Message, Stop, ToolCall
 from specs.vendors.prices import Usage
 
 ADDRESS = "https://api.openai.com/v1"
 ERRORS: tuple[type[Exception], ...] = (openai.OpenAIError, httpx2.HTTPError)
-_STOPS: dict[str | None, Stop] = {
-    "tool_calls": "tool_use",
-    "stop": "end",
-    "length": "length",
-    "content_filter": "refusal",
-}
+_INCOMPLETE: dict[str | None, Stop] = {"max_output_tokens": "length", "content_filter": "refusal"}
+_PASSES = ("server_error", "rate_limit_exceeded")
+"""Codes of a failed response that may not come again; the others are about what was asked."""
+_NO_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt-|gpt-[\d.]+-chat|gpt-chat)")
+"""Models without reasoning: they refuse to be asked for it in encrypted form."""
 
 
-def body(asking: Asking, own_endpoint: bool = False) -> CompletionCreateParamsStreaming:
+def body(asking: Asking) -> ResponseCreateParamsStreaming:
     """Return the request. The same asking gives the same bytes, and a longer conversation begins with the same ones."""
-    tools: list[ChatCompletionToolParam] = [
+    tools: list[FunctionToolParam] = [
         {
             "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": schema_of(tool)},
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": schema_of(tool),
+            # Left out, it is true here, and schemas with optional or free fields are refused. Arguments are checked
+            # when a call is carried out.
+            "strict": False,
         }
         for tool in asking.tools
     ]
-    messages: list[ChatCompletionMessageParam] = [{"role": "system", "content": asking.system}]
+    items: list[ResponseInputItemParam] = []
     for message in asking.messages:
-        messages += _messages(message)
-    given: CompletionCreateParamsStreaming = {
+        items += _items(message)
+    given: ResponseCreateParamsStreaming = {
         "model": asking.model,
-        "messages": messages,
+        "instructions": asking.system,
+        "input": items,
         "tools": tools,
+        "max_output_tokens": asking.max_output_tokens,
+        "store": False,
         "stream": True,
-        "stream_options": {"include_usage": True},
     }
-    # OpenAI's reasoning models refuse max_tokens; other servers pass over a field they do not know, and this one
-    # bounds the cost.
-    if own_endpoint:
-        given["max_tokens"] = asking.max_output_tokens
-    else:
-        given["max_completion_tokens"] = asking.max_output_tokens
-        given["store"] = False
+    if not _NO_REASONING.match(asking.model):
+        given["include"] = ["reasoning.encrypted_content"]
     if asking.reasoning:
-        given["reasoning_effort"] = asking.reasoning
+        given["reasoning"] = {"effort": asking.reasoning}
     return given
 
 
@@ -66,99 +82,117 @@ def send(asking: Asking, http: httpx2.Client, key: str, address: str) -> Reply:
 
     Raises:
         OpenAIError: the API refused, was not reached, timed out or reported an error in the stream.
-        NotWhole: the stream ended without a reason to stop.
+        NotWhole: the stream ended without a whole response.
     """
     client = openai.OpenAI(api_key=key, base_url=address, max_retries=0, http_client=http)
-    given = body(asking, own_endpoint=address != ADDRESS)
-    with client.chat.completions.create(**given, timeout=asking.timeout_s) as stream:
+    with client.responses.create(**body(asking), timeout=asking.timeout_s) as stream:
         return read(stream)
 
 
-def read(chunks: Iterable[ChatCompletionChunk]) -> Reply:
-    """Put the pieces of a stream together.
+def read(events: Iterable[ResponseStreamEvent]) -> Reply:
+    """Put the items of a stream together. Each counts when the API says that it is done; pieces are passed over.
 
     Raises:
-        NotWhole: the stream ended before the answer did, or for a reason that makes it no answer.
+        NotWhole: the stream ended before the response did, or with a response that is no answer.
     """
-    model, finish, usage = "", None, None
+    items: dict[int, ResponseOutputItem] = {}
+    for event in events:
+        if event.type == "response.output_item.done":
+            items[event.output_index] = event.item
+        elif event.type == "error":
+            raise NotWhole(f"the stream reports {event.code}: {event.message}", passes=event.code in (None, *_PASSES))
+        elif event.type == "response.failed":
+            failed = event.response.error
+            said = f"{failed.code}: {failed.message}" if failed else "no reason"
+            raise NotWhole(f"the response failed: {said}", passes=failed is None or failed.code in _PASSES)
+        elif event.type == "response.completed" or event.type == "response.incomplete":
+            return _reply(event.response, [items[index] for index in sorted(items)])
+    raise NotWhole("the stream ended before the response did")
+
+
+def _reply(response: Response, items: list[ResponseOutputItem]) -> Reply:
+    stop = _stop(response)
     texts: list[str] = []
     refusals: list[str] = []
-    calls: dict[int, dict[str, str]] = {}
-    for chunk in chunks:
-        model = chunk.model or model
-        if chunk.usage is not None:
-            details = chunk.usage.prompt_tokens_details
-            cached = details.cached_tokens if details else 0
-            usage = Usage(chunk.usage.prompt_tokens, chunk.usage.completion_tokens, cached or 0)
-        for choice in chunk.choices:
-            if choice.index != 0:
-                raise NotWhole(f"the answer has a choice {choice.index}, one was asked for")
-            finish = choice.finish_reason or finish
-            texts.append(choice.delta.content or "")
-            refusals.append(choice.delta.refusal or "")
-            for piece in choice.delta.tool_calls or ():
-                call = calls.setdefault(piece.index, {"id": "", "name": "", "arguments": ""})
-                call["id"] = piece.id or call["id"]
-                if piece.function is not None:
-                    call["name"] += piece.function.name or ""
-                    call["arguments"] += piece.function.arguments or ""
-    if finish not in _STOPS:
-        raise NotWhole(f"the stream ended with finish reason '{finish}'")
-    return _reply(model, _STOPS[finish], sendable_text(texts), sendable_text(refusals), calls, usage)
+    calls: list[ToolCall] = []
+    for item in items:
+        if item.type == "message":
+            for part in item.content:
+                if part.type == "output_text":
+                    texts.append(part.text)
+                else:
+                    refusals.append(part.refusal)
+        elif item.type == "function_call":
+            name, arguments = sendable_text([item.name]), sendable_text([item.arguments])
+            calls.append(ToolCall(id=item.call_id, name=name, arguments=arguments))
+    text, refusal = sendable_text(texts), sendable_text(refusals)
+    usage, written = _usage(response)
+    if refusals:
+        return Reply(response.model, text or refusal, (), "refusal", usage, written)
+    if stop != "end":
+        return Reply(response.model, text, (), stop, usage, written)
+    stop = "tool_use" if calls else "end"
+    return Reply(response.model, text, tuple(calls), stop, usage, written, _verbatim(items))
 
 
-def _reply(
-    model: str, stop: Stop, text: str, refusal: str, calls: dict[int, dict[str, str]], usage: Usage | None
-) -> Reply:
-    if refusal:
-        return Reply(model, text or refusal, (), "refusal", usage)
-    if stop == "end" and calls:
-        # Some servers end an answer with calls like any other.
-        stop = "tool_use"
-    found = tuple(
-        ToolCall(
-            id=calls[index]["id"],
-            name=sendable_text([calls[index]["name"]]),
-            arguments=sendable_text([calls[index]["arguments"]]),
-        )
-        for index in sorted(calls)
-        if stop == "tool_use"
-    )
-    return Reply(model, text, found, "end" if stop == "tool_use" and not found else stop, usage)
+def _stop(response: Response) -> Stop:
+    """Return why a response ended.
+
+    Raises:
+        NotWhole: it is neither complete nor incomplete in a way that can be told to the model.
+    """
+    if response.status == "completed":
+        return "end"
+    reason = response.incomplete_details.reason if response.incomplete_details else None
+    if response.status != "incomplete" or reason not in _INCOMPLETE:
+        raise NotWhole(f"the stream ended with status '{response.status}', reason '{reason}'")
+    return _INCOMPLETE[reason]
 
 
-def _messages(message: Message) -> Iterator[ChatCompletionMessageParam]:
+def _usage(response: Response) -> tuple[Usage | None, int]:
+    """Return what was counted, and how much of the input was written into the prompt cache."""
+    if response.usage is None:
+        return None, 0
+    # Older servers do not know all details, and the SDK leaves out what it was not sent.
+    details = vars(response.usage.input_tokens_details) if response.usage.input_tokens_details else {}
+    counted = Usage(response.usage.input_tokens, response.usage.output_tokens, details.get("cached_tokens") or 0)
+    return counted, details.get("cache_write_tokens") or 0
+
+
+def _verbatim(items: list[ResponseOutputItem]) -> str:
+    """Return the items as they have to go back, reasoning in its place; a field without a value is refused there."""
+    given = [item.to_dict(mode="json", exclude_none=True) for item in items]
+    while given and given[-1]["type"] == "reasoning":
+        # Nothing followed it, and it would be refused without what follows it.
+        given.pop()
+    for one in given:
+        if one["type"] == "function_call":
+            one["name"] = sendable_name(str(one["name"]))
+            one["arguments"] = sendable_arguments(str(one["arguments"]))
+    return sendable_text([json.dumps(given, ensure_ascii=False)]) if given else ""
+
+
+def _items(message: Message) -> Iterator[ResponseInputItemParam]:
     if message.role == "assistant":
-        yield _assistant(message)
+        yield from _assistant(message)
         return
     for result in message.results:
-        yield {"role": "tool", "tool_call_id": result.call, "content": result.text}
+        yield {"type": "function_call_output", "call_id": result.call, "output": result.text}
     if message.text:
         yield {"role": "user", "content": message.text}
 
 
-def _assistant(message: Message) -> ChatCompletionAssistantMessageParam:
-    said: str | None = message.text if message.text.strip() else None
-    if not message.calls:
-        return {"role": "assistant", "content": said or NO_TEXT}
-    return {
-        "role": "assistant",
-        "content": said,
-        "tool_calls": [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": sendable_name(call.name), "arguments": _arguments(call.arguments)},
-            }
-            for call in message.calls
-        ],
-    }
-
-
-def _arguments(text: str) -> str:
-    """Return arguments as the model wrote them, or, where they are no JSON object, as one: templates parse them."""
-    value: dict[str, Any] = readable(text)
-    try:
-        return text if json.loads(text) == value else json.dumps(value, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return json.dumps(value, ensure_ascii=False)
+def _assistant(message: Message) -> Iterator[ResponseInputItemParam]:
+    if message.verbatim:
+        yield from cast(list[ResponseInputItemParam], json.loads(message.verbatim))
+        return
+    # Without ids: what carries one is looked up together with its reasoning.
+    if message.text.strip() or not message.calls:
+        yield {"role": "assistant", "content": message.text if message.text.strip() else NO_TEXT}
+    for call in message.calls:
+        yield {
+            "type": "function_call",
+            "call_id": call.id,
+            "name": sendable_name(call.name),
+            "arguments": sendable_arguments(call.arguments),
+        }
