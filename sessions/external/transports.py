@@ -20,12 +20,12 @@ from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 
+from sessions.external.connections import BACKLOG, MOST_CONNECTIONS, MOST_SESSIONS, Door, bounded
 from specs.errors import UserError
 
 PATH = "/mcp"
 NAMES_OF_THE_HOST = ("host.docker.internal", "host.containers.internal")
 """How a container calls the machine it runs on; no public name can end like this."""
-MOST_CONNECTIONS = 64
 STOP_S = 5.0
 
 
@@ -87,7 +87,7 @@ class Http:
         host, port = parse_address(address)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._socket = socket.create_server((host, port), family=family)
+            self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
         except OSError as error:
             raise UserError(f"cannot listen there: {error.strerror or error}", where=address) from error
         self._host, self._port = host, self._socket.getsockname()[1]
@@ -105,9 +105,9 @@ class Http:
         names = [_bracketed(self._host), "localhost", *NAMES_OF_THE_HOST]
         app = server.streamable_http_app(
             streamable_http_path=PATH,
-            # A client may wait for a job the whole night; it holds the token all the same.
+            # A client may come back after a night; those left behind end when there are too many of them.
             session_idle_timeout=None,
-            max_sessions=MOST_CONNECTIONS,
+            max_sessions=2 * MOST_SESSIONS,
             transport_security=TransportSecuritySettings(
                 allowed_hosts=[f"{name}:{self._port}" for name in names],
                 # No page in a browser has any business here, so no origin is allowed.
@@ -118,7 +118,15 @@ class Http:
             token_verifier=OneToken(self._token),
         )
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=1
+            Door(app, MOST_SESSIONS),
+            http=bounded(MOST_CONNECTIONS),
+            ws="none",
+            loop="asyncio",
+            backlog=BACKLOG,
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,
         )
         self._server = serving = uvicorn.Server(config)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import httpx2
@@ -17,8 +19,8 @@ from agents.workbench import PastTurn
 from specs.errors import BuilderUnavailable
 from specs.session import Builder, TokenPrice
 from specs.vendors import calls as calls_module
-from specs.vendors.keys import KEYS
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, failed
+from specs.vendors.keys import ENDPOINT_KEYS, KEYS
+from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
 from tests.fixtures.scripted_builder import Call, Played, call, calls, scripted_builder
 from tests.fixtures.small_bench import SmallBench
 from tests.fixtures.strict_vendor import ANTHROPIC_VERSION
@@ -29,7 +31,7 @@ LAUNCH = call("launch_stage", stage="sample", reason="the parameters of the spec
 Spoil = Callable[[tuple[Message, ...]], tuple[Message, ...]]
 
 
-@pytest.fixture(params=[ANTHROPIC, OPENAI])
+@pytest.fixture(params=[ANTHROPIC, OPENAI, CHAT])
 def vendor(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -44,11 +46,20 @@ def played_with(vendor: str, monkeypatch: pytest.MonkeyPatch, spoil: Spoil | Non
 
         monkeypatch.setattr(model_builder, "conversation", spoilt)
     with scripted_builder(vendor, [TWO, LAUNCH]) as played:
-        module = __import__(f"agents.providers.{vendor}", fromlist=["ADDRESS"])
-        monkeypatch.setattr(module, "ADDRESS", played.address)
-        spec: dict[str, Any] = {"vendor": vendor, "model": "m", "usd_per_million_tokens": TokenPrice(input=1, output=2)}
-        ModelBuilder(Builder.model_validate(spec), {KEYS[vendor]: KEY}).work(SmallBench())
+        # A vendor that refuses what it was sent says so in its complaints too.
+        with suppress(BuilderUnavailable):
+            builder_at(played, monkeypatch).work(SmallBench())
         return played.complaints()
+
+
+def builder_at(played: Played, monkeypatch: pytest.MonkeyPatch) -> ModelBuilder:
+    """Build the builder as a session does; only the address is the loopback server's."""
+    spec: dict[str, Any] = {"model": "m", "usd_per_million_tokens": TokenPrice(input=1, output=2)}
+    if played.vendor == CHAT:
+        return ModelBuilder(Builder(vendor=OPENAI, base_url=played.address, **spec), {ENDPOINT_KEYS["builder"]: KEY})
+    module = __import__(f"agents.providers.{played.vendor}", fromlist=["ADDRESS"])
+    monkeypatch.setattr(module, "ADDRESS", played.address)
+    return ModelBuilder(Builder.model_validate(spec | {"vendor": played.vendor}), {KEYS[played.vendor]: KEY})
 
 
 def in_the_last(change: Callable[[Message], Message]) -> Spoil:
@@ -57,8 +68,14 @@ def in_the_last(change: Callable[[Message], Message]) -> Spoil:
 
 
 def in_the_answer(change: Callable[[Message], Message]) -> Spoil:
-    """Return what changes the model's last answer as it is sent back."""
-    return lambda messages: (*messages[:-2], change(messages[-2]), messages[-1]) if len(messages) > 1 else messages
+    """Return what changes the model's last answer as it is sent back, put together from its text and calls alone."""
+
+    def spoil(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        if len(messages) == 1:
+            return messages
+        return (*messages[:-2], change(messages[-2])._replace(verbatim=""), messages[-1])
+
+    return spoil
 
 
 def other_arguments(message: Message) -> Message:
@@ -144,10 +161,12 @@ BODIES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def post(played: Played, body: dict[str, Any], path: str = "/v1/messages", headers: dict[str, str] = HEADERS) -> None:
+def post(
+    played: Played, body: dict[str, Any], path: str = "/v1/messages", headers: dict[str, str] = HEADERS
+) -> httpx2.Response:
     # Not through the client under test, which would not send most of this.
     with httpx2.Client() as client:
-        client.post(played.address + path, content=json.dumps(body).encode(), headers=headers)
+        return client.post(played.address + path, content=json.dumps(body).encode(), headers=headers)
 
 
 def test_a_good_body_is_not_complained_about() -> None:
@@ -194,9 +213,104 @@ def test_a_script_that_is_not_played_to_its_end_or_beyond_it_is_complained_about
 
 def test_a_script_that_ends_too_soon_stops_the_builder(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_builder(vendor, []) as played:
-        module = __import__(f"agents.providers.{vendor}", fromlist=["ADDRESS"])
-        monkeypatch.setattr(module, "ADDRESS", played.address)
-        spec: dict[str, Any] = {"vendor": vendor, "model": "m", "usd_per_million_tokens": TokenPrice(input=1, output=2)}
         with pytest.raises(BuilderUnavailable, match="status 400"):
-            ModelBuilder(Builder.model_validate(spec), {KEYS[vendor]: KEY}).work(SmallBench())
+            builder_at(played, monkeypatch).work(SmallBench())
         assert played.complaints() == ["1 requests after the end of the script"]
+
+
+FLAT = {"type": "function", "name": "look", "parameters": TOOL["input_schema"], "strict": False}
+NESTED = {"type": "function", "function": {"name": "look", "parameters": TOOL["input_schema"]}}
+LOOSE = {"type": "object", "properties": {"x": {"type": "integer"}}, "additionalProperties": False}
+CURRENT = "gpt-5.6-sol"
+TOLD: dict[str, Any] = {"role": "user", "content": "t"}
+CALLED = {"type": "function_call", "id": "fc_1_0", "call_id": "toolu_1_0", "name": "look", "arguments": "{}"}
+ANSWERED = {"type": "function_call_output", "call_id": "toolu_1_0", "output": "seen"}
+SEALED = "gAAAA" + base64.urlsafe_b64encode(b"thought before turn 1: ").decode()
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": SEALED}
+ASKED: dict[str, Any] = {
+    "model": CURRENT,
+    "instructions": "s",
+    "input": [TOLD],
+    "tools": [FLAT],
+    "store": False,
+    "include": ["reasoning.encrypted_content"],
+    "stream": True,
+}
+CHATTED: dict[str, Any] = {"model": CURRENT, "messages": [TOLD], "tools": [NESTED], "stream": True}
+ONLY_RESPONSES = "Function tools with reasoning_effort are not supported for gpt-5.6-sol in /v1/chat/completions."
+
+
+def after_a_call(*items: dict[str, Any]) -> dict[str, Any]:
+    return ASKED | {"input": [TOLD, *items]}
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "tools in chat completions": ("chat/completions", CHATTED, ONLY_RESPONSES),
+    "tools and effort there": ("chat/completions", CHATTED | {"reasoning_effort": "low"}, ONLY_RESPONSES),
+    "a tool in the other form": ("responses", ASKED | {"tools": [NESTED]}, "Missing required parameter: 'tools[0]"),
+    "a strict tool with an optional field": (
+        "responses",
+        ASKED | {"tools": [FLAT | {"parameters": LOOSE, "strict": True}]},
+        "including every key in properties. Missing 'x'.",
+    ),
+    "a tool that does not say that it is not strict": (
+        "responses",
+        ASKED | {"tools": [{name: value for name, value in FLAT.items() if name != "strict"}]},
+        "'additionalProperties' is required",
+    ),
+    "the effort of the other API": ("responses", ASKED | {"reasoning_effort": "low"}, "moved to 'reasoning.effort'"),
+    "reasoning of a model that has none": ("responses", ASKED | {"model": "gpt-4.1"}, "Encrypted content is not"),
+    "an orphan output": ("responses", after_a_call(ANSWERED), "No tool call found for function call output"),
+    "a call without its output": ("responses", after_a_call(THOUGHT, CALLED), "No tool output found for function"),
+    "a call without its reasoning": ("responses", after_a_call(CALLED, ANSWERED), "its required 'reasoning' item"),
+    "reasoning without its call": ("responses", after_a_call(THOUGHT), "without its required following item"),
+    "reasoning that is not sealed": (
+        "responses",
+        after_a_call({"type": "reasoning", "id": "rs_1", "summary": []}, CALLED, ANSWERED),
+        "Items are not persisted when `store` is set to false",
+    ),
+    "reasoning that was altered": (
+        "responses",
+        after_a_call(THOUGHT | {"encrypted_content": f"{SEALED}x"}, CALLED, ANSWERED),
+        "could not be verified",
+    ),
+    "a field without a value": (
+        "responses",
+        after_a_call(THOUGHT | {"status": None}, CALLED, ANSWERED),
+        "Invalid type for 'input[1].status': got null",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_vendor_refuses_is_refused_in_its_words(name: str) -> None:
+    path, body, why = REFUSED[name]
+    with scripted_builder(OPENAI, [call("look"), LAUNCH]) as played:
+        post(played, ASKED, "/v1/responses")
+        answer = post(played, body, f"/v1/{path}")
+    assert answer.status_code in (400, 404) and why in answer.json()["error"]["message"], answer.text
+    assert any(why in one for one in played.complaints())
+
+
+def test_what_the_vendor_takes_is_answered() -> None:
+    with scripted_builder(OPENAI, [call("look"), LAUNCH, LAUNCH]) as played:
+        post(played, ASKED, "/v1/responses")
+        assert post(played, after_a_call(THOUGHT, CALLED, ANSWERED), "/v1/responses").status_code == 200
+        assert not any("refused" in one for one in played.complaints())
+        # A model before the change still takes tools in chat completions.
+        older = CHATTED | {"model": "gpt-4.1"}
+        assert post(played, older, "/v1/chat/completions").status_code == 200
+
+
+def test_a_call_without_ids_must_bring_its_reasoning_too() -> None:
+    bare = {name: value for name, value in CALLED.items() if name != "id"}
+    with scripted_builder(OPENAI, [call("look"), LAUNCH]) as played:
+        post(played, ASKED, "/v1/responses")
+        assert post(played, after_a_call(bare, ANSWERED), "/v1/responses").status_code == 200
+        assert any("comes back without its reasoning" in one for one in played.complaints())
+
+
+def test_a_conversation_that_is_left_with_the_vendor_is_complained_about() -> None:
+    with scripted_builder(OPENAI, [LAUNCH]) as played:
+        post(played, ASKED | {"store": True}, "/v1/responses")
+        assert any("kept at the vendor's" in one for one in played.complaints())

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +16,22 @@ import pytest
 
 from agents.model_builder import ModelBuilder
 from reviews.audit import verify_run
+from reviews.store import Store
 from reviews.trail import Recorded, read_entries
 from sessions import runtime
 from sessions.wiring import STORE, TRAIL
 from specs.errors import BuilderUnavailable, UserError
 from specs.vendors import calls as calls_module
-from specs.vendors.keys import KEYS
-from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, failed
+from specs.vendors.keys import ENDPOINT_KEYS, KEYS
+from tests.e2e.sessions import environment
+from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
 from tests.fixtures.quick_session import POWERED, Silent, drive, open_quick, quick_session
 from tests.fixtures.scripted_builder import (
     Call,
     Played,
     Said,
     Turn,
+    as_step,
     call,
     calls,
     follows_the_spec,
@@ -32,7 +41,7 @@ from tests.fixtures.scripted_builder import (
 from tests.unit.spec_files import write_spec
 
 KEY = "sk-ant-api03-CANARY-that-must-never-be-written"
-MODELS = {OPENAI: "gpt-5-mini", ANTHROPIC: "claude-opus-5"}
+MODELS = {OPENAI: "gpt-5.6-sol", CHAT: "local", ANTHROPIC: "claude-opus-5"}
 
 
 @pytest.fixture(params=[ANTHROPIC, OPENAI])
@@ -40,20 +49,24 @@ def vendor(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def open_with(folder: Path, vendor: str, **limits: Any) -> Path:
+def open_with(folder: Path, vendor: str, address: str = "", **limits: Any) -> Path:
     more = "".join(f", {name}: {value}" for name, value in limits.items())
-    builder = f"builder: {{vendor: {vendor}, model: {MODELS[vendor]}{more}}}"
+    at = f", base_url: '{address}', usd_per_million_tokens: {{input: 1, output: 2}}" if vendor == CHAT else ""
+    party = OPENAI if vendor == CHAT else vendor
+    builder = f"builder: {{vendor: {party}, model: {MODELS[vendor]}{at}{more}}}"
     return open_quick(folder, ("builder: {vendor: playbook}", builder))
 
 
 def play(run: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drive the session with the builder its spec names; only the address is the loopback server's."""
     monkeypatch.setattr(calls_module, "BACKOFF_S", 0.01)
-    module = __import__(f"agents.providers.{played.vendor}", fromlist=["ADDRESS"])
-    monkeypatch.setattr(module, "ADDRESS", played.address)
-    monkeypatch.setenv(KEYS[played.vendor], KEY)
+    name = ENDPOINT_KEYS["builder"] if played.vendor == CHAT else KEYS[played.vendor]
+    if played.vendor != CHAT:
+        module = __import__(f"agents.providers.{played.vendor}", fromlist=["ADDRESS"])
+        monkeypatch.setattr(module, "ADDRESS", played.address)
+    monkeypatch.setenv(name, KEY)
     session = quick_session(run, display=Silent())  # type: ignore[arg-type]
-    session.builder = ModelBuilder(session.resolved.spec.builder, {KEYS[played.vendor]: KEY})
+    session.builder = ModelBuilder(session.resolved.spec.builder, {name: KEY})
     drive(session)
 
 
@@ -85,11 +98,12 @@ def faults(vendor: str) -> list[Turn]:
     ]
 
 
+@pytest.mark.parametrize("vendor", [ANTHROPIC, OPENAI, CHAT])
 def test_a_session_is_worked_through_to_its_end_whatever_the_wire_and_the_model_do(
     tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = open_with(tmp_path, vendor)
     with scripted_builder(vendor, faults(vendor), canaries=(KEY,), then=follows_the_spec) as played:
+        run = open_with(tmp_path, vendor, played.address)
         play(run, played, monkeypatch)
         assert played.complaints() == []
         told = " ".join(texts_of(played.bodies()[-1]) + [text for body in played.bodies() for text in texts_of(body)])
@@ -118,16 +132,72 @@ def test_an_outage_pauses_the_session_and_it_goes_on_where_it_stopped(
         with pytest.raises(BuilderUnavailable, match="status 503"):
             play(run, played, monkeypatch)
         before = texts_of(played.bodies()[-1])
-    with scripted_builder(vendor, [], then=follows_the_spec) as played:
+    with scripted_builder(vendor, [], then=follows_the_spec, before=played) as played:
         play(run, played, monkeypatch)
         # The call that was made is known by the server before, and is not made again.
         again = texts_of(played.bodies()[0])
+        assert played.complaints() == []
     assert again[1:] == before[1:] and len(again) == 3
     assert [one.body["tool"] for one in entries(run, "call")].count("read_spec") == 1
     assert entries(run, "close")[0].body["decision"] == "approve"
     reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")
     # What the API refused cost nothing.
     assert set(reserved) == set(settled) and sum(usd == 0 for usd in settled.values()) == 1
+
+
+TWO_EFFECTS = calls(
+    Call("write_note", {"text": "I was here"}), Call("read_spec", {}), Call("write_note", {"text": "and here"})
+)
+
+
+def drive_in_a_process(run: Path, played: Played, *killed: str) -> subprocess.Popen[bytes]:
+    environ = environment() | {KEYS[played.vendor]: KEY}
+    command = [sys.executable, "-m", "tests.fixtures.quick_built", str(run), played.vendor, played.address]
+    return subprocess.Popen([*command, *killed], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize(
+    "at", [("call", "1"), ("result", "1"), ("call", "2"), ("result", "3"), ("stream", "1")], ids="-".join
+)
+def test_a_session_killed_in_the_middle_of_a_turn_repeats_no_call(
+    tmp_path: Path, vendor: str, at: tuple[str, str]
+) -> None:
+    run = open_with(tmp_path, vendor)
+    with scripted_builder(vendor, [TWO_EFFECTS], canaries=(KEY,), then=follows_the_spec) as played:
+        if at[0] == "stream":
+            # Half an answer, and then a byte now and again until nobody listens any more.
+            whole = as_step(vendor, TWO_EFFECTS, [])
+            played.turns.insert(0, replace(whole, body=whole.body[: len(whole.body) // 2], drip_s=0.05))
+        with drive_in_a_process(run, played, *(() if at[0] == "stream" else at)) as first:
+            if at[0] == "stream":
+                wait_until(lambda: bool(played.got and played.got[0].ended))
+                first.kill()
+            _, errors = first.communicate(timeout=120)
+            assert first.returncode == -signal.SIGKILL, errors.decode()
+        killed = len(played.got)
+        with drive_in_a_process(run, played) as second:
+            _, errors = second.communicate(timeout=120)
+            assert second.returncode == 0, errors.decode()
+        complaints = played.complaints()
+        told = texts_of(played.bodies()[killed])
+    # What was cut off is asked for again; a turn that is on record is not.
+    assert (len(told) == 1) == (at[0] == "stream")
+    assert complaints == (["request 2: before the one before had ended"] if complaints and at[0] == "stream" else [])
+    assert entries(run, "close")[0].body["decision"] == "approve"
+    notes = [Store(run / STORE).get(one.body["text"]) for one in entries(run, "note")]
+    assert notes == [b"I was here", b"and here"]
+    made = [one.body["call_id"] for one in entries(run, "call") if one.body["turn"] == 1][:3]
+    assert len(set(made)) == 3 and len(entries(run, "result")) == len(entries(run, "call"))
+    assert len(entries(run, "turn")) == 11 and verify_run(run, TRAIL, STORE).damage == []
+    reserved, settled = builders_money(run, "reserve"), builders_money(run, "settle")
+    assert set(reserved) == set(settled) and len(reserved) == 11 + (at[0] == "stream")
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def test_a_model_that_goes_silent_has_a_person_asked(

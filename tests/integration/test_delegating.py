@@ -52,7 +52,7 @@ def test_tasks_are_worked_on_over_the_wire_and_leave_notes(
     # The artifact is in the brief; the session, its stage and what the builder has seen are not.
     assert len(helpers) == 4 and all(READABLE in texts_of(body)[0] for body in helpers)
     assert not any("phase 'plan'" in text for body in helpers for text in texts_of(body))
-    tools = {one.get("name") or one["function"]["name"] for one in helpers[0]["tools"]}
+    tools = {one["name"] for one in helpers[0]["tools"]}
     assert tools == {"read_spec", "list_artifacts", "read_artifact", "read_metrics", "hand_in"}
     notes = [Store(run / STORE).get(one.body["text"]) for one in entries(run, "note")]
     assert sorted(notes) == [b"five tales", b"the shortest is the one of the sea"]

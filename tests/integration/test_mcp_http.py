@@ -8,22 +8,20 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
 import pytest
 from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from sessions.commands.mcp import serve
 from sessions.external.token import read_token
 from sessions.external.transports import Http, parse_address
 from specs.errors import UserError
 from tests.e2e.sessions import entries, environment
-from tests.fixtures.mcp_client import connected
+from tests.fixtures.mcp_client import connected, http_transport
 from tests.fixtures.quick_session import open_quick
 from tests.integration.test_mcp import EXTERNAL
 
@@ -48,16 +46,7 @@ class Served(NamedTuple):
     token: str
 
     def client(self) -> Client:
-        return Client(self._transport())
-
-    @asynccontextmanager
-    async def _transport(self) -> AsyncGenerator[Any]:
-        bearer = {"Authorization": f"Bearer {self.token}"}
-        async with (
-            httpx2.AsyncClient(headers=bearer, timeout=httpx2.Timeout(30, read=300)) as http,
-            streamable_http_client(self.url, http_client=http) as streams,
-        ):
-            yield streams
+        return Client(http_transport(self.url, self.token))
 
     def post(self, **headers: str) -> httpx2.Response:
         return httpx2.post(self.url, json=INITIALIZE, headers=ACCEPT | headers, timeout=30)
@@ -108,6 +97,7 @@ def test_two_clients_with_the_token_build_one_session(served: Served) -> None:
         ({"authorization": "Bearer TOKEN", "host": "evil.example:PORT"}, 421),
         ({"authorization": "Bearer TOKEN", "origin": "http://evil.example"}, 403),
         ({"authorization": "Bearer TOKEN", "origin": "http://127.0.0.1:PORT"}, 403),
+        ({"authorization": "Bearer TOKEN", "origin": ""}, 403),
         ({"authorization": "Bearer TOKEN"}, 200),
         ({"authorization": "Bearer TOKEN", "host": "host.docker.internal:PORT"}, 200),
     ],
