@@ -103,16 +103,12 @@ class Connection(H11Protocol):
 
     def _begin_to_wait(self) -> None:
         self._stop_waiting()
-        self._deadline = self.loop.call_later(HEADERS_S, self._close)
+        self._deadline = self.loop.call_later(HEADERS_S, self.transport.abort)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-    def _close(self) -> None:
-        if not self.is_answering:
-            self.transport.abort()
 
 
 def bounded(most: int) -> type[Connection]:
