@@ -62,7 +62,7 @@ class Builder(Contract):
     model_vendor: Literal["anthropic", "openai", "other"] | None = Field(default=None, exclude_if=is_none)
     """Whose model an external builder is, as its user states it: nothing of a client shows it."""
     base_url: Address | None = Field(default=None, exclude_if=is_none)
-    """An endpoint that speaks OpenAI's chat completions with tools, used instead of OpenAI's own."""
+    """An endpoint that speaks chat completions with tools; OpenAI's own models are asked through its Responses API."""
     usd_per_million_tokens: TokenPrice | None = Field(default=None, exclude_if=is_none)
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     max_output_tokens: Annotated[int, Field(ge=256, le=128_000)] = 8_000
