@@ -30,6 +30,8 @@ from tests.fixtures.mcp_client import Driver, connected, http_transport, take_th
 from tests.fixtures.quick_session import open_quick
 
 HALF_OPEN = 1500
+OPENING_S = 20.0
+"""A server that accepts no more is flooded no longer than this."""
 SLOW = 150
 SLOW_S = 4.0
 SESSIONS = 100
@@ -120,7 +122,10 @@ def _wait(look: Callable[[], Any], most_s: float = BACK_S) -> Any:
 
 def half_open(target: Target, stack: ExitStack, seed: int) -> str:
     """Open many connections and say nothing."""
+    until = time.monotonic() + OPENING_S
     for _ in range(HALF_OPEN):
+        if time.monotonic() > until:
+            break
         with suppress(OSError):
             stack.enter_context(socket.create_connection(target.address(), 0.5))
     return f"{HALF_OPEN} connections that say nothing"
@@ -143,7 +148,10 @@ def slow_bodies(target: Target, stack: ExitStack, seed: int) -> str:
 
 def _drip(target: Target, stack: ExitStack, seed: int, begun: bytes, piece: bytes) -> None:
     open_ones: list[socket.socket] = []
+    until = time.monotonic() + OPENING_S
     for _ in range(SLOW):
+        if time.monotonic() > until:
+            break
         with suppress(OSError):
             one = stack.enter_context(socket.create_connection(target.address(), 0.5))
             open_ones.append(one)
