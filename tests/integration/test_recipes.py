@@ -111,7 +111,7 @@ found["uid"] = os.getuid()
 found["pids"] = sum(name.isdigit() for name in os.listdir("/proc"))
 found["fds"] = sorted(os.listdir("/proc/self/fd"))[:-1]
 found["root"] = sorted(os.listdir("/"))
-found["interfaces"] = [name for _, name in socket.if_nameindex()]
+found["interfaces"] = [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line]
 found["gpus"] = [name for name in os.listdir("/dev") if name.startswith("nvidia")]
 found["variables"] = sorted(os.environ)
 everything = b""
@@ -144,9 +144,11 @@ def seen() -> dict[str, Any]:
     """Run one script that tries everything it should not be able to do, and return what came of each."""
     # Not below /tmp: the sandbox has another one, so that whatever is in ours would seem to be walled off.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name, subprocess.Popen(["sleep", "600"]) as other:
-        found = tried_in(Path(name), other.pid)
-        assert other.poll() is None
-        other.kill()
+        try:
+            found = tried_in(Path(name), other.pid)
+            assert other.poll() is None
+        finally:
+            other.kill()
     return found
 
 
