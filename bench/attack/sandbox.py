@@ -19,7 +19,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.attack.outcome import Outcome
-from bench.attack.sandbox_scripts import BEGIN, CALLS, FAMILIES, HOGS, MOST_FAMILIES, OUTPUTS, calls_script
+from bench.attack.sandbox_calls import CALLS, FAMILIES, MOST_FAMILIES, calls_script
+from bench.attack.sandbox_scripts import BEGIN, HOGS, OUTPUTS
 from sessions.jobs.sandbox import this_host, why_not
 from tests.fixtures.recipe_process import Ended
 from tests.fixtures.recipe_process import run as run_recipe
