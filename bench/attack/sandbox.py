@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from bench.attack.outcome import Outcome
 from bench.attack.sandbox_calls import CALLS, FAMILIES, MOST_FAMILIES, calls_script
@@ -26,7 +27,7 @@ from tests.fixtures.recipe_process import Ended
 from tests.fixtures.recipe_process import run as run_recipe
 from tests.unit.recipe_session import recipe_session
 
-LIMITS = {"memory_mb": 128, "output_mb": 8, "processes": 16}
+LIMITS: dict[str, Any] = {"memory_mb": 128, "output_mb": 8, "processes": 16}
 HELD_MB = 4 * LIMITS["memory_mb"]
 """What a hog holds when it has won."""
 NO_FILTER = (

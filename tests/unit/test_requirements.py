@@ -56,7 +56,7 @@ def test_versions_are_those_of_the_constraints() -> None:
 def asked_for() -> list[Requirement]:
     """Return what the project and its extras ask for."""
     project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    waiting, found = list(EXTRAS), [Requirement(line) for line in project["dependencies"]]
+    waiting, found = list[str](EXTRAS), [Requirement(line) for line in project["dependencies"]]
     while waiting:
         for one in map(Requirement, project["optional-dependencies"][waiting.pop()]):
             if one.name == project["name"]:
