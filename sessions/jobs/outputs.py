@@ -46,6 +46,7 @@ def receive(stream: BinaryIO, folder: Path, most: int) -> Received:
         OSError: the disk is full, or two names cannot both be files.
     """
     count = total = 0
+    folders: set[str] = set()
     while True:
         header = _header(stream)
         if "left_out" in header:
@@ -55,8 +56,9 @@ def receive(stream: BinaryIO, folder: Path, most: int) -> Received:
             return Received(count, total, left_out)
         parts, size = _parts(header.get("path")), _size(header.get("size"))
         count, total = count + 1, total + size
-        if count > MOST_FILES:
-            raise Refused(f"it left more than {MOST_FILES} files")
+        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+        if count + len(folders) > MOST_FILES:
+            raise Refused(f"it left more than {MOST_FILES} files and folders")
         if total > most:
             raise Refused(f"it left {total} bytes or more, allowed are {most}")
         target = folder / ROWS if parts == [ROWS] else folder.joinpath("files", *parts)

@@ -4,8 +4,8 @@ This process is Peergate's own and stands outside the sandbox. It checks the ord
 against the digest that was granted. Nothing the script writes reaches the job folder but through this process: bytes
 for the log up to a size, files under names it has checked. It follows no link, because none is ever made.
 
-The time limit is the wrapper's. Memory and processes of the whole sandbox are counted here, several times a second;
-limits of single processes are set by ``training/stages/recipe.py``, which runs inside.
+The time limit is the wrapper's. Memory, processes and files of the whole sandbox are counted here, up to fifty times a
+second; limits of single processes are set by ``training/stages/recipe.py``, which runs inside.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 import psutil
 
 from sessions.jobs import sandbox
-from sessions.jobs.outputs import CutShort, Received, Refused, receive
+from sessions.jobs.outputs import MOST_FILES, CutShort, Received, Refused, receive
 from sessions.jobs.usage import Watched
 from specs.digests import digest_file
 from specs.evidence import JobOrder
@@ -40,13 +41,17 @@ CHECKPOINT = "checkpoint"
 """The folder of /out in which a recipe that trains leaves its weights."""
 ALLOWED = "without_sandbox"
 """A file in the job folder: the launcher found a person's permission to run without a sandbox."""
-LOOK_S = 0.1
+LOOK_S = 0.02
+RESTS = 9
+"""Watching takes at most a tenth of one processor: a look is followed by a rest so many times as long."""
 HURRY = -10
 BESIDE = 2
 """Processes of the sandbox itself: bubblewrap's own and the starter."""
 END_S = 10.0
 LOG_BYTES = 1 << 20
 OPEN_FILES = 256
+RESERVED_MB = 32 * 1024
+"""torch on two processors reserves 2.4 GB, and for each further one the C library and a thread's stack 136 MB."""
 _MB = 1024 * 1024
 _STARTER = HOME / "training" / "stages" / "recipe.py"
 
@@ -140,8 +145,11 @@ def limits_of(order: JobOrder, parameters: RecipeParameters, *, alone: bool) -> 
     if alone:
         found["NPROC"] = parameters.processes + BESIDE
     if not parameters.gpu:
-        # Not the address space: torch reserves much more of it than it uses, and CUDA all there is.
+        # Not for CUDA, which reserves all there is.
         found["DATA"] = parameters.memory_mb * _MB
+        # That much a process may reserve without using it. More would be page tables to fill, and long to look through.
+        given = sum(artifact.bytes for artifact in order.inputs.values())
+        found["AS"] = found["DATA"] + 2 * given + RESERVED_MB * _MB
     return found
 
 
@@ -155,7 +163,7 @@ def _inside(job: Job, parameters: RecipeParameters, script: Path, host: sandbox.
             return sandbox.arguments(host, work, parameters, [told], refusing)
 
         # Without variables: those of bubblewrap itself can be read in the sandbox as /proc/1/environ.
-        return _run(job, parameters, command, {}, () if refusing is None else (refusing,))
+        return _run(job, parameters, command, {}, (refusing,))
 
 
 def _outside(job: Job, parameters: RecipeParameters, script: Path, folder: Path) -> Ran:
@@ -189,6 +197,9 @@ def _run(
     files = job.out / "files"
     files.mkdir()
     reading, sending = os.pipe()
+    # Where the machine runs out of memory all the same, the kernel ends this job first. Its processes inherit it.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     process = subprocess.Popen(
         command(sending),
         stdin=subprocess.DEVNULL,
@@ -226,12 +237,13 @@ def _watch(process: subprocess.Popen[bytes], parameters: RecipeParameters) -> tu
         # Only root may do this, and only for root the kernel does not limit the processes itself.
         os.nice(HURRY)
     watched, most = Watched(process), parameters.memory_mb * _MB
-    peak, broken = 0, ""
+    peak, broken, rest = 0, "", LOOK_S
     while True:
-        try:
-            return process.wait(LOOK_S), peak, broken
-        except subprocess.TimeoutExpired:
-            used = watched.usage(parameters.processes + BESIDE, most)
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(rest), peak, broken
+        begun = time.thread_time()
+        used = watched.usage(parameters.processes + BESIDE, most)
+        rest = max(LOOK_S, RESTS * (time.thread_time() - begun))
         peak = max(peak, used.bytes)
         if used.bytes > most:
             broken = (
@@ -240,6 +252,8 @@ def _watch(process: subprocess.Popen[bytes], parameters: RecipeParameters) -> tu
         elif used.threads > parameters.processes + BESIDE:
             count = used.threads - BESIDE
             broken = broken or f"it has {count} processes and threads, allowed are {parameters.processes}"
+        elif used.files > MOST_FILES:
+            broken = broken or f"it has {used.files} files and folders in one place, allowed are {MOST_FILES}"
         if broken:
             watched.end()
 

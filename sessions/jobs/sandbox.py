@@ -4,13 +4,15 @@ Mounted are the system's libraries and the Python environment, the inputs, the s
 ``/tmp`` and ``/dev/shm`` in memory, each with a size. Not mounted: the run folder, store, trail, keys, home, held-out
 items, Peergate itself. There is no network, no other process to be seen, no variable that is not named here.
 
-What it does not give: a second kernel. Who breaks out of Linux namespaces is out. Memory and processes are counted
-from outside several times a second (``sessions/jobs/recipe.py``), so a fast hog overshoots before it is ended; memory
-that the kernel holds for it (pipes, sockets, inodes) is not counted. A GPU is shared with whatever else uses it.
+What it does not give: a second kernel. Who breaks out of Linux namespaces is out. Memory, processes and files are
+counted from outside up to fifty times a second (``sessions/jobs/recipe.py``), so a fast hog overshoots before it is
+ended. A GPU is shared with whatever else uses it.
 """
 
 from __future__ import annotations
 
+import errno
+import platform
 import shutil
 import subprocess
 import sys
@@ -27,6 +29,7 @@ from specs.stages import RecipeParameters
 INPUTS, OUT, CODE, STARTER = "/inputs", "/out", "/code/recipe.py", "/code/start.py"
 NOBODY = "65534"
 PROBE_S = 20.0
+PROBE = "import ctypes, json, socket"
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = ("/etc/ld.so.cache", "/etc/alternatives")
 _MB = 1024 * 1024
@@ -72,9 +75,7 @@ def this_host() -> Host | None:
     return Host(bwrap, (("/usr", ""), *links), sys.executable, environment, tuple(hidden), tuple(devices))
 
 
-def arguments(
-    host: Host, work: Work, parameters: RecipeParameters, starter: Sequence[str], refusing: int | None = None
-) -> list[str]:
+def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Sequence[str], refusing: int) -> list[str]:
     """Return the command that runs the starter, and with it the recipe, in the sandbox. Pure.
 
     Args:
@@ -82,18 +83,28 @@ def arguments(
         work: script, starter and inputs.
         parameters: what the grant allows.
         starter: arguments of the starter.
-        refusing: file descriptor of the filter of system calls, if this machine has one.
+        refusing: file descriptor of the filter of system calls.
     """
     size = str(parameters.output_mb * _MB)
     command = [host.bwrap, "--unshare-user", "--unshare-all", "--disable-userns", "--die-with-parent", "--new-session"]
     command += ["--cap-drop", "ALL", "--uid", NOBODY, "--gid", NOBODY, "--hostname", "recipe", "--clearenv"]
-    command += [] if refusing is None else ["--seccomp", str(refusing)]
+    command += ["--seccomp", str(refusing)]
     for name, value in variables(parameters, INPUTS, OUT).items():
         command += ["--setenv", name, value]
     for path, target in host.system:
         command += ["--symlink", target, path] if target else ["--ro-bind", path, path]
     for path in _ETC:
         command += ["--ro-bind-try", path, path]
+    # Where Peergate runs as root, the kernel's settings below /proc/sys belong to the script's user.
+    command += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    # Its shared mappings are memory in no folder and, once a process lets go of their pages, in no process. What is
+    # bound without its device cannot be opened.
+    command += ["--ro-bind", "/dev/null", "/dev/zero"]
+    for path in host.devices if parameters.gpu else ():
+        command += ["--dev-bind", path, path]
+    for path in ("/dev/shm", "/tmp", OUT):
+        command += ["--size", size, "--tmpfs", path]
+    # After /tmp, which would hide an environment that lies in it.
     for path in host.environment:
         command += ["--ro-bind", path, path]
     for path in host.hidden:
@@ -101,12 +112,7 @@ def arguments(
     command += ["--ro-bind", str(work.starter), STARTER, "--ro-bind", str(work.code), CODE, "--dir", INPUTS]
     for role, path in sorted(work.inputs.items()):
         command += ["--ro-bind", str(path), f"{INPUTS}/{role}"]
-    # Where Peergate runs as root, the kernel's settings below /proc/sys belong to the script's user.
-    command += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
-    for path in host.devices if parameters.gpu else ():
-        command += ["--dev-bind", path, path]
-    command += ["--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-    command += ["--size", size, "--tmpfs", "/tmp", "--size", size, "--tmpfs", OUT]
+    command += ["--remount-ro", "/dev"]
     # The root is a writable tmpfs without a size until now.
     command += ["--remount-ro", "/", "--chdir", OUT]
     return [*command, "--", host.python, "-I", "-B", STARTER, *starter]
@@ -137,18 +143,20 @@ def why_not(host: Host | None) -> str:
     """Say why nothing can be run in a sandbox here; empty when it can. A command is really run in one."""
     if host is None:
         return "bubblewrap (bwrap) is not installed" if sys.platform == "linux" else "bubblewrap runs on Linux only"
+    if seccomp.program() is None:
+        return f"there is no filter of system calls for {platform.machine()}"
     itself = Path(__file__)
     try:
         with refused_calls() as refusing:
             work = Work(itself, itself, {"probe": itself})
             command = arguments(host, work, RecipeParameters(output_mb=1), (), refusing)
-            command = [*command[: command.index("--") + 1], host.python, "-I", "-c", "import ctypes, json, socket"]
+            command = [*command[: command.index("--") + 1], host.python, "-I", "-c", PROBE]
             done = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 env={},
-                pass_fds=() if refusing is None else (refusing,),
+                pass_fds=(refusing,),
                 check=False,
                 timeout=PROBE_S,
             )
@@ -161,12 +169,15 @@ def why_not(host: Host | None) -> str:
 
 
 @contextmanager
-def refused_calls() -> Generator[int | None]:
-    """Yield a file descriptor that holds the filter of system calls; None on a machine without one."""
+def refused_calls() -> Generator[int]:
+    """Yield a file descriptor that holds the filter of system calls.
+
+    Raises:
+        OSError: there is no filter for this machine, or no temporary file.
+    """
     filter = seccomp.program()
     if filter is None:
-        yield None
-        return
+        raise OSError(errno.ENOSYS, f"no filter of system calls for {platform.machine()}")
     with tempfile.TemporaryFile() as file:
         file.write(filter)
         file.seek(0)

@@ -26,9 +26,9 @@ from specs.evidence import JobOrder
 from specs.tools import LaunchStage, WriteRecipe
 from specs.verdicts import Packet
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from tests.fixtures.recipe_process import needs_sandbox
 from tests.unit.recipe_session import RECIPE
 
-WHY = sandbox.why_not(sandbox.this_host())
 SCRIPT = """\
 import json, os
 rows = [json.loads(line) for line in open(f"{os.environ['INPUTS']}/rows")]
@@ -94,7 +94,7 @@ def outcomes(run: Path) -> dict[str, str]:
     return {str(one.body["stage"]): one.body["outcome"] for one in entries if one.entry.kind == "decision"}
 
 
-@pytest.mark.skipif(bool(WHY), reason=f"no sandbox here: {WHY}")
+@needs_sandbox
 def test_a_session_with_a_recipe_is_accepted_and_verified(tmp_path: Path) -> None:
     run = open_quick(tmp_path, *RECIPE)
     builder = Scripting()

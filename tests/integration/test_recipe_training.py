@@ -15,7 +15,6 @@ from reviews.audit import verify_run
 from reviews.store import Store
 from reviews.trail import read_entries
 from sessions.commands.audit_claim import show_claim
-from sessions.jobs import sandbox
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local import LocalLauncher
 from specs.digests import digest_bytes, digest_path
@@ -23,14 +22,13 @@ from specs.evidence import JobOrder, Manifest
 from specs.verdicts import Packet
 from tests.fixtures.line_writer import line_writer
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from tests.fixtures.recipe_process import Ended, needs_sandbox, run
 from tests.integration.test_recipe_session import Scripting, outcomes
-from tests.integration.test_recipes import Ended, run
 from tests.unit.evidence_on_disk import heldout_items
 from tests.unit.recipe_session import RecipeSession, recipe_session
 from tests.unit.trained_recipe import SHIPPED, TRAINED
 
-WHY = sandbox.why_not(sandbox.this_host())
-pytestmark = pytest.mark.skipif(bool(WHY), reason=f"no sandbox here: {WHY}")
+pytestmark = needs_sandbox
 
 TEACH = """\
 import json

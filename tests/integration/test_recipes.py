@@ -1,4 +1,4 @@
-"""Hostile scripts in the real sandbox. Skipped where bubblewrap makes none: such a machine runs no recipe either."""
+"""Hostile scripts in the real sandbox. Skipped where bubblewrap is not installed, and only there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+import venv
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,69 +20,15 @@ import pytest
 
 from sessions.jobs.launcher import submit
 from sessions.jobs.local import LocalLauncher
-from sessions.jobs.recipe import ALLOWED, SCRIPT
-from sessions.jobs.sandbox import Work, arguments, this_host, why_not
+from sessions.jobs.recipe import SCRIPT
+from sessions.jobs.sandbox import Host, Work, arguments, refused_calls, this_host, why_not
 from sessions.jobs.usage import Watched
 from sessions.recipes import keep_recipe
-from specs.evidence import Manifest
 from specs.stages import RecipeParameters
+from tests.fixtures.recipe_process import CANARY, Ended, needs_sandbox, run
 from tests.unit.recipe_session import RecipeSession, recipe_session
 
-WHY = why_not(this_host())
-needs_sandbox = pytest.mark.skipif(bool(WHY), reason=f"no sandbox here: {WHY}")
-CANARY = "canary-4f1dab"
 HOME = Path(__file__).parents[2]
-
-
-@dataclass
-class Ended:
-    """How a recipe's process ended."""
-
-    code: int
-    log: str
-    folder: Path
-    seconds: float
-
-    @property
-    def manifest(self) -> Manifest:
-        return Manifest.model_validate_json((self.folder / "manifest.json").read_bytes())
-
-    @property
-    def files(self) -> dict[str, bytes]:
-        """What was kept, by path below the output folder."""
-        out = self.folder / "out"
-        assert not [path for path in out.rglob("*") if path.is_symlink()]
-        return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
-
-    @property
-    def rows(self) -> list[Any]:
-        return [json.loads(line) for line in self.files["rows.jsonl"].splitlines()]
-
-
-def run(session: RecipeSession, script: str, *, sandboxed: bool = True, **parameters: Any) -> Ended:
-    """Run a recipe's own process as the wrapper would, with secrets in its environment."""
-    order = session.look(script, **parameters)
-    folder = session.run / "jobs" / order.key
-    (folder / "claim").mkdir(parents=True)
-    (folder / "claim" / "claim.json").write_text(json.dumps({"key": order.key, "pid": os.getpid()}))
-    (folder / "order.json").write_bytes(order.canonical())
-    (folder / SCRIPT).write_text(script)
-    environment = {"PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": CANARY, "HOME": str(session.run)}
-    if not sandboxed:
-        (folder / ALLOWED).write_text("ada: a test")
-        environment["PATH"] = "/nowhere"
-    begun = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "sessions.jobs.recipe", str(folder)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        cwd=folder,
-        env=environment,
-        timeout=60,
-        check=False,
-    )
-    return Ended(done.returncode, done.stdout.decode("utf-8", "replace"), folder, time.monotonic() - begun)
 
 
 def left_running(folder: Path) -> list[psutil.Process]:
@@ -164,7 +111,7 @@ found["uid"] = os.getuid()
 found["pids"] = sum(name.isdigit() for name in os.listdir("/proc"))
 found["fds"] = sorted(os.listdir("/proc/self/fd"))[:-1]
 found["root"] = sorted(os.listdir("/"))
-found["interfaces"] = [name for _, name in socket.if_nameindex()]
+found["interfaces"] = [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line]
 found["gpus"] = [name for name in os.listdir("/dev") if name.startswith("nvidia")]
 found["variables"] = sorted(os.environ)
 everything = b""
@@ -197,9 +144,11 @@ def seen() -> dict[str, Any]:
     """Run one script that tries everything it should not be able to do, and return what came of each."""
     # Not below /tmp: the sandbox has another one, so that whatever is in ours would seem to be walled off.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name, subprocess.Popen(["sleep", "600"]) as other:
-        found = tried_in(Path(name), other.pid)
-        assert other.poll() is None
-        other.kill()
+        try:
+            found = tried_in(Path(name), other.pid)
+            assert other.poll() is None
+        finally:
+            other.kill()
     return found
 
 
@@ -250,15 +199,48 @@ def test_no_path_leads_to_what_must_not_be_seen(seen: dict[str, Any]) -> None:
     assert seen["peergate"] is None
 
 
+def walled(host: Host, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of Python in the sandbox, without anything that watches it."""
+    with refused_calls() as refusing:
+        command = arguments(host, Work(Path(__file__), Path(__file__), {}), RecipeParameters(output_mb=1), (), refusing)
+        return subprocess.run(
+            [*command[:-1], "-c", script], capture_output=True, text=True, env={}, check=False, pass_fds=(refusing,)
+        )
+
+
+@needs_sandbox
+def test_this_machine_makes_a_sandbox() -> None:
+    """Fails where bubblewrap is installed and cannot do its work: the tests here would test nothing."""
+    assert why_not(this_host()) == ""
+
+
+@needs_sandbox
+@pytest.mark.parametrize("folder", ["/tmp", "/dev/shm", "/var/tmp"])
+def test_an_environment_in_a_temporary_folder_is_there(folder: str) -> None:
+    host = this_host()
+    assert host is not None
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        venv.create(Path(name) / "env", symlinks=True)
+        python = f"{name}/env/bin/python"
+        changed = host._replace(python=python, environment=(*host.environment, f"{name}/env"))
+        assert why_not(changed) == ""
+        done = walled(changed, "import os, sys; print(sys.prefix); print(os.listdir('/tmp'), os.listdir('/dev/shm'))")
+        Path(name, "beside").touch()
+        beside = walled(changed, f"import os; print(os.path.exists({name + '/beside'!r}))")
+    top = [Path(name).name]
+    seen = {"/tmp": f"{top} []", "/dev/shm": f"[] {top}"}.get(folder, "[] []")
+    if not any(Path(one).is_relative_to("/tmp") for one in host.environment):
+        assert done.stdout == f"{name}/env\n{seen}\n"
+    assert beside.stdout == "False\n"
+
+
 @needs_sandbox
 def test_a_covered_folder_of_the_environment_is_empty() -> None:
     host = this_host()
     assert host is not None
     (covered,) = [str(Path(psutil.__file__).parent)]
-    work = Work(Path(__file__), Path(__file__), {})
-    command = arguments(host._replace(hidden=(covered,)), work, RecipeParameters(output_mb=1), ())
     look = f"import os; print(os.listdir({covered!r})); open({covered + '/x'!r}, 'w')"
-    done = subprocess.run([*command[:-1], "-c", look], capture_output=True, text=True, env={}, check=False)
+    done = walled(host._replace(hidden=(covered,)), look)
     assert done.stdout == "[]\n" and "Read-only file system" in done.stderr
 
 
@@ -323,7 +305,8 @@ def fill(folder):
             with open(f"{folder}/{number}", "wb") as file:
                 file.write(b"x" * 900_000)
     finally:
-        for name in os.listdir(folder):
+        # The environment may lie in one of them.
+        for name in filter(str.isdigit, os.listdir(folder)):
             os.unlink(f"{folder}/{name}")
 
 
@@ -386,9 +369,13 @@ def test_a_script_that_takes_too_much_fails(session: RecipeSession, script: str,
 def test_a_sandbox_is_watched_without_a_look_at_every_process_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     host = this_host()
     assert host is not None
-    command = arguments(host, Work(Path(__file__), Path(__file__), {}), RecipeParameters(output_mb=1), ())
     held = "import time; x = bytearray(50_000_000)[::4096]; print(flush=True); y = b'x' * 50_000_000; time.sleep(60)"
-    with subprocess.Popen([*command[:-1], "-c", held], stdout=subprocess.PIPE, env={}) as process:
+    with ExitStack() as stack:
+        refusing = stack.enter_context(refused_calls())
+        command = arguments(host, Work(Path(__file__), Path(__file__), {}), RecipeParameters(output_mb=1), (), refusing)
+        process = stack.enter_context(
+            subprocess.Popen([*command[:-1], "-c", held], stdout=subprocess.PIPE, env={}, pass_fds=(refusing,))
+        )
         assert process.stdout is not None
         process.stdout.readline()
         watched = Watched(process)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
+import socket
 import struct
 from pathlib import Path
 
@@ -13,10 +15,10 @@ import pytest
 from sessions.jobs import sandbox, seccomp
 from sessions.jobs.outputs import MOST_FILES, CutShort, Received, Refused, receive
 from sessions.jobs.recipe import limits_of
-from specs.evidence import JobOrder
+from specs.evidence import Artifact, JobOrder
 from specs.home import HOME
 from specs.stages import RecipeParameters
-from training.stages.recipe import send
+from training.stages.recipe import TooDeep, send
 
 HOST = sandbox.Host(
     bwrap="/usr/bin/bwrap",
@@ -44,6 +46,7 @@ def test_nothing_is_mounted_but_system_environment_script_and_inputs() -> None:
     assert mounts(command(), "--ro-bind") == [
         ("/usr", "/usr"),
         ("/sbin", "/sbin"),
+        ("/dev/null", "/dev/zero"),
         ("/opt/env", "/opt/env"),
         ("/opt/start.py", "/code/start.py"),
         ("/run/job/recipe.py", "/code/recipe.py"),
@@ -72,7 +75,7 @@ def test_all_that_can_be_written_has_a_size_and_the_rest_is_read_only() -> None:
     assert sizes.pop("/opt/env/site/specs")[0] == "--size"
     assert sizes == {path: ("--size", str(3 * 1024 * 1024)) for path in ("/dev/shm", "/tmp", "/out")}
     closed = [given[place + 1] for place, word in enumerate(given) if word == "--remount-ro"]
-    assert closed == ["/opt/env/site/specs", "/proc", "/dev", "/"]
+    assert closed == ["/proc", "/opt/env/site/specs", "/dev", "/"]
     # What is mounted after it would stay writable.
     last = len(given) - given[::-1].index("--remount-ro")
     assert not {"--tmpfs", "--dir", "--ro-bind", "--dev"} & set(given[last:])
@@ -81,6 +84,14 @@ def test_all_that_can_be_written_has_a_size_and_the_rest_is_read_only() -> None:
 def test_peergate_itself_is_covered_after_the_environment_is_mounted() -> None:
     given = command()
     assert given.index("/opt/env/site/specs") > given.index("/opt/env")
+
+
+def test_an_environment_in_the_temporary_folder_is_mounted_over_the_empty_one() -> None:
+    host = HOST._replace(environment=("/tmp/clone/.venv", "/dev/shm/base"), hidden=("/tmp/clone/.venv/specs",))
+    given = sandbox.arguments(host, WORK, RecipeParameters(), [], 9)
+    for empty, filled in (("/tmp", "/tmp/clone/.venv"), ("/dev/shm", "/dev/shm/base")):
+        assert given.index(empty) < given.index(filled)
+    assert given.index("/tmp/clone/.venv") < given.index("/tmp/clone/.venv/specs")
 
 
 @pytest.mark.parametrize("gpu", [False, True])
@@ -148,39 +159,78 @@ def test_a_bubblewrap_that_cannot_make_a_sandbox_is_none(tmp_path: Path, body: s
 # ---- system calls -------------------------------------------------------------------------------------------
 
 
-def outcome(filter: bytes, arch: int, number: int) -> int:
-    """Run a filter as the kernel does and return its answer."""
+ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ALLOWED = 0x7FFF0000
+
+
+def outcome(machine: str, call: int | tuple[int, int], *arguments: int, arch: int | None = None) -> int:
+    """Run the filter as the kernel does: return the error number a call gets, ALLOWED, or the kernel's answer."""
+    filter = seccomp.program(machine)
+    assert filter is not None
+    number = call if isinstance(call, int) else call[list(ARCHES).index(machine)]
+    data = struct.pack("iIQ6Q", number, arch or ARCHES[machine], 0, *(arguments + (0,) * 6)[:6])
     lines = list(struct.iter_unpack("HBBI", filter))
     place = value = 0
     while True:
         code, if_true, if_false, operand = lines[place]
-        if code == 0x06:
-            return operand
         place += 1
+        if code == 0x06:
+            return operand & 0xFFFF if operand & 0xFFFF0000 == 0x00050000 else operand
         if code == 0x20:
-            value = {0: number, 4: arch}[operand]
+            (value,) = struct.unpack_from("I", data, operand)
+        elif code == 0x54:
+            value &= operand
         else:
             place += if_true if (value == operand if code == 0x15 else value >= operand) else if_false
 
 
-@pytest.mark.parametrize(("machine", "arch", "column"), [("x86_64", 0xC000003E, 0), ("aarch64", 0xC00000B7, 1)])
-def test_the_filter_refuses_its_calls_and_no_other(machine: str, arch: int, column: int) -> None:
-    filter = seccomp.program(machine)
-    assert filter is not None
+@pytest.mark.parametrize("machine", ARCHES)
+def test_the_filter_refuses_its_calls_and_no_other(machine: str) -> None:
+    column = list(ARCHES).index(machine)
     refused = {pair[column] for pair in seccomp.REFUSED.values()}
     assert len(refused) == len(seccomp.REFUSED)
-    answers = {number: outcome(filter, arch, number) for number in range(600)}
-    assert {number for number, answer in answers.items() if answer != 0x7FFF0000} == refused
-    assert {answers[number] for number in refused} == {0x00050001}
-    assert outcome(filter, arch, 0x40000000 | 1) == 0x00050001
-    assert outcome(filter, 0x40000003, 1) == 0x80000000
+    asked = {number: outcome(machine, number, 1) for number in range(600)}
+    assert {number for number, answer in asked.items() if answer == errno.EPERM} == refused
+    assert {number for number, answer in asked.items() if answer not in (errno.EPERM, ALLOWED)} == {435}
+    assert outcome(machine, seccomp.CLONE3) == errno.ENOSYS
+    assert outcome(machine, 0x40000000 | 1) == errno.EPERM
+    assert outcome(machine, 1, arch=0x40000003) == 0x80000000
 
 
-def test_an_unknown_machine_has_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("machine", ARCHES)
+@pytest.mark.parametrize("call", seccomp.SOCKETS.values(), ids=seccomp.SOCKETS)
+def test_only_sockets_that_a_network_namespace_holds_can_be_made(machine: str, call: tuple[int, int]) -> None:
+    allowed = {family for family in range(64) if outcome(machine, call, family) == ALLOWED}
+    assert allowed == {socket.AF_UNIX, socket.AF_INET, socket.AF_INET6}
+    assert outcome(machine, call, 40) == errno.EAFNOSUPPORT
+    # The kernel reads an int: what lies above it does not make another family of it.
+    assert outcome(machine, call, 1 << 32 | 40) == errno.EAFNOSUPPORT
+
+
+@pytest.mark.parametrize("machine", ARCHES)
+def test_calls_are_refused_by_what_they_ask_for(machine: str) -> None:
+    def mapped(flags: int) -> int:
+        return outcome(machine, seccomp.MMAP, 0, 4096, 3, flags)
+
+    assert {mapped(flags) for flags in (0x21, 0x23, 0x40021, 0x40022, 0x44022)} == {errno.EPERM}
+    assert {mapped(flags) for flags in (0x01, 0x02, 0x22, 0x4022, 0x20022)} == {ALLOWED}
+    new = (0x10000000, 0x20000000, 0x40000000, 0x08000000, 0x04000000, 0x02000000, 0x00020000)
+    assert {outcome(machine, seccomp.CLONE, flag | 17) for flag in new} == {errno.EPERM}
+    # As the C library makes threads and processes.
+    assert {outcome(machine, seccomp.CLONE, flags) for flags in (0x3D0F00, 0x1200011, 0x4111)} == {ALLOWED}
+    typed = {outcome(machine, seccomp.IOCTL, 0, request) for request in (0x5412, 0x541C, 1 << 32 | 0x5412)}
+    assert typed == {errno.EPERM} and outcome(machine, seccomp.IOCTL, 0, 0x5413) == ALLOWED
+    # Left as they are without an error: asking for larger buffers is no fault of a script.
+    assert {outcome(machine, seccomp.SETSOCKOPT, 0, 1, option) for option in (7, 8, 32, 33)} == {0}
+    assert outcome(machine, seccomp.SETSOCKOPT, 0, 1, 2) == outcome(machine, seccomp.SETSOCKOPT, 0, 6, 7) == ALLOWED
+
+
+def test_a_machine_without_a_filter_has_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seccomp.program("riscv64") is None
-    monkeypatch.setattr("sessions.jobs.seccomp.platform.machine", lambda: "riscv64")
-    with sandbox.refused_calls() as refusing:
-        assert refusing is None
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert sandbox.why_not(HOST) == "there is no filter of system calls for riscv64"
+    with pytest.raises(OSError, match="no filter"), sandbox.refused_calls():
+        pass
 
 
 # ---- limits -------------------------------------------------------------------------------------------------
@@ -188,7 +238,8 @@ def test_an_unknown_machine_has_no_filter(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_limits_follow_the_parameters() -> None:
     parameters = RecipeParameters(memory_mb=100, output_mb=5, processes=7)
-    order = JobOrder.model_construct(max_seconds=10.0)
+    given = Artifact(name="rows", path="rows.jsonl", digest=f"sha256:{'0' * 64}", bytes=7)
+    order = JobOrder.model_construct(max_seconds=10.0, inputs={"rows": given})
     found = limits_of(order, parameters, alone=True)
     assert found == {
         "CPU": 10 * (os.cpu_count() or 1) + 1,
@@ -197,10 +248,11 @@ def test_limits_follow_the_parameters() -> None:
         "CORE": 0,
         "NPROC": 9,
         "DATA": 100 * 1024 * 1024,
+        "AS": (100 + 32 * 1024) * 1024 * 1024 + 14,
     }
     # Outside a sandbox the user's other processes would be counted; CUDA reserves more than it uses.
     bare = limits_of(order, parameters.model_copy(update={"gpu": True}), alone=False)
-    assert found.keys() - bare.keys() == {"NPROC", "DATA"}
+    assert found.keys() - bare.keys() == {"NPROC", "DATA", "AS"}
 
 
 # ---- what comes out -----------------------------------------------------------------------------------------
@@ -301,8 +353,10 @@ def test_too_much_is_refused_before_it_is_written(folder: Path) -> None:
 
 def test_too_many_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sessions.jobs.outputs.MOST_FILES", 2)
-    with pytest.raises(Refused, match="more than 2 files"):
+    with pytest.raises(Refused, match="more than 2 files and folders"):
         receive(sent(("a", b""), ("b", b""), ("c", b"")), folder, 100)
+    with pytest.raises(Refused, match="more than 2 files and folders"):
+        receive(sent(("x/y/c", b"")), folder, 100)
     assert MOST_FILES == 10_000
 
 
@@ -330,3 +384,10 @@ def test_only_regular_files_are_sent_and_links_are_not_followed(tmp_path: Path, 
     stream.seek(0)
     assert receive(stream, folder, 100) == Received(1, 4, 5)
     assert found_in(folder) == {"files/deep/kept.txt": b"kept"}
+
+
+def test_folders_that_lie_too_deep_are_not_left_out_in_silence(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath("left", *"abcdefghi")
+    deep.mkdir(parents=True)
+    with pytest.raises(TooDeep, match="more than 8 folders"):
+        send(str(tmp_path / "left"), io.BytesIO())

@@ -15,8 +15,14 @@ import subprocess
 import sys
 from typing import BinaryIO
 
+DEPTH = 8
+"""As many as the other side takes."""
 NICENESS = 10
 """So that whoever watches over the recipe gets the processor when it wants to end it."""
+
+
+class TooDeep(Exception):
+    """What was left cannot be sent."""
 
 
 def main() -> int:
@@ -37,6 +43,9 @@ def main() -> int:
     except BrokenPipeError:
         # The other side wants no more and says why.
         return 1
+    except TooDeep as error:
+        print(f"recipe: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -50,28 +59,44 @@ def set_limits(limits: dict[str, int]) -> None:
 
 
 def send(out: str, stream: BinaryIO) -> None:
-    """Write every regular file below a folder to the stream; links, pipes and devices are counted and left out."""
+    """Write every regular file below a folder to the stream; links, pipes and devices are counted and left out.
+
+    Raises:
+        TooDeep: folders lie in one another deeper than the other side takes.
+    """
     left_out = 0
-    for folder, folders, files in os.walk(out):
-        folders.sort()
-        left_out += sum(os.path.islink(os.path.join(folder, name)) for name in folders)  # noqa: PTH114, PTH118
-        for name in sorted(files):
-            path = os.path.join(folder, name)  # noqa: PTH118
-            try:
-                handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            except OSError:
-                left_out += 1
-                continue
-            with os.fdopen(handle, "rb") as source:
-                found = os.fstat(handle)
-                if not stat.S_ISREG(found.st_mode):
-                    left_out += 1
-                    continue
-                header = {"path": os.path.relpath(path, out), "size": found.st_size}
-                stream.write(json.dumps(header).encode() + b"\n")
-                copy(source, stream, found.st_size)
+    waiting = [(out, 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        if depth > DEPTH:
+            raise TooDeep(f"it left more than {DEPTH} folders in one another")
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            left_out += 1
+            continue
+        waiting += [(entry.path, depth + 1) for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                left_out += not send_file(entry.path, os.path.relpath(entry.path, out), stream)
     stream.write(json.dumps({"left_out": left_out}).encode() + b"\n")
     stream.flush()
+
+
+def send_file(path: str, name: str, stream: BinaryIO) -> bool:
+    """Write a file to the stream under a name; return False if it is no regular file or cannot be read."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(handle, "rb") as source:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            return False
+        stream.write(json.dumps({"path": name, "size": found.st_size}).encode() + b"\n")
+        copy(source, stream, found.st_size)
+    return True
 
 
 def copy(source: BinaryIO, stream: BinaryIO, size: int) -> None:

