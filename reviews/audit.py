@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from reviews.audit_files import Compared, tree_of
+from reviews.audit_files import Compared, Tree, tree_of
 from reviews.code_states import unknown_code
 from reviews.events import code_damage, launch_damage, order_damage, people_damage, sequence_damage
 from reviews.log.anchors import Anchor, check_anchors, check_policy
@@ -137,9 +137,10 @@ def verify_run(
     """Verify the session in a run folder, against a policy and heads that were kept elsewhere if there are any."""
     audit = Audit(run)
     path = run / trail_name
-    tree = tree_of(run)
+    tree = tree_of(run) if run.is_dir() else Tree(set(), set(), {})
     own = {path.name, seal_path(path).name, pointer_path(path).name, *(path.name + end for end in SIDE_FILES)}
-    audit.damage.extend(f"{name}: is {tree.others[name]}" for name in sorted(own & tree.others.keys()))
+    no_files = dict.fromkeys(tree.folders, "a folder") | tree.others
+    audit.damage.extend(f"{name}: is {no_files[name]}" for name in sorted(own & no_files.keys()))
     if audit.damage:
         # None of these is opened: a FIFO would block.
         return audit

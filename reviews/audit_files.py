@@ -70,22 +70,24 @@ class Tree(NamedTuple):
 def tree_of(folder: Path) -> Tree:
     """List everything below a folder without opening or following any of it."""
     found = Tree(set(), set(), {})
-
-    def unlisted(error: OSError) -> None:
-        name = Path(str(error.filename)).relative_to(folder).as_posix()
-        found.others[name] = f"a folder that cannot be listed ({error.strerror})"
-
-    for root, folders, files in os.walk(folder, onerror=unlisted):
-        base = Path(root).relative_to(folder)
-        for one in (*folders, *files):
-            path = Path(root) / one
-            mode = path.lstat().st_mode
-            name = (base / one).as_posix()
-            if stat.S_ISDIR(mode):
+    waiting = [""]
+    while waiting:
+        base = waiting.pop()
+        try:
+            with os.scandir(folder / base) as listed:
+                entries = list(listed)
+        except OSError as error:
+            found.others[base or "."] = f"a folder that cannot be listed ({error.strerror})"
+            continue
+        for one in entries:
+            name = f"{base}/{one.name}" if base else one.name
+            if one.is_dir(follow_symlinks=False):
                 found.folders.add(name)
-            elif stat.S_ISREG(mode):
+                waiting.append(name)
+            elif one.is_file(follow_symlinks=False):
                 found.files.add(name)
             else:
+                mode = one.stat(follow_symlinks=False).st_mode
                 found.others[name] = _TYPES.get(stat.S_IFMT(mode), "something else than a file")
     return found
 

@@ -173,7 +173,11 @@ def other_members(original: Original, chance: random.Random) -> Forgery:
         "prev_root without its algorithm": lambda value: _inside(value, prev_root=value["predicate"]["prev_root"][7:]),
     }
     name = chance.choice(sorted(changes))
-    return entry_changed(original, number, name, payload=lambda data: canonical_bytes(changes[name](json.loads(data))))
+
+    def change(data: bytes) -> bytes:
+        return canonical_bytes(changes[name](json.loads(data)))
+
+    return entry_changed(original, number, name, payload=change)
 
 
 def _inside(value: Any, **changed: Any) -> Any:
