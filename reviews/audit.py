@@ -18,20 +18,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from reviews.audit_files import Compared, Tree, tree_of
 from reviews.code_states import unknown_code
-from reviews.events import code_damage, launch_damage, order_damage, people_damage
+from reviews.events import code_damage, launch_damage, order_damage, people_damage, sequence_damage
 from reviews.log.anchors import Anchor, check_anchors, check_policy
 from reviews.log.pointer import pointer_path
 from reviews.log.rows import read_trail
 from reviews.log.walk import Walk, walk_trail
-from reviews.rederive import rederive
+from reviews.rederive import FORMLESS, formless, rederive
 from reviews.requests.audit import requests_damage
 from reviews.store import Store
 from reviews.trail import Recorded, seal_path
-from specs.digests import canonical_bytes, digest_file, digest_path
-from specs.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
+from specs.digests import canonical_bytes, digest_file
+from specs.errors import AuditDamage, DatabaseUnreachable, UserError
 from specs.policy import Policy
+from specs.regular_files import read_regular
 from specs.trail import EMPTY_ROOT, GENESIS
+
+SIDE_FILES = ("-wal", "-shm", "-journal")
+"""What SQLite keeps beside a file that is open."""
 
 
 @dataclass
@@ -63,6 +68,10 @@ class Audit:
     """Attempts whose metrics, checks and decision were computed again."""
     files: int = 0
     """Files whose digest was compared."""
+    not_covered: dict[str, str] = field(default_factory=dict[str, str])
+    """By path, every file that no digest of an entry covers, and why."""
+    integrity: Literal["holds", "damaged", ""] = ""
+    """Of an export: the part of the answer that ``verify/`` gives too (docs/trail.md)."""
 
     @property
     def exit_code(self) -> int:
@@ -110,6 +119,8 @@ class Audit:
             "notes": self.notes,
             "rederived_attempts": self.rederived,
             "files": self.files,
+            "not_covered": self.not_covered,
+            **({"integrity": self.integrity} if self.integrity else {}),
             "not_proven": self.not_proven,
         }
 
@@ -126,6 +137,13 @@ def verify_run(
     """Verify the session in a run folder, against a policy and heads that were kept elsewhere if there are any."""
     audit = Audit(run)
     path = run / trail_name
+    tree = tree_of(run) if run.is_dir() else Tree(set(), set(), {})
+    own = {path.name, seal_path(path).name, pointer_path(path).name, *(path.name + end for end in SIDE_FILES)}
+    no_files = dict.fromkeys(tree.folders, "a folder") | tree.others
+    audit.damage.extend(f"{name}: is {no_files[name]}" for name in sorted(own & no_files.keys()))
+    if audit.damage:
+        # None of these is opened: a FIFO would block.
+        return audit
     in_database = pointer_path(path).is_file()
     if not in_database and (not path.is_file() or path.stat().st_size == 0):
         audit.readable = False
@@ -155,6 +173,7 @@ def verify_run(
         return audit
     walk = walk_trail(trail)
     read_walk(audit, walk, policy, anchors)
+    audit.damage.extend(walk.misfits)
     audit.damage.extend(_check_seal(path, walk, audit.notes))
     if audit.damage:
         # What follows would only repeat the same damage in other words.
@@ -162,44 +181,46 @@ def verify_run(
     entries = walk.entries
     store = Store(run / store_name)
     say("comparing files with their recorded digests")
-    check_evidence(audit, entries, store, run)
-    if audit.holds == "session" and (unknown := unknown_code(entries, store)):
-        audit.not_proven.append(unknown)
+    _compare_files(audit, Compared(run, tree, store_name, entries), trail_name)
+    check_meaning(audit, entries, store)
     if not audit.damage:
+        if audit.holds == "session" and (unknown := unknown_code(entries, store)):
+            audit.not_proven.append(unknown)
         say("computing metrics, checks and decisions again from the raw rows")
         audit.rederived = rederive(run, entries, store, audit.damage, audit.notes)
     return audit
 
 
-def check_evidence(audit: Audit, entries: list[Recorded], store: Store, run: Path | None) -> None:
-    """Compare the evidence with its digests, and the entries with what may follow what.
-
-    Args:
-        audit: takes the findings.
-        entries: the whole trail.
-        store: the content store that came with it.
-        run: the run folder, whose files outside the store are compared too; None for an export, which has none.
-    """
+def check_meaning(audit: Audit, entries: list[Recorded], store: Store) -> None:
+    """Compare the entries, and the evidence they name, with what may follow what."""
     try:
-        audit.damage.extend(_check_store(entries, store, audit))
-        if run is not None:
-            audit.damage.extend(_check_files(run, entries, audit))
         audit.damage.extend(order_damage(entries))
         audit.damage.extend(launch_damage(entries, store))
         audit.damage.extend(people_damage(entries, store))
         audit.damage.extend(code_damage(entries))
         audit.damage.extend(requests_damage(entries, store, audit.notes))
-    except (PeergateError, ValueError, KeyError, TypeError, AttributeError) as error:
-        audit.damage.append(
-            f"entries do not have the form of their kind: {type(error).__name__}: {str(error).splitlines()[0]}"
-        )
+    except FORMLESS as error:
+        audit.damage.append(formless(error))
+
+
+def _compare_files(audit: Audit, compared: Compared, trail_name: str) -> None:
+    try:
+        audit.damage.extend(compared.store_damage(export=False))
+        audit.damage.extend(compared.file_damage())
+    except FORMLESS as error:
+        audit.damage.append(formless(error))
+    # The pointer to a database only says where the rows are, and what SQLite keeps beside its file is in no seal.
+    compared.list_not_covered((trail_name, seal_path(Path(trail_name)).name))
+    audit.files, audit.not_covered = compared.files, compared.not_covered
+    audit.notes.extend(compared.notes)
 
 
 def read_walk(audit: Audit, walk: Walk, policy: Policy | None, anchors: Sequence[Anchor]) -> None:
-    """Take over what the walk through the entries found, and what anchors and a policy have against it."""
+    """Take over what the walk found but misfits, and what anchors, a policy and the entries' places have against it."""
     audit.entries, audit.root = walk.tree.size, walk.root
     audit.head = walk.digests[-1] if walk.digests else GENESIS
-    audit.damage.extend(walk.damage)
+    misfits = set(walk.misfits)
+    audit.damage.extend(one for one in walk.damage if one not in misfits)
     audit.notes.extend(walk.notes)
     audit.signed = [
         {"role": role, "key": key, "entries": count, "verdicts": walk.verdicts[role, key]}
@@ -219,19 +240,24 @@ def read_walk(audit: Audit, walk: Walk, policy: Policy | None, anchors: Sequence
     audit.decision = closing.body.get("decision") if closing else None
     if len({one.entry.session for one in entries}) > 1:
         audit.damage.append("trail: holds entries of more than one session")
+    audit.damage.extend(sequence_damage(entries))
 
 
 def _check_seal(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
-    """Compare the trail file with the digest taken when it was last closed."""
+    """Compare the trail file with the digest taken when it was last closed.
+
+    While it is open in another process, what is newer lies beside the file, which stays as it was sealed.
+    """
+    closed = any(one.entry.kind == "close" for one in walk.entries)
     try:
-        written = seal_path(path).read_bytes()
+        written = read_regular(seal_path(path))
         seal = json.loads(written)
         size, digest, file = int(seal["size"]), str(seal["digest"]), seal["file"]
         if canonical_bytes(seal) != written:
             raise ValueError("not in the one spelling it is written in")
     except FileNotFoundError:
         notes.append("the trail file has no seal: it was never closed cleanly")
-        if any(one.entry.kind == "close" for one in walk.entries):
+        if closed:
             yield "seal: the session is closed but its seal is gone"
         return
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -241,98 +267,16 @@ def _check_seal(path: Path, walk: Walk, notes: list[str]) -> Iterator[str]:
         yield f"seal: was taken over {size} entries, the trail has {walk.tree.size}: entries were cut off"
     elif size and walk.digests[size - 1] != digest:
         yield f"seal: entry {size - 1} is not the one that was sealed"
+    elif size < walk.tree.size and closed:
+        yield (
+            f"seal: covers {size} of the {walk.tree.size} entries of a closed session; if its process was killed as it "
+            "closed, `peergate resume` seals it"
+        )
     elif size < walk.tree.size:
         notes.append(f"{walk.tree.size - size} entries are newer than the seal: the orchestrator runs, or was killed")
     elif pointer_path(path).is_file():
         return  # in a database there is no file around the entries
-    elif path.with_name(path.name + "-wal").exists():
-        notes.append("the trail is open in another process: its file was not compared with the seal")
     elif digest_file(path) != file:
         yield "seal: bytes of the trail file were changed outside of its entries"
-
-
-def _check_store(entries: list[Recorded], store: Store, audit: Audit) -> Iterator[str]:
-    """Compare every file of the store with its name, and find what the trail names in it."""
-    for path in sorted(store.root.glob("*/*")):
-        audit.files += 1
-        name = f"sha256:{path.parent.name}{path.name}"
-        if digest_file(path) != name:
-            yield f"store: {path.relative_to(store.root.parent)} has other bytes than its name says"
-    for recorded in entries:
-        for what, digest in _named_in_store(recorded):
-            if not store.path(digest).is_file():
-                yield f"entry {recorded.entry.seq} ({recorded.entry.kind}): {what} {digest} is missing from the store"
-
-
-def _check_files(run: Path, entries: list[Recorded], audit: Audit) -> Iterator[str]:
-    """Compare every file outside the store that the trail names with its digest."""
-    for recorded in entries:
-        for relative, digest in named_files(recorded):
-            audit.files += 1
-            outside = Path(relative).is_absolute()
-            try:
-                found = digest_path(run / relative)
-            except (OSError, ValueError) as error:
-                found = f"unreadable ({error})"
-            if found == digest:
-                continue
-            sentence = (
-                f"entry {recorded.entry.seq} ({recorded.entry.kind}): {relative} is {found}, recorded as {digest}"
-            )
-            if outside:
-                audit.notes.append(f"{sentence}; it lies outside the run folder")
-            else:
-                yield sentence
-
-
-_STORED = {
-    "open": ("spec", "source", "measured_by"),
-    "launch": ("order",),
-    "exit": ("exit", "manifest", "log"),
-    "metrics": ("metrics",),
-    "checks": ("checks",),
-    "packet": ("packet",),
-    "verdict": ("verdict", "request", "response"),
-    "decision": ("decision",),
-    "amendment": ("spec", "source", "packet", "verdict"),
-    "asked": ("request", "read", "instructions"),
-    "answered": ("answer", "request", "response"),
-}
-
-
-def _named_in_store(recorded: Recorded) -> Iterator[tuple[str, str]]:
-    body = recorded.body
-    for what in _STORED.get(recorded.entry.kind, ()):
-        if body.get(what):
-            yield what, body[what]
-    if recorded.entry.kind == "open":
-        for name, digest in body["data"].items():
-            yield f"data {name}", digest
-    if recorded.entry.kind == "exit":
-        for name, artifact in body["outputs"].items():
-            if artifact["stored"]:
-                yield name, artifact["digest"]
-
-
-def named_files(recorded: Recorded) -> Iterator[tuple[str, str]]:
-    """Yield ``(path, digest)`` of the files outside the store that an entry speaks of, from the run folder on."""
-    body = recorded.body
-    match recorded.entry.kind:
-        case "open":
-            yield "spec.yaml", body["source"]
-            yield "spec.resolved.json", body["spec"]
-        case "model":
-            yield body["path"], body["digest"]
-        case "launch":
-            yield f"jobs/{body['key']}/order.json", body["order"]
-        case "exit":
-            yield f"jobs/{body['key']}/exit.json", body["exit"]
-            yield f"jobs/{body['key']}/log.txt", body["log"]
-            if body["manifest"]:
-                yield f"jobs/{body['key']}/manifest.json", body["manifest"]
-            for artifact in body["outputs"].values():
-                yield artifact["path"], artifact["digest"]
-        case "report":
-            yield from body["files"].items()
-        case _:
-            return
+    elif closed and (beside := path.with_name(path.name + "-wal")).exists() and beside.stat().st_size:
+        yield f"seal: {beside.name} holds what was written after the closed session was sealed"

@@ -24,22 +24,28 @@ AFTER_THE_END = ("retraction",)
 """What may follow the end of a session: a result can be taken back, nothing can be added to it."""
 
 
+def sequence_damage(entries: list[Recorded]) -> Iterator[str]:
+    """Check that every key appears once, and that nothing follows the end but what may; no body is read."""
+    seen: set[str] = set()
+    for recorded in entries:
+        if recorded.entry.key in seen:
+            yield f"entry {recorded.entry.seq}: key '{recorded.entry.key}' appears twice"
+        seen.add(recorded.entry.key)
+    closing = next((n for n, one in enumerate(entries) if one.entry.kind == "close"), None)
+    if closing is not None:
+        late = {one.entry.kind for one in entries[closing + 1 :]} - set(AFTER_THE_END)
+        if late:
+            yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
+
+
 def order_damage(entries: list[Recorded]) -> Iterator[str]:
     """Check that every launch had a grant, every grant the opening that stood, and nothing ran twice."""
     seen: dict[str, Recorded] = {}
     for recorded in entries:
-        number = recorded.entry.seq
-        if recorded.entry.key in seen:
-            yield f"entry {number}: key '{recorded.entry.key}' appears twice"
         yield from _out_of_order(entries, seen, recorded)
         if recorded.entry.kind == "packet" and recorded.body["stage"] == DESIGN:
             yield from _design_again(seen, recorded)
         seen[recorded.entry.key] = recorded
-    closing = next((one for one in entries if one.entry.kind == "close"), None)
-    if closing is not None:
-        late = {one.entry.kind for one in entries[closing.entry.seq + 1 :]} - set(AFTER_THE_END)
-        if late:
-            yield f"entries of kind {', '.join(sorted(late))} follow the 'close' entry"
 
 
 def _out_of_order(entries: list[Recorded], seen: dict[str, Recorded], recorded: Recorded) -> Iterator[str]:

@@ -12,7 +12,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from reviews.audit import Audit, check_evidence, read_walk
+from reviews.audit import Audit, check_meaning, read_walk
+from reviews.audit_files import Compared, Tree, shown, tree_of
 from reviews.log import merkle
 from reviews.log.anchors import Anchor
 from reviews.log.keys import public_pem
@@ -22,8 +23,10 @@ from reviews.log.tiles import CHECKPOINT, Proof, bundles_of, parse_proof, read_b
 from reviews.log.walk import Walk, log_keys
 from reviews.store import Store
 from reviews.trail import Recorded
+from specs.digests import digest_file
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.policy import Policy
+from specs.regular_files import read_regular
 
 STORE = "store"
 POLICY = "policy.json"
@@ -47,7 +50,7 @@ def export_run(
 
     Raises:
         UserError: the target exists, the trail is of format 1, or it has no entries.
-        AuditDamage: the trail does not hold, so there is nothing worth exporting.
+        AuditDamage: the trail does not hold, or evidence that it names is missing or another: nothing is written.
         OSError: the target cannot be written.
     """
     if target.exists():
@@ -59,18 +62,37 @@ def export_run(
     if walk.damage or walk.policy is None or trail.head is None:
         first = walk.damage[0] if walk.damage else "the trail has no entries"
         raise AuditDamage(first, where=str(run), hint="run `peergate audit verify` for the whole list")
+    evidence = Compared(run, tree_of(run), store_name, walk.entries)
+    if damage := [*evidence.store_damage(export=False), *_report_damage(run, walk.entries)]:
+        raise AuditDamage(damage[0], where=str(run), hint="run `peergate audit verify` for the whole list")
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         store = Store(partial / STORE)
         count = sum(_write(partial / name, data) for name, data in _files(trail, walk))
-        count += _copy_store(run, Store(run / store_name), store, walk.entries)
+        count += _copy_store(run, evidence, store)
         text = page(walk.entries, store)
         count += _write(partial / PAGE, text.encode())
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return walk, count
+
+
+def _report_damage(run: Path, entries: Sequence[Recorded]) -> Iterator[str]:
+    """Compare the files of the report, which an export holds in its store."""
+    for relative, digest in _report_files(entries):
+        try:
+            if digest_file(run / relative) != digest:
+                yield f"{relative} is not the recorded {digest}"
+        except OSError as error:
+            yield f"{relative} cannot be read: {error.strerror or error}"
+
+
+def _report_files(entries: Sequence[Recorded]) -> Iterator[tuple[str, str]]:
+    for recorded in entries:
+        if recorded.entry.kind == "report":
+            yield from recorded.body["files"].items()
 
 
 def _files(trail: TrailFile, walk: Walk) -> Iterator[tuple[str, bytes]]:
@@ -111,61 +133,77 @@ def _write(path: Path, data: bytes) -> int:
     return 1
 
 
-def _copy_store(run: Path, source: Store, target: Store, entries: Sequence[Recorded]) -> int:
+def _copy_store(run: Path, evidence: Compared, target: Store) -> int:
     """Copy the content store, and into it the report's files, which lie beside it in a run folder."""
-    count = 0
-    for path in sorted(source.root.glob("*/*")):
-        copy = target.root / path.parent.name / path.name
+    names = evidence.stored()
+    for name in names:
+        copy = target.root / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
-        count += 1
-    for recorded in entries:
-        for relative, digest in recorded.body.get("files", {}).items() if recorded.entry.kind == "report" else ():
-            path = run / relative
-            if path.is_file() and target.put(path.read_bytes()) != digest:
-                raise AuditDamage(f"{relative} is not the recorded {digest}", where=str(run))
-            count += 1
-    return count
+        shutil.copyfile(run / evidence.store / name, copy)
+    report = [(run / relative).read_bytes() for relative, _ in _report_files(evidence.entries)]
+    for data in report:
+        target.put(data)
+    return len(names) + len(report)
 
 
 def verify_export(folder: Path, *, policy: Policy | None = None, anchors: Sequence[Anchor] = ()) -> Audit:
-    """Verify an export: every entry, the head, every tile and proof, the policy, and the content store."""
+    """Verify an export: its integrity, which is what ``verify/`` answers too, and then what its entries mean."""
     audit = Audit(folder)
     audit.not_proven.append(NOT_REDERIVED)
+    walk = _check_integrity(audit, folder, policy, anchors)
+    audit.integrity = "damaged" if audit.damage else "holds"
+    audit.damage.extend(walk.misfits)
+    if not audit.damage:
+        check_meaning(audit, walk.entries, Store(folder / STORE))
+    return audit
+
+
+def _check_integrity(audit: Audit, folder: Path, policy: Policy | None, anchors: Sequence[Anchor]) -> Walk:
+    """Check the head, every entry, tile and proof, the policy, and that exactly the files are there that belong."""
     walk = Walk()
+    tree = tree_of(folder)
+    audit.damage.extend(f"{shown(name)}: is {what}" for name, what in sorted(tree.others.items()))
+    if audit.damage:
+        return walk
     try:
-        note = (folder / CHECKPOINT).read_bytes()
+        note = read_regular(folder / CHECKPOINT)
         size = parse_note(note, CHECKPOINT).size
         walk.go_through(enumerate(read_bundles(folder, size)))
         walk.check_head(note, CHECKPOINT)
     except (PeergateError, OSError) as error:
         audit.damage.append(f"export: {str(error).splitlines()[0]}")
-        return audit
+        return walk
     read_walk(audit, walk, policy, anchors)
     if not audit.damage:
-        audit.damage.extend(_other_files(folder, walk, note, size))
+        audit.damage.extend(_other_files(folder, tree, walk, note, size))
     if not audit.damage:
-        check_evidence(audit, walk.entries, Store(folder / STORE), None)
-    return audit
+        compared = Compared(folder, tree, STORE, walk.entries)
+        audit.damage.extend(compared.store_damage(export=True))
+        audit.files, audit.not_covered = compared.files, compared.not_covered
+    return walk
 
 
-def _other_files(folder: Path, walk: Walk, note: bytes, size: int) -> Iterator[str]:
-    """Compare tiles, policy, keys and proofs with what follows from the entries."""
+def _other_files(folder: Path, tree: Tree, walk: Walk, note: bytes, size: int) -> Iterator[str]:
+    """Compare tiles, policy, keys and proofs with what follows from the entries, and find what does not belong."""
     expected = dict(derived_files(walk, note))
-    bundles = {name for name, _ in bundles_of([b""] * size)}
     for name, data in expected.items():
         try:
-            found = (folder / name).read_bytes()
+            found = read_regular(folder / name)
         except OSError as error:
             yield f"{name}: cannot be read: {error.strerror or error}"
             continue
         if found != data:
             yield f"{name}: is not what follows from the entries"
+    bundles = {name for name, _ in bundles_of([b""] * size)}
+    if PAGE not in tree.files:
+        yield f"{PAGE}: is missing"
     known = {CHECKPOINT, PAGE, *expected, *bundles}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in known and not name.startswith(f"{STORE}/"):
-            yield f"{name}: is no part of the export"
+    for name in sorted(tree.files):
+        if name not in known and not name.startswith(f"{STORE}/"):
+            yield f"{shown(name)}: is no part of the export"
+    filled = {parent.as_posix() for name in tree.files for parent in Path(name).parents}
+    for name in sorted(tree.folders - filled):
+        yield f"{shown(name)}: is a folder without a file of the export"
 
 
 def verify_proof(proof: bytes, envelope: bytes, policy: Policy) -> bool:

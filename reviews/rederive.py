@@ -47,11 +47,19 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
             else:
                 damage += [f"{where}: {problem}" for problem in _differences(run, entries, store, recorded)]
             count += 1
-        except PeergateError as error:
-            damage.append(f"{where}: cannot be derived again: {error.message}")
-        except (ValueError, KeyError, TypeError) as error:
-            damage.append(f"{where}: cannot be derived again: {type(error).__name__}: {str(error).splitlines()[0]}")
+        except FORMLESS as error:
+            damage.append(f"{where}: cannot be derived again: {formless(error)}")
     return count
+
+
+FORMLESS = (PeergateError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, OSError)
+"""What reading bodies and evidence of others may end in, however they are signed."""
+
+
+def formless(error: Exception) -> str:
+    """Return one line for an error of :data:`FORMLESS`."""
+    first = next(iter(str(error).splitlines()), "")
+    return first if isinstance(error, PeergateError) else f"not of its form: {type(error).__name__}: {first}"
 
 
 def _differences(run: Path, entries: list[Recorded], store: Store, decision: Recorded) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from specs.digests import Contract, canonical_bytes, digest_bytes
 from specs.errors import AuditDamage, EvidenceMissing
+from specs.regular_files import read_regular
 
 
 def write_durably(path: Path, data: bytes, partial_in: Path | None = None) -> None:
@@ -85,7 +86,7 @@ class Store:
         """
         path = self.path(digest)
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except OSError as error:
             raise EvidenceMissing(f"{digest} is not in the content store", where=str(path)) from error
         if digest_bytes(data) != digest:

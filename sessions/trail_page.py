@@ -24,6 +24,7 @@ from sessions import story
 from specs import text as plain_text
 from specs.errors import PeergateError
 from specs.policy import Policy
+from specs.regular_files import read_regular
 from specs.text import plain
 
 MOST_ENTRIES = 10_000
@@ -203,8 +204,8 @@ def _plain(text: str, limit: int) -> str:
 def page_damage(folder: Path, notes: list[str]) -> list[str]:
     """Make the page of an export again and compare; a page of other code is noted, not compared."""
     try:
-        there = (folder / PAGE).read_bytes().decode()  # as it is: reading text would turn line ends into others
-        size = parse_note((folder / CHECKPOINT).read_bytes()).size
+        there = read_regular(folder / PAGE).decode()  # as it is: reading text would turn line ends into others
+        size = parse_note(read_regular(folder / CHECKPOINT)).size
         envelopes = read_bundles(folder, size)
     except (OSError, UnicodeDecodeError, PeergateError) as error:
         return [f"{PAGE}: cannot be read: {str(error).splitlines()[0]}"]

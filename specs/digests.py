@@ -13,6 +13,8 @@ from typing import Annotated, Any
 import rfc8785
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
+from specs.regular_files import open_regular
+
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
@@ -56,9 +58,9 @@ def digest_file(path: Path) -> str:
     """Return the digest of a file's bytes, read in pieces.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: the file cannot be read, or is no regular file.
     """
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         return f"sha256:{hashlib.file_digest(handle, 'sha256').hexdigest()}"
 
 

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sort"
@@ -26,18 +24,8 @@ const (
 )
 
 type sealing struct {
-	KeyID string `json:"keyid"`
-	Sig   string `json:"sig"`
-}
-
-type statement struct {
-	Type      string `json:"_type"`
-	Predicate struct {
-		Kind     string  `json:"kind"`
-		Policy   *policy `json:"policy"`
-		PrevRoot string  `json:"prev_root"`
-		Seq      int64   `json:"seq"`
-	} `json:"predicate"`
+	keyID string
+	data  []byte
 }
 
 // entry is an envelope taken apart, before its signatures were checked.
@@ -57,13 +45,25 @@ type signature struct {
 	data    []byte
 }
 
-// checkEntries checks every entry's own signature, its role, its number and the tree it says was before it.
+// trail is what the entries say all together.
+type trail struct {
+	policy   *policy
+	session  string
+	first    string // kind of the first entry
+	closed   bool
+	clock    uint64
+	keys     map[string]bool
+	verdicts []statement
+	evidence map[string]int64 // digest of a file in the store, and an entry that names it
+	signed   map[string]int
+}
+
+// readEntries checks every entry: its form, its number, the tree before it, its place after the entries before it, and
+// who signed it; withSignatures also whether the signatures hold.
 //
-// Bundles are read and checked on all cores. Only the policy in force goes from one to the next: an entry that changes
-// keys is checked by the policy before it.
-func checkEntries(dir string, size int64, stored tlog.HashReader) (string, error) {
-	var current *policy
-	signed := map[string]int{}
+// Bundles are read and checked on all cores. Only what goes from one entry to the next is done in order.
+func readEntries(dir string, size int64, stored tlog.HashReader, withSignatures bool) (*trail, error) {
+	whole := &trail{keys: map[string]bool{}, evidence: map[string]int64{}, signed: map[string]int{}}
 	for first := int64(0); first*256 < size; first += chunk {
 		count := (size - first*256 + 255) / 256
 		if count > chunk {
@@ -75,37 +75,94 @@ func checkEntries(dir string, size int64, stored tlog.HashReader) (string, error
 			return err
 		})
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		before := make([]*policy, count)
+		signatures := make([][]signature, count)
 		for n, entries := range opened {
-			before[n] = current
 			for _, one := range entries {
-				if current, err = follow(current, one); err != nil {
-					return "", fmt.Errorf("entry %d: %w", one.seq, err)
+				found, err := whole.add(one)
+				if err != nil {
+					return nil, fmt.Errorf("entry %d: %w", one.seq, err)
 				}
+				signatures[n] = append(signatures[n], found...)
 			}
 		}
-		found := make([]map[string]int, count)
-		err = inParallel(int(count), func(n int) (err error) {
-			found[n], err = checkBundle(opened[n], before[n])
-			return err
+		if !withSignatures {
+			continue
+		}
+		err = inParallel(int(count), func(n int) error {
+			if wrong := firstWrong(signatures[n]); wrong >= 0 {
+				one := signatures[n][wrong]
+				return fmt.Errorf("entry %d: the signature of %s does not hold", one.seq, one.role)
+			}
+			return nil
 		})
 		if err != nil {
-			return "", err
-		}
-		for _, one := range found {
-			for role, times := range one {
-				signed[role] += times
-			}
+			return nil, err
 		}
 	}
+	if whole.first != "open" && whole.first != "workspace" {
+		return nil, errors.New("the trail does not begin with an \"open\" entry")
+	}
+	return whole, nil
+}
+
+// add checks an entry against those before it and returns its signatures.
+func (t *trail) add(one entry) ([]signature, error) {
+	said := one.said
+	if one.seq == 0 {
+		t.session, t.first = said.session, said.kind
+	}
+	if said.session != t.session {
+		return nil, fmt.Errorf("belongs to session %q, not %q", said.session, t.session)
+	}
+	if said.time < t.clock {
+		return nil, errors.New("is dated before the entry before it")
+	}
+	t.clock = said.time
+	if t.keys[said.key] {
+		return nil, fmt.Errorf("the key %q appears twice", said.key)
+	}
+	t.keys[said.key] = true
+	if t.closed && said.kind != "retraction" {
+		return nil, fmt.Errorf("a %q entry follows the end of the session", said.kind)
+	}
+	t.closed = t.closed || said.kind == "close"
+	before := t.policy
+	if one.seq == 0 {
+		before = said.policy
+	}
+	after, err := follow(t.policy, said)
+	if err != nil {
+		return nil, err
+	}
+	signatures, err := signaturesOf(one, before)
+	if err != nil {
+		return nil, err
+	}
+	t.policy = after
+	for _, each := range signatures {
+		t.signed[each.role]++
+	}
+	if said.kind == "verdict" {
+		t.verdicts = append(t.verdicts, said)
+	}
+	for _, digest := range said.evidence() {
+		if _, known := t.evidence[digest]; !known {
+			t.evidence[digest] = one.seq
+		}
+	}
+	return signatures, nil
+}
+
+// signers tells who signed how many entries.
+func (t *trail) signers() string {
 	var roles []string
-	for role := range signed {
-		roles = append(roles, fmt.Sprintf("%d signed by %s", signed[role], role))
+	for role := range t.signed {
+		roles = append(roles, fmt.Sprintf("%d signed by %s", t.signed[role], role))
 	}
 	sort.Strings(roles)
-	return strings.Join(roles, ", "), comparePolicy(dir, current)
+	return strings.Join(roles, ", ")
 }
 
 // openBundle takes the entries of a bundle apart and checks their numbers and the tree before each.
@@ -130,33 +187,54 @@ func openEntry(data []byte, seq int64, stored tlog.HashReader) (entry, error) {
 	if !found || !bytes.HasPrefix(data, []byte(opening)) || !bytes.HasSuffix(signatures, []byte("}")) {
 		return opened, errors.New("is no DSSE envelope")
 	}
-	if err := json.Unmarshal(signatures[:len(signatures)-1], &opened.sealed); err != nil {
+	var err error
+	if opened.sealed, err = readSignatures(signatures[:len(signatures)-1]); err != nil {
+		return opened, fmt.Errorf("is no DSSE envelope: %w", err)
+	}
+	var ok bool
+	if opened.payload, ok = decoded(string(payload)); !ok {
+		return opened, errors.New("is no DSSE envelope: its payload is not base64")
+	}
+	if opened.said, err = readStatement(opened.payload); err != nil {
 		return opened, err
 	}
-	opened.payload = make([]byte, base64.StdEncoding.DecodedLen(len(payload)))
-	size, err := base64.StdEncoding.Strict().Decode(opened.payload, payload)
-	if err != nil {
-		return opened, err
-	}
-	opened.payload = opened.payload[:size]
-	said := &opened.said
-	if err := json.Unmarshal(opened.payload, said); err != nil {
-		return opened, err
-	}
-	if said.Type != "https://in-toto.io/Statement/v1" {
-		return opened, errors.New("is no in-toto statement")
-	}
-	if said.Predicate.Seq != seq {
-		return opened, fmt.Errorf("says it is entry %d", said.Predicate.Seq)
+	if opened.said.seq != seq {
+		return opened, fmt.Errorf("says it is entry %d", opened.said.seq)
 	}
 	before, err := rootOf(seq, stored)
 	if err != nil {
 		return opened, err
 	}
-	if said.Predicate.PrevRoot != "sha256:"+hex.EncodeToString(before) {
+	if opened.said.prevRoot != "sha256:"+hex.EncodeToString(before) {
 		return opened, errors.New("names another tree before it")
 	}
 	return opened, nil
+}
+
+func readSignatures(data []byte) ([]sealing, error) {
+	value, err := parseCanonical(data)
+	if err != nil {
+		return nil, err
+	}
+	list, ok := value.([]interface{})
+	if !ok || len(list) == 0 {
+		return nil, errors.New("is not signed")
+	}
+	var found []sealing
+	for _, one := range list {
+		each, err := members(one, "keyid", "sig")
+		if err != nil {
+			return nil, err
+		}
+		id, isText := each["keyid"].(string)
+		encoded, _ := each["sig"].(string)
+		signature, isBase64 := decoded(encoded)
+		if !isText || !isBase64 || len(signature) != ed25519.SignatureSize {
+			return nil, errors.New("a signature has another form")
+		}
+		found = append(found, sealing{id, signature})
+	}
+	return found, nil
 }
 
 func rootOf(size int64, stored tlog.HashReader) ([]byte, error) {
@@ -168,74 +246,29 @@ func rootOf(size int64, stored tlog.HashReader) ([]byte, error) {
 	return root[:], err
 }
 
-// checkBundle checks who signed the entries of a bundle. It counts the signatures of each role.
-func checkBundle(entries []entry, current *policy) (map[string]int, error) {
-	var all []signature
-	signed := map[string]int{}
-	for _, one := range entries {
-		if one.seq == 0 {
-			current = one.said.Predicate.Policy
-		}
-		signatures, err := signaturesOf(one, current)
-		if err != nil {
-			return nil, fmt.Errorf("entry %d: %w", one.seq, err)
-		}
-		all = append(all, signatures...)
-		if current, err = follow(current, one); err != nil {
-			return nil, fmt.Errorf("entry %d: %w", one.seq, err)
-		}
-	}
-	if wrong := firstWrong(all); wrong >= 0 {
-		return nil, fmt.Errorf("entry %d: the signature of %s does not hold", all[wrong].seq, all[wrong].role)
-	}
-	for _, one := range all {
-		signed[one.role]++
-	}
-	return signed, nil
-}
-
 // signaturesOf returns the signatures of an entry, after it checked that their keys may sign it.
 func signaturesOf(one entry, current *policy) ([]signature, error) {
-	if len(one.sealed) == 0 {
-		return nil, errors.New("is not signed")
-	}
-	kind := one.said.Predicate.Kind
-	if _, own := current.Roles[kind+":person"]; own && reviewedByPerson(one.payload) {
-		kind += ":person"
-	}
-	allowed, found := current.Roles[kind]
-	if !found {
-		allowed = current.Roles["*"]
-	}
+	kind, allowed := current.allowed(one.said)
 	message := append([]byte(fmt.Sprintf("DSSEv1 %d %s %d ", len(payloadType), payloadType, len(one.payload))), one.payload...)
 	var signatures []signature
 	for _, each := range one.sealed {
-		key, err := current.key(each.KeyID, one.seq)
+		key, err := current.key(each.keyID, one.seq)
 		if err != nil {
 			return nil, err
 		}
-		if !contains(allowed, key.Role) {
-			return nil, fmt.Errorf("a %q entry is signed by %s, may be by %s", kind, key.Role, strings.Join(allowed, " or "))
+		if !contains(allowed, key.role) {
+			return nil, fmt.Errorf("a %q entry is signed by %s, may be by %s", kind, key.role, strings.Join(allowed, " or "))
 		}
-		public, err := hex.DecodeString(key.Public)
-		if err != nil || len(public) != ed25519.PublicKeySize {
-			return nil, fmt.Errorf("key %.16s is no ed25519 key", key.ID)
-		}
-		data, err := base64.StdEncoding.DecodeString(each.Sig)
-		if err != nil || len(data) != ed25519.SignatureSize {
-			return nil, fmt.Errorf("the signature of %s is none", key.Role)
-		}
-		signatures = append(signatures, signature{one.seq, key.Role, public, message, data})
+		signatures = append(signatures, signature{one.seq, key.role, key.bytes(), message, each.data})
 	}
 	return signatures, nil
 }
 
-// reviewedByPerson says whether an entry names a person as its reviewer: policies have roles of their own for those.
-func reviewedByPerson(payload []byte) bool {
-	var said struct {
-		Predicate struct {
-			Body map[string]json.RawMessage `json:"body"`
-		} `json:"predicate"`
+func contains(all []string, one string) bool {
+	for _, each := range all {
+		if each == one {
+			return true
+		}
 	}
-	return json.Unmarshal(payload, &said) == nil && string(said.Predicate.Body["reviewer"]) == `"person"`
+	return false
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,7 @@ func inParallel(n int, work func(int) error) error {
 				if piece >= n {
 					return
 				}
-				failed[piece] = work(piece)
+				failed[piece] = guarded(work, piece)
 			}
 		}()
 	}
@@ -31,4 +32,14 @@ func inParallel(n int, work func(int) error) error {
 		}
 	}
 	return nil
+}
+
+// guarded makes an error of a panic: the program would end with 2, which says that everything holds.
+func guarded(work func(int) error, piece int) (err error) {
+	defer func() {
+		if failed := recover(); failed != nil {
+			err = fmt.Errorf("%v", failed)
+		}
+	}()
+	return work(piece)
 }

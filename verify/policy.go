@@ -1,88 +1,247 @@
 package main
 
 import (
-	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
+
+	"golang.org/x/mod/sumdb/note"
 )
 
+// A policy says whose keys may sign which kind of entry.
 type policy struct {
-	Origin string              `json:"origin"`
-	Keys   []policyKey         `json:"keys"`
-	Roles  map[string][]string `json:"roles"`
+	origin    string
+	keys      []policyKey
+	roles     map[string][]string
+	witnesses []interface{}
+	written   []byte
 }
 
 type policyKey struct {
-	ID     string `json:"id"`
-	Role   string `json:"role"`
-	Public string `json:"public"`
-	Since  int64  `json:"since"`
-	Until  *int64 `json:"until"`
+	id      string
+	role    string
+	public  string
+	since   int64
+	until   int64
+	ended   bool
+	revoked bool
 }
 
-// follow returns the policy in force after an entry.
-func follow(current *policy, one entry) (*policy, error) {
-	said := one.said.Predicate
-	if one.seq != 0 && said.Kind != "keys" {
-		return current, nil
+var (
+	hexForm   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	roleNames = map[string]bool{"log": true, "builder": true, "reviewer": true, "human": true}
+	spki      = []byte{0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00}
+)
+
+// readPolicy reads a policy: all its members and no others, and keys whose ids are theirs.
+func readPolicy(value interface{}) (*policy, error) {
+	top, err := members(value, "keys", "origin", "roles", "schema_version", "witnesses")
+	if err != nil {
+		return nil, err
 	}
-	if said.Policy == nil && one.seq == 0 {
-		return nil, errors.New("there is no policy of keys")
+	found := policy{roles: map[string][]string{}, written: canonical(top)}
+	origin, isText := top["origin"].(string)
+	keys, isList := top["keys"].([]interface{})
+	roles, isObject := top["roles"].(object)
+	witnesses, areList := top["witnesses"].([]interface{})
+	if !isText || !isList || !isObject || !areList || top["schema_version"] != number("1") {
+		return nil, errors.New("a member has another type")
 	}
-	if said.Policy == nil {
-		return nil, errors.New("changes keys and names none")
+	found.origin, found.witnesses = origin, witnesses
+	seen := map[string]bool{}
+	for _, one := range keys {
+		key, err := readKey(one)
+		if err != nil {
+			return nil, err
+		}
+		if seen[key.id] {
+			return nil, fmt.Errorf("key %.16s appears twice", key.id)
+		}
+		seen[key.id] = true
+		found.keys = append(found.keys, key)
 	}
-	return said.Policy, nil
+	for kind, listed := range roles {
+		names, ok := listed.([]interface{})
+		if !ok {
+			return nil, errors.New("roles are no list")
+		}
+		found.roles[kind] = nil
+		for _, one := range names {
+			name, _ := one.(string)
+			if !roleNames[name] {
+				return nil, fmt.Errorf("there is no role %q", name)
+			}
+			found.roles[kind] = append(found.roles[kind], name)
+		}
+	}
+	for _, one := range witnesses {
+		if text, ok := one.(string); !ok || !isNoteKey(text) {
+			return nil, errors.New("a witness is no public key of a note")
+		}
+	}
+	return &found, nil
 }
 
+func readKey(value interface{}) (policyKey, error) {
+	var key policyKey
+	one, err := members(value, "id", "public", "revoked", "role", "since", "until")
+	if err != nil {
+		return key, err
+	}
+	var ok [5]bool
+	key.id, ok[0] = one["id"].(string)
+	key.public, ok[1] = one["public"].(string)
+	key.revoked, ok[2] = one["revoked"].(bool)
+	key.role, ok[3] = one["role"].(string)
+	key.since, ok[4] = wholeNumber(one["since"])
+	for _, each := range ok {
+		if !each {
+			return key, errors.New("a member of a key has another type")
+		}
+	}
+	if one["until"] != nil {
+		if key.until, key.ended = wholeNumber(one["until"]); !key.ended {
+			return key, errors.New("a member of a key has another type")
+		}
+	}
+	if !hexForm.MatchString(key.id) || !hexForm.MatchString(key.public) || !roleNames[key.role] {
+		return key, errors.New("a key has no id, no public half or no role")
+	}
+	sum := sha256.Sum256(key.der())
+	if hex.EncodeToString(sum[:]) != key.id {
+		return key, fmt.Errorf("the id of key %.16s is not its own", key.id)
+	}
+	return key, nil
+}
+
+func (k policyKey) bytes() ed25519.PublicKey {
+	public, _ := hex.DecodeString(k.public)
+	return public
+}
+
+func (k policyKey) der() []byte { return append(append([]byte{}, spki...), k.bytes()...) }
+
+func (k policyKey) pem() []byte {
+	text := base64.StdEncoding.EncodeToString(k.der())
+	return []byte("-----BEGIN PUBLIC KEY-----\n" + text + "\n-----END PUBLIC KEY-----\n")
+}
+
+// key returns the key that may sign entry seq under an id.
 func (p *policy) key(id string, seq int64) (policyKey, error) {
-	for _, key := range p.Keys {
-		if key.ID == id && key.Since <= seq && (key.Until == nil || seq < *key.Until) {
+	for _, key := range p.keys {
+		if key.id == id && key.since <= seq && (!key.ended || seq < key.until) {
 			return key, nil
 		}
 	}
 	return policyKey{}, fmt.Errorf("is signed with the unknown key %.16s", id)
 }
 
-func contains(all []string, one string) bool {
-	for _, each := range all {
-		if each == one {
-			return true
+// allowed returns the name under which a policy lists the signers of an entry, and which roles they are.
+func (p *policy) allowed(said statement) (string, []string) {
+	kind := said.kind
+	if _, own := p.roles[kind+":person"]; own && said.body["reviewer"] == "person" {
+		kind += ":person" // policies have roles of their own for a person's verdicts
+	}
+	if roles := p.roles[kind]; len(roles) > 0 {
+		return kind, roles
+	}
+	return kind, p.roles["*"]
+}
+
+// logKeys returns the keys that may sign a head over so many entries, in the form of note.NewVerifier.
+func (p *policy) logKeys(size int64) []string {
+	var found []string
+	for _, key := range p.keys {
+		if key.role == "log" && key.since < size && (!key.ended || size <= key.until) {
+			public := append([]byte{1}, key.bytes()...)
+			sum := sha256.Sum256(append([]byte(p.origin+"\n"), public...))
+			id := binary.BigEndian.Uint32(sum[:4])
+			found = append(found, fmt.Sprintf("%s+%08x+%s", p.origin, id, base64.StdEncoding.EncodeToString(public)))
+		}
+	}
+	return found
+}
+
+// isSignedHead says whether a key of the log signed a head: signed note, with sumdb's own keys and signatures.
+func (p *policy) isSignedHead(h head) bool {
+	for _, key := range p.logKeys(h.size) {
+		verifier, err := note.NewVerifier(key)
+		if err != nil {
+			continue
+		}
+		for _, one := range h.signatures {
+			if one.name == verifier.Name() && one.hash == verifier.KeyHash() && verifier.Verify([]byte(h.text), one.data) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// comparePolicy compares policy.json, for people, with the policy the entries themselves end with.
-func comparePolicy(dir string, current *policy) error {
-	data, err := read(filepath.Join(dir, "policy.json"))
-	if err != nil {
-		return err
+// follow returns the policy in force after an entry, or why the entry may not change it.
+//
+// What a key was allowed in the past stays: a key can only end, and a new one only begin, after the entry. Roles,
+// witnesses and the name of the log never change.
+func follow(current *policy, said statement) (*policy, error) {
+	if said.seq == 0 {
+		if said.policy == nil {
+			return nil, errors.New("there is no policy of keys")
+		}
+		return said.policy, nil
 	}
-	var told policy
-	if err := json.Unmarshal(data, &told); err != nil {
-		return fmt.Errorf("policy.json: %w", err)
+	if said.kind != "keys" {
+		if said.policy != nil {
+			return nil, fmt.Errorf("a %q entry changes no keys", said.kind)
+		}
+		return current, nil
 	}
-	one, _ := json.Marshal(told)
-	two, _ := json.Marshal(current)
-	if !bytes.Equal(one, two) {
-		return errors.New("policy.json is not the policy of the entries")
+	after := said.policy
+	if after == nil {
+		return nil, errors.New("changes keys and names none")
 	}
-	vkey, err := read(filepath.Join(dir, "log.vkey"))
-	if err != nil {
-		return err
+	same := after.origin == current.origin && reflect.DeepEqual(after.roles, current.roles) &&
+		reflect.DeepEqual(after.witnesses, current.witnesses)
+	if !same {
+		return nil, errors.New("changes more of the policy than keys")
 	}
-	parts := strings.SplitN(strings.TrimSpace(string(vkey)), "+", 3)
-	public, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
-	for _, key := range current.Keys {
-		if err == nil && key.Role == "log" && len(public) > 0 && key.Public == hex.EncodeToString(public[1:]) {
-			return nil
+	if len(after.keys) < len(current.keys) {
+		return nil, errors.New("keys are missing from the policy")
+	}
+	for n, key := range after.keys {
+		if n >= len(current.keys) {
+			if key.since != said.seq+1 || key.ended || key.revoked {
+				return nil, fmt.Errorf("the new key %.16s does not begin after the entry", key.id)
+			}
+			continue
+		}
+		lawful := current.keys[n]
+		if !lawful.ended && key.ended && key.until == said.seq+1 {
+			lawful.until, lawful.ended, lawful.revoked = key.until, true, key.revoked
+		}
+		if key != lawful {
+			return nil, fmt.Errorf("the past of key %.16s is another", key.id)
 		}
 	}
-	return errors.New("log.vkey is not a key of the log in the policy")
+	return after, nil
+}
+
+// isNoteKey says whether a text is the public key of a log or a witness: name+8 hex digits+base64 of type and key.
+func isNoteKey(text string) bool {
+	parts := strings.SplitN(text, "+", 3)
+	if len(parts) != 3 || !isName(parts[0]) {
+		return false
+	}
+	data, ok := decoded(parts[2])
+	if !ok || len(data) != 33 || data[0] != 1 && data[0] != 4 {
+		return false
+	}
+	sum := sha256.Sum256(append([]byte(parts[0]+"\n"), data...))
+	return parts[1] == hex.EncodeToString(sum[:4])
 }

@@ -14,6 +14,7 @@ from reviews.log.note import Checkpoint, NoteKey, parse_key, parse_note, who_sig
 from reviews.log.walk import Walk
 from specs.errors import UserError
 from specs.policy import Policy
+from specs.regular_files import read_regular
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def read_anchor(path: Path) -> Anchor:
         UserError: it is not there, or no checkpoint note.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise UserError(f"the note cannot be read: {error.strerror or error}", where=str(path)) from error
     return Anchor(str(path), parse_note(data, str(path)))
@@ -54,7 +55,7 @@ def read_policy(path: Path) -> Policy:
         UserError: it is not there, or no policy.
     """
     try:
-        return Policy.model_validate_json(path.read_bytes())
+        return Policy.model_validate_json(read_regular(path))
     except OSError as error:
         raise UserError(f"the policy cannot be read: {error.strerror or error}", where=str(path)) from error
     except ValidationError as error:

@@ -27,6 +27,8 @@ MAX_ENTRY_BYTES = 65_535
 """Entry bundles give the length in two bytes. Evidence goes into the content store; an entry holds digests."""
 MAX_DEPTH = 64
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+_TIME = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
 class Recorded(NamedTuple):
@@ -194,7 +196,8 @@ def read_statement(payload: bytes) -> Entry:
             body=predicate["body"],
             policy=predicate.get("policy"),
         )
-        int(entry.time_ns)
+        if not _VERSION.fullmatch(str(entry.version)) or not _TIME.fullmatch(entry.time_ns):
+            raise ValueError("its version or its time is no number as it is written here")
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error

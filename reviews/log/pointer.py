@@ -20,6 +20,7 @@ from reviews.log.keys import FOLDER
 from reviews.store import write_durably
 from specs.digests import Contract
 from specs.errors import AuditDamage, UserError
+from specs.regular_files import read_regular
 
 SUFFIX = ".postgres"
 VARIABLE = "PEERGATE_DATABASE"
@@ -56,7 +57,7 @@ def pointer_of(trail: Path) -> Pointer | None:
     """
     path = pointer_path(trail)
     try:
-        found = Pointer.model_validate_json(path.read_bytes())
+        found = Pointer.model_validate_json(read_regular(path))
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from reviews.log import merkle
 from reviews.log.note import Checkpoint, parse_note
 from specs.errors import UserError
+from specs.regular_files import read_regular
 
 WIDTH = 256
 CHECKPOINT = "checkpoint"
@@ -67,7 +68,7 @@ def read_bundles(folder: Path, size: int) -> list[bytes]:
         width = min(WIDTH, size - len(envelopes))
         name = tile_name("entries", len(envelopes) // WIDTH, width)
         try:
-            data = (folder / name).read_bytes()
+            data = read_regular(folder / name)
         except OSError as error:
             raise UserError(f"entries cannot be read: {error.strerror or error}", where=name) from error
         envelopes.extend(_bundle(data, width, name))

@@ -13,16 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
-
 from reviews.log import merkle
 from reviews.log.chain import chain_damage, first_format
 from reviews.log.envelope import Opened, Recorded, entry_of, open_envelope, pae
 from reviews.log.keys import is_signed, key_id
-from reviews.log.note import LOG_KEY, Checkpoint, NoteKey, parse_note, who_signed
+from reviews.log.note import LOG_KEY, Checkpoint, NoteKey, parse_key, parse_note, who_signed
 from reviews.log.rows import Stored, TrailFile
 from specs.bodies import misfit
-from specs.digests import digest_bytes
+from specs.digests import canonical_bytes, digest_bytes
 from specs.errors import UserError
 from specs.policy import Policy
 from specs.text import plain
@@ -34,6 +32,8 @@ class Walk:
     """What was found on the way through a trail, and where it stands: it can go on with the entries that follow."""
 
     damage: list[str] = field(default_factory=list[str])
+    misfits: list[str] = field(default_factory=list[str])
+    """Those of ``damage`` that say a body does not have the form of its kind, which ``verify/`` does not know."""
     notes: list[str] = field(default_factory=list[str])
     entries: list[Recorded] = field(default_factory=list[Recorded])
     digests: list[str] = field(default_factory=list[str])
@@ -108,7 +108,8 @@ class Walk:
                 "Peergate: its signature and place were checked, what it says was not"
             )
         elif problem:
-            self.damage.append(f"entry {number} ({entry.kind}): does not have its form: {plain(problem, 400)}")
+            self.misfits.append(f"entry {number} ({entry.kind}): does not have its form: {plain(problem, 400)}")
+            self.damage.append(self.misfits[-1])
 
     def _check_policy_and_signatures(self, number: int, entry: Entry, opened: Opened) -> None:
         if number == 0:
@@ -248,8 +249,13 @@ def unlawful_change(before: Policy | None, after: Policy, seq: int) -> str:
 
 
 def _policy(value: Any) -> Policy | None:
+    """Return a policy if it has exactly the form it is written in, and keys and witnesses that are what they say."""
     try:
-        policy = Policy.model_validate(value)
-    except ValidationError:
+        policy = Policy.model_validate_json(json.dumps(value), strict=True)
+        exact = policy.canonical() == canonical_bytes(value)
+        witnesses = [str(parse_key(one)) for one in policy.witnesses]
+    except (ValueError, TypeError, RecursionError, UserError):
         return None
-    return policy if all(key_id(bytes.fromhex(one.public)) == one.id for one in policy.keys) else None
+    ids = [one.id for one in policy.keys]
+    own = all(key_id(bytes.fromhex(one.public)) == one.id for one in policy.keys)
+    return policy if exact and own and len(set(ids)) == len(ids) and witnesses == list(policy.witnesses) else None

@@ -26,6 +26,9 @@ _POINTS = ("decision", "verdict", "checks", "metrics", "exit", "manifest", "orde
 _POINTING = {"asked": ("request",), "answered": ("answer", "request", "response")}
 """What an entry points to and is shown with it, by its kind. Whole files that were read are shown by their digest."""
 
+MOST_NOT_COVERED = 20
+"""So many files are listed for people."""
+
 
 def verify(place: Path, policy: Path | None, anchors: Sequence[Path], as_json: bool) -> None:
     """Verify and end with the audit's own exit code."""
@@ -76,6 +79,12 @@ def _tell(place: Path, result: Audit) -> None:
         print(f"  DAMAGE {plain(line, 2000)}")
     for line in result.notes:
         print(f"  note: {plain(line, 2000)}")
+    for path, why in list(result.not_covered.items())[:MOST_NOT_COVERED]:
+        print(f"  not covered: {plain(path, 500)} ({why})")
+    if (more := len(result.not_covered) - MOST_NOT_COVERED) > 0:
+        print(f"  not covered: {more} further files (--json lists all)")
+    if result.integrity:
+        print(f"  integrity: {result.integrity} (what verify/ checks without Peergate)")
     for line in result.not_proven:
         print(f"  not proven: {plain(line, 2000)}")
 

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from filelock import FileLock
 
-from reviews.audit import Audit, named_files, verify_run
+from reviews.audit import Audit, verify_run
+from reviews.audit_files import named_files
 from reviews.log.anchors import check_policy
 from reviews.log.places import keep_in_folder
 from reviews.log.rows import read_trail

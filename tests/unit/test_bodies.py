@@ -170,7 +170,15 @@ def test_a_well_signed_entry_without_its_form_is_found(tmp_path: Path) -> None:
 
 
 def test_a_version_that_never_was_is_found(tmp_path: Path) -> None:
-    assert "version 0 never was" in forged(tmp_path / "trail.sqlite", version=0)[0]
+    path = tmp_path / "trail.sqlite"
+    trail = Trail(path, "small")
+    trail.append("open", "open", body_of("open"))
+    trail.append("lost", "lost/a", body_of("lost"))
+    trail.close()
+    rows, keys = rows_of(path), keys_of(path)
+    last = entries_of(rows)[-1].model_copy(update={"version": 0})
+    put(path, chained([last], keys, kept=rows[:-1]), keys)
+    assert walk_trail(read_trail(path)).damage[0].startswith("entry 1: unreadable (its version or its time")
 
 
 def test_a_newer_version_is_kept(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.export import derived_files
+from reviews.export import PAGE, derived_files
 from reviews.log.keys import KeyFolder
 from reviews.log.rotate import rotate
 from reviews.log.rows import read_trail
@@ -77,7 +77,7 @@ def export(rows: Rows, keys: KeyFolder, folder: Path) -> Path:
     """Write an export of rows as they are, under a head of the log; Peergate itself refuses wrong ones."""
     walk = Walk().go(rows)
     note = str(head_of(rows, keys)).encode()
-    files = [(CHECKPOINT, note), *bundles_of([row.envelope for row in rows]), *derived_files(walk, note)]
+    files = [(PAGE, b""), (CHECKPOINT, note), *bundles_of([row.envelope for row in rows]), *derived_files(walk, note)]
     for name, data in files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)

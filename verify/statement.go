@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+const (
+	statementType = "https://in-toto.io/Statement/v1"
+	predicateType = "urn:peergate:trail:"
+	// maxDepth is how deep the body of an entry may be nested.
+	maxDepth = 64
+)
+
+var (
+	digestForm  = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	versionForm = regexp.MustCompile(`^[1-9][0-9]{0,8}$`)
+	timeForm    = regexp.MustCompile(`^(0|[1-9][0-9]{0,18})$`)
+)
+
+// statement is what an entry says, after its form was checked.
+type statement struct {
+	kind     string
+	key      string
+	session  string
+	seq      int64
+	time     uint64
+	prevRoot string
+	body     object
+	policy   *policy
+}
+
+// readStatement reads the signed bytes of an entry: exactly the members a statement has, each of its type, the subjects
+// that follow from the body, and all of it in canonical form.
+func readStatement(payload []byte) (statement, error) {
+	var said statement
+	value, err := parseCanonical(payload)
+	if err != nil {
+		return said, err
+	}
+	top, err := members(value, "_type", "predicate", "predicateType", "subject")
+	if err != nil {
+		return said, err
+	}
+	if top["_type"] != statementType {
+		return said, errors.New("is no in-toto statement")
+	}
+	predicate, err := members(
+		top["predicate"], "body", "key", "kind", "prev_root", "schema_version", "seq", "session", "time_ns", "|", "policy",
+	)
+	if err != nil {
+		return said, err
+	}
+	var ok [6]bool
+	said.body, ok[0] = predicate["body"].(object)
+	said.key, ok[1] = predicate["key"].(string)
+	said.kind, ok[2] = predicate["kind"].(string)
+	said.prevRoot, ok[3] = predicate["prev_root"].(string)
+	said.session, ok[4] = predicate["session"].(string)
+	said.seq, ok[5] = wholeNumber(predicate["seq"])
+	for _, one := range ok {
+		if !one {
+			return said, errors.New("a member of the predicate has another type")
+		}
+	}
+	if predicate["schema_version"] != number("2") {
+		return said, errors.New("is of another format")
+	}
+	if !digestForm.MatchString(said.prevRoot) {
+		return said, errors.New("names no tree before it")
+	}
+	when, _ := predicate["time_ns"].(string)
+	if said.time, err = strconv.ParseUint(when, 10, 64); err != nil || !timeForm.MatchString(when) {
+		return said, errors.New("its time is no number of nanoseconds")
+	}
+	told, _ := top["predicateType"].(string)
+	version := strings.TrimPrefix(told, predicateType+said.kind+":v")
+	if version == told || !versionForm.MatchString(version) {
+		return said, fmt.Errorf("its predicateType is not that of a %q entry", said.kind)
+	}
+	if top["subject"], err = subjects(said.prevRoot, said.body); err != nil {
+		return said, err
+	}
+	if !bytes.Equal(canonical(top), payload) {
+		return said, errors.New("its subjects are not the digests in its body")
+	}
+	if given, there := predicate["policy"]; there {
+		if said.policy, err = readPolicy(given); err != nil {
+			return said, fmt.Errorf("policy: %w", err)
+		}
+	}
+	return said, nil
+}
+
+func wholeNumber(value interface{}) (int64, bool) {
+	text, ok := value.(number)
+	found, err := strconv.ParseInt(string(text), 10, 64)
+	return found, ok && err == nil
+}
+
+// subjects returns what a statement is about: the tree before it, and every digest in its body under its path.
+func subjects(prevRoot string, body object) ([]interface{}, error) {
+	found := []interface{}{subject("trail", prevRoot)}
+	var visit func(name string, value interface{}, depth int) error
+	visit = func(name string, value interface{}, depth int) error {
+		if depth > maxDepth {
+			return fmt.Errorf("its body is nested deeper than %d levels", maxDepth)
+		}
+		switch value := value.(type) {
+		case string:
+			if digestForm.MatchString(value) {
+				found = append(found, subject(name, value))
+			}
+		case []interface{}:
+			for n, one := range value {
+				if err := visit(fmt.Sprintf("%s.%d", name, n), one, depth+1); err != nil {
+					return err
+				}
+			}
+		case object:
+			names := make([]string, 0, len(value))
+			for one := range value {
+				names = append(names, one)
+			}
+			sort.Strings(names)
+			for _, one := range names {
+				if err := visit(name+"."+one, value[one], depth+1); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	err := visit("body", body, 0)
+	return found, err
+}
+
+func subject(name, digest string) object {
+	return object{"digest": object{"sha256": strings.TrimPrefix(digest, "sha256:")}, "name": name}
+}
+
+// inStore lists, by kind of entry, the members whose digest is the name of a file in the content store.
+var inStore = map[string][]string{
+	"open":      {"spec", "source", "constitution", "measured_by"},
+	"turn":      {"said", "request", "response"},
+	"call":      {"arguments"},
+	"result":    {"text"},
+	"note":      {"text"},
+	"launch":    {"order"},
+	"exit":      {"exit", "manifest", "log"},
+	"metrics":   {"metrics"},
+	"checks":    {"checks"},
+	"packet":    {"packet"},
+	"verdict":   {"packet", "verdict", "request", "response"},
+	"decision":  {"decision"},
+	"amendment": {"spec", "source", "packet", "verdict", "code"},
+	"asked":     {"request", "read", "instructions"},
+	"answered":  {"answer", "request", "response"},
+}
+
+// evidence returns the digests of the files that an entry says are in the content store of its export.
+func (said statement) evidence() []string {
+	var found []string
+	add := func(value interface{}) {
+		if digest, ok := value.(string); ok && digestForm.MatchString(digest) {
+			found = append(found, digest)
+		}
+	}
+	for _, name := range inStore[said.kind] {
+		add(said.body[name])
+	}
+	tables := map[string]string{"open": "data", "report": "files", "exit": "outputs"}
+	table, _ := said.body[tables[said.kind]].(object)
+	for _, value := range table {
+		if output, ok := value.(object); ok && said.kind == "exit" && output["stored"] == true {
+			add(output["digest"])
+		} else if said.kind != "exit" {
+			add(value)
+		}
+	}
+	return found
+}
