@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 from reviews.statistics_agreement import Kappa, cohens_kappa
 from specs.errors import EvidenceMissing
 from specs.evidence import Item
+from specs.exact import holds
 from specs.thresholds import Thresholds
 from training.tasks.cases import Case
 
@@ -44,7 +46,7 @@ class Admission(NamedTuple):
     """Correlation of verdicts with the rank of the length, labels held fixed; -1 to 1, 0 without any."""
     matched: Kappa
     """Agreement among answers that were paired, one of each label, at nearly equal length."""
-    covered: float
+    covered: Fraction
     """The smallest share of a label's answers on one side of the median length."""
     wrong: tuple[str, ...]
     """Names of the answers that were judged otherwise than labelled."""
@@ -87,7 +89,7 @@ def admission(verdicts: Sequence[Verdict], thresholds: Thresholds = DEFAULTS) ->
         raise EvidenceMissing(told, hint=f"a scorer is admitted on {least} or more, with both labels")
     pairs = matched_pairs(verdicts, thresholds.scorer_matched)
     paired = [one for pair in pairs for one in pair]
-    nothing = Kappa(0.0, (0.0, 0.0), 0.0, 0)
+    nothing = Kappa(Fraction(0), (0.0, 0.0), 0.0, 0)
     return Admission(
         len(verdicts),
         _kappa(verdicts),
@@ -127,31 +129,31 @@ def matched_pairs(
     bad = sorted((one for one in verdicts if not one.label), key=lambda one: (one.length, one.name))
     found: list[tuple[Verdict, Verdict]] = []
     for one in good:
-        near = [other for other in bad if _ratio(one.length, other.length) <= ratio]
+        near = [other for other in bad if holds(length_ratio(one.length, other.length), "<=", ratio)]
         if near:
-            nearest = min(near, key=lambda other, to=one: _ratio(to.length, other.length))
+            nearest = min(near, key=lambda other, to=one: length_ratio(to.length, other.length))
             bad.remove(nearest)
             found.append((one, nearest))
     return tuple(found)
 
 
-def _ratio(one: int, other: int) -> float:
-    # Empty answers have a length too.
-    return max(one + 1, other + 1) / min(one + 1, other + 1)
+def length_ratio(one: int, other: int) -> Fraction:
+    """Return how many times as long the longer of two answers is; empty answers have a length too."""
+    return Fraction(max(one + 1, other + 1), min(one + 1, other + 1))
 
 
 def _kappa(verdicts: Sequence[Verdict]) -> Kappa:
     return cohens_kappa([int(one.label) for one in verdicts], [int(one.passed) for one in verdicts])
 
 
-def _covered(verdicts: Sequence[Verdict]) -> float:
+def _covered(verdicts: Sequence[Verdict]) -> Fraction:
     """Return the smallest share of a label's answers that lies on one side of the median length of all."""
     import numpy as np
 
     middle = float(np.median([one.length for one in verdicts]))
-    shares: list[float] = []
+    shares: list[Fraction] = []
     for label in (True, False):
         lengths = [one.length for one in verdicts if one.label == label]
-        shares += [sum(length > middle for length in lengths) / len(lengths)]
-        shares += [sum(length < middle for length in lengths) / len(lengths)]
+        shares += [Fraction(sum(length > middle for length in lengths), len(lengths))]
+        shares += [Fraction(sum(length < middle for length in lengths), len(lengths))]
     return min(shares)

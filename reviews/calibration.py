@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 from reviews import statistics
@@ -15,9 +16,15 @@ class Calibrated(NamedTuple):
 
     n: int
     agreed: int
-    kappa: float
+    exact: Fraction
+    """Cohen's kappa."""
     interval: tuple[float, float]
     """Of kappa, 95 %."""
+
+    @property
+    def kappa(self) -> float:
+        """Cohen's kappa as a float."""
+        return float(self.exact)
 
 
 def calibrated(decisions: Sequence[Rating], labels: Sequence[Rating]) -> Calibrated:
@@ -36,7 +43,7 @@ def calibrated(decisions: Sequence[Rating], labels: Sequence[Rating]) -> Calibra
     ours, theirs = Counter(decisions), Counter(labels)
     chance = sum(ours[name] * theirs[name] for name in ours) / n**2
     if chance == 1:
-        return Calibrated(n, agreed, 0.0, (-1.0, 1.0))
+        return Calibrated(n, agreed, Fraction(0), (-1.0, 1.0))
     low, high = ((limit - chance) / (1 - chance) for limit in statistics.wilson(agreed, n))
     interval = max(-1.0, min(found.interval[0], low)), min(1.0, max(found.interval[1], high))
-    return Calibrated(n, agreed, found.kappa, interval)
+    return Calibrated(n, agreed, found.exact, interval)

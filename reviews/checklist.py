@@ -106,7 +106,7 @@ def _of_check(packet_digest: str, index: int, check: CheckResult, *, lifted: boo
 
 
 def _of_criterion(packet: Packet, packet_digest: str, index: int, result: CriterionResult) -> Finding:
-    value = "was not measured" if result.value is None else f"is {result.value:.6g}"
+    value = "was not measured" if result.value is None else f"is {result.measured()}"
     statement = f"registered is {result.criterion}; {result.criterion.metric} {value}"
     severity: Severity = "note" if result.hypothesis and result.value is not None else "blocking"
     return Finding(

@@ -23,6 +23,12 @@ def criteria_results(resolved: ResolvedSpec, stage: Stage, metrics: MetricSet | 
 
 def _result(criterion: Criterion, metrics: MetricSet | None, *, hypothesis: bool) -> CriterionResult:
     measured = metrics.metrics.get(criterion.metric) if metrics else None
-    value = measured.value if measured else None
-    met = value is not None and criterion.met(value)
-    return CriterionResult(criterion=criterion, value=value, met=met, hypothesis=hypothesis)
+    if measured is None:
+        return CriterionResult(criterion=criterion, value=None, met=False, hypothesis=hypothesis)
+    return CriterionResult(
+        criterion=criterion,
+        value=measured.value,
+        counts=measured.counts(),
+        met=criterion.met(measured.exact()),
+        hypothesis=hypothesis,
+    )

@@ -122,7 +122,7 @@ def decide(
         outcome = "revise"
     elif unmet := [one for one in criteria if not one.met]:
         outcome = "null"
-        reasons = [f"{_not_found(one)}: {_unmet(one)}" for one in unmet]
+        reasons = [f"{_not_found(one)}: {one.unmet()}" for one in unmet]
     else:
         outcome = "approve"
         applied = sum(one.status != "NOT_APPLICABLE" for one in checks)
@@ -213,7 +213,7 @@ def _criterion_blockers(
         if result.value is None:
             found.append(_Blocker(f"{result.criterion} was not measured", place, for_a_person=True))
         elif not result.met and not result.hypothesis:
-            found.append(_Blocker(_unmet(result), place, _changes_at(place, blocking, resolvable)))
+            found.append(_Blocker(result.unmet(), place, _changes_at(place, blocking, resolvable)))
     return found
 
 
@@ -232,7 +232,7 @@ def _condition_blockers(
         elif result.value is None:
             found.append(_Blocker(f"{told} ({criterion} was not measured since)", place, for_a_person=True))
         else:
-            reason = f"{told} ({criterion} is not met: {result.value:.6g})"
+            reason = f"{told} ({criterion} is not met: {result.measured()})"
             found.append(_Blocker(reason, place, _changes_at(place, blocking, resolvable)))
     return found
 
@@ -309,10 +309,6 @@ def _distinct(changes: list[RequiredChange]) -> list[RequiredChange]:
     for change in changes:
         first.setdefault((change.parameter or "", change.value or 0), change)
     return [first[key] for key in sorted(first)]
-
-
-def _unmet(result: CriterionResult) -> str:
-    return f"{result.criterion} is not met: {result.value or 0:.6g}"
 
 
 def _not_found(result: CriterionResult) -> str:

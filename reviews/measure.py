@@ -19,7 +19,7 @@ from reviews.measure_sampled import COUNTED, measure_sampled
 from reviews.measure_text import measure_guard, measure_instruct, measure_respond
 from reviews.measure_training import measure_dpo, measure_sft
 from reviews.measure_verified import measure_verified
-from reviews.measured import Measured
+from reviews.measured import Measured, metric_of, ratio
 from reviews.measured import share as _share
 from reviews.measuring_code import measuring_code
 from reviews.rows import read_objects, read_rows
@@ -27,7 +27,8 @@ from reviews.strata import Pair, each_kind
 from specs.digests import digest_file
 from specs.errors import EvidenceMissing
 from specs.evidence import EvaluationRow, GenerationRow, Item, PackageRow
-from specs.metrics import METRICS, Metric, MetricSet
+from specs.exact import holds
+from specs.metrics import MetricSet
 from specs.stages import Kind
 from training.tasks import verifier
 
@@ -58,7 +59,7 @@ def measure(evidence: Evidence) -> MetricSet:
         attempt=evidence.attempt,
         rows=rows,
         code=measuring_code(),
-        metrics={id: _metric(id, measured) for id, measured in values.items()},
+        metrics={id: metric_of(id, measured) for id, measured in values.items()},
     )
 
 
@@ -165,11 +166,11 @@ def measure_generation(evidence: Evidence) -> dict[str, Measured]:
     return {
         "samples": Measured(total, total),
         "accepted": Measured(len(distinct), total),
-        "acceptance_rate": Measured(kept / total, total, statistics.wilson(kept, total)),
+        "acceptance_rate": _share(kept, total),
         "accepted_kinds": Measured(len(kinds), total),
         "accepted_min_kind": Measured(min(kinds[kind] for kind in {row.kind for row in rows}), total),
         "generate_truncation_rate": _share(sum(row.truncated for row in rows), total),
-        "duplicate_rate": Measured(1 - len(distinct) / kept if kept else 0.0, kept),
+        "duplicate_rate": Measured(ratio(kept - len(distinct), kept), kept),
     }
 
 
@@ -181,7 +182,7 @@ def measure_answers(judged: tuple[Judged, ...]) -> dict[str, Measured]:
         "items": Measured(n, n),
         "truncation_rate": _share(sum(one.row.truncated for one in judged), n),
         "empty_rate": _share(sum(not one.row.output.strip() for one in judged), n),
-        "mean_output_tokens": Measured(sum(one.row.output_tokens for one in judged) / n, n),
+        "mean_output_tokens": Measured(ratio(sum(one.row.output_tokens for one in judged), n), n),
     }
 
 
@@ -193,9 +194,9 @@ def measure_comparison(evidence: Evidence) -> dict[str, Measured]:
     lost = sum(pair.before and not pair.after for pair in pairs)
     p_before, p_after = sum(pair.before for pair in pairs) / n, sum(pair.after for pair in pairs) / n
     kinds, analysis = each_kind(pairs), evidence.resolved.spec.analysis
-    certain = [kind.part.gain for kind in kinds if kind.adjusted < analysis.alpha]
+    certain = [kind.part.gain for kind in kinds if holds(kind.adjusted, "<", analysis.alpha)]
     return {
-        "accuracy_gain": Measured(p_after - p_before, n, statistics.paired_difference_interval(gained, lost, n)),
+        "accuracy_gain": Measured(ratio(gained - lost, n), n, statistics.paired_difference_interval(gained, lost, n)),
         "mcnemar_p": Measured(statistics.exact_mcnemar(gained, lost), n),
         "gained": Measured(gained, n),
         "lost": Measured(lost, n),
@@ -242,19 +243,6 @@ def measure_package(evidence: Evidence) -> dict[str, Measured]:
         "identical_outputs": _share(sum(row.expected == row.reloaded for row in rows), n),
         "probes": Measured(n, n),
     }
-
-
-def _metric(id: str, measured: Measured) -> Metric:
-    definition = METRICS[id]
-    return Metric(
-        id=id,
-        value=float(measured.value),
-        n=measured.n,
-        unit=definition.unit,
-        population=definition.population,
-        definition=definition.definition,
-        interval=measured.interval,
-    )
 
 
 def _answers(evidence: Evidence) -> dict[str, Measured]:

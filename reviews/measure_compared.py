@@ -10,6 +10,7 @@ from reviews.statistics_binary import is_non_inferior, lift
 from reviews.statistics_continuous import sign_test
 from reviews.strata import Pair, Part, Tested
 from specs.errors import EvidenceMissing
+from specs.exact import holds
 from specs.kinds_compared import KindRule
 
 
@@ -20,7 +21,7 @@ def interval_of(part: Part) -> tuple[float, float]:
 
 def has_risen(kind: Tested, rule: KindRule) -> bool:
     """Say whether a kind gained: more gained than lost, and its adjusted p below the registered rate."""
-    return kind.part.gain > 0 and kind.adjusted < rule.false_discovery
+    return kind.part.gain > 0 and holds(kind.adjusted, "<", rule.false_discovery)
 
 
 def is_kept(kind: Tested, rule: KindRule) -> bool:

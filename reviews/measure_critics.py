@@ -13,7 +13,7 @@ from statistics import median
 from reviews.calibration import Calibrated, calibrated
 from reviews.evidence import Evidence
 from reviews.measure_sampled import why_broken_off
-from reviews.measured import Measured, share
+from reviews.measured import Measured, ratio, share
 from reviews.rows import Row, read_rows
 from reviews.verified import verified_preferences
 from specs.constitution import Constitution
@@ -148,7 +148,7 @@ def _agreement(prefix: str, found: Calibrated) -> dict[str, Measured]:
     return {
         f"{prefix}_labelled": Measured(found.n, found.n),
         f"{prefix}_agreement": share(found.agreed, found.n),
-        f"{prefix}_kappa": Measured(found.kappa, found.n, found.interval),
+        f"{prefix}_kappa": Measured(found.exact, found.n, found.interval),
     }
 
 
@@ -303,7 +303,7 @@ def measure_prefer(evidence: Evidence) -> dict[str, Measured]:
         **_agreement("pair_judge", found),
         "pairs": Measured(m, m),
         "pairs_for_validation": Measured(sum(one.split == "validation" for one in pairs), m),
-        "hard_negative_share": Measured(sum(one.source == "hard_negative" for one in pairs) / m if m else 0.0, m),
+        "hard_negative_share": Measured(ratio(sum(one.source == "hard_negative" for one in pairs), m), m),
         "pairs_length_difference": Measured(difference, m),
         "pairs_length_bias": Measured(bias, m),
         **dropped_metrics("pairs", due_preferences(evidence), pairs),

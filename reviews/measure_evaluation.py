@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from reviews.evidence import Evidence
-from reviews.measured import Measured, share
+from reviews.measured import Measured, ratio, share
 from reviews.rows import read_rows
 from reviews.statistics_agreement import cohens_kappa
 from reviews.statistics_binary import LIFT_RESAMPLES
@@ -269,10 +270,10 @@ def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[floa
 
 def _choose(evidence: Evidence) -> dict[str, Measured]:
     right: dict[str, int] = dict.fromkeys(("", "_per_token", "_per_byte"), 0)
-    chance = 0.0
+    chance = Fraction(0)
     asked = questions(evidence, evidence.outputs.get("rows"))
     for answer, row in asked:
-        chance += 1 / len(row.choices)
+        chance += Fraction(1, len(row.choices))
         per = {
             "": [score.nats for score in row.choices],
             "_per_token": [score.nats / score.tokens for score in row.choices],
@@ -288,31 +289,31 @@ def _choose(evidence: Evidence) -> dict[str, Measured]:
 def _compare(evidence: Evidence) -> dict[str, Measured]:
     rows = [row for _, row in duels(evidence)]
     n = len(rows)
-    outcomes = [{"candidate": 1.0, "reference": 0.0, None: 0.5}[row.preferred] for row in rows]
-    found = win_rate(outcomes, [float(len(row.candidate) - len(row.reference)) for row in rows])
+    halves = [{"candidate": 2, "reference": 0, None: 1}[row.preferred] for row in rows]
+    found = win_rate([half / 2 for half in halves], [float(len(row.candidate) - len(row.reference)) for row in rows])
     labelled = calibration(evidence)
     labels = [label for label, _, _ in labelled]
     agreement = cohens_kappa(labels, [row.preferred or "tie" for _, _, row in labelled])
     longer = _longer([row.preferred for _, _, row in labelled], labelled) - _longer(labels, labelled)
     return {
         "duels": Measured(n, n),
-        "win_rate": Measured(found.rate, n, found.interval),
+        "win_rate": Measured(ratio(sum(halves), 2 * n), n, found.interval),
         "win_rate_controlled": Measured(found.controlled, n),
         "tie_rate": share(sum(row.preferred is None for row in rows), n),
         "order_flips": share(sum(row.plain.good != row.swapped.good for row in rows), n),
-        "judge_kappa": Measured(agreement.kappa, agreement.n, agreement.interval),
+        "judge_kappa": Measured(agreement.exact, agreement.n, agreement.interval),
         "judge_longer": Measured(longer, len(labelled)),
     }
 
 
-def _longer(preferred: Sequence[str | None], labelled: Sequence[tuple[str, Item, DuelRow]]) -> float:
+def _longer(preferred: Sequence[str | None], labelled: Sequence[tuple[str, Item, DuelRow]]) -> Fraction:
     """Return how often the longer answer is preferred, among preferences for one of two answers of unequal length."""
     chosen = [
         (side == "candidate") == (len(row.candidate) > len(row.reference))
         for side, (_, _, row) in zip(preferred, labelled, strict=True)
         if side in ("reference", "candidate") and len(row.candidate) != len(row.reference)
     ]
-    return sum(chosen) / len(chosen) if chosen else 0.5
+    return ratio(sum(chosen), len(chosen)) if chosen else Fraction(1, 2)
 
 
 def _converse(evidence: Evidence) -> dict[str, Measured]:

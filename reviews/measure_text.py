@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from reviews.evidence import Evidence
 from reviews.leakage import Overlap
-from reviews.measured import Measured, share
+from reviews.measured import Measured, ratio, share
 from reviews.residue import Kept, frequent_edges
 from reviews.rows import read_rows
 from reviews.screen import held_out_among
@@ -167,7 +167,7 @@ def measure_instruct(evidence: Evidence) -> dict[str, Measured]:
         "instructions_kept_rate": _rate(kept, parsed),
         "instructions_held_out": Measured(taken, len(kept)),
         "instructions_left": Measured(len(kept) - taken, len(kept)),
-        "instruction_uniqueness": Measured(len(times) / n if n else 0.0, n),
+        "instruction_uniqueness": Measured(ratio(len(times), n), n),
         "instruction_multiplicity": Measured(max(times.values(), default=0), n),
         "instruction_near_rate": _rate(_of(parsed, "near"), parsed),
         "cross_shard_rate": _rate(_of(parsed, "cross_shard"), of_shards),
@@ -252,9 +252,9 @@ def measure_respond(evidence: Evidence) -> dict[str, Measured]:
         "out_of_scope_rate": _where(rows, lambda row: any(mark.startswith("scope:") for mark in row.marks)),
         "response_residue": Measured(residue_of(kept), n),
         "response_median_tokens": Measured(median([tokens[one.prompt, one.completion] for one in kept] or [0]), n),
-        "response_uniqueness": Measured(len(times) / n if n else 0.0, n),
+        "response_uniqueness": Measured(ratio(len(times), n), n),
         "response_multiplicity": Measured(max(times.values(), default=0), n),
-        "response_near_rate": Measured(len(near) / n if n else 0.0, n),
+        "response_near_rate": Measured(ratio(len(near), n), n),
     }
 
 
@@ -284,4 +284,4 @@ def _rate(some: Sequence[object], of: Sequence[object]) -> Measured:
 
 def _part(counted: tuple[int, int]) -> Measured:
     """Return a share whose population may be empty: then nothing of it is there."""
-    return share(*counted) if counted[1] else Measured(0.0, 0)
+    return share(*counted) if counted[1] else Measured(ratio(0, 0), 0)

@@ -9,7 +9,7 @@ from reviews.collect import is_in_force
 from reviews.overrides import waived_conditions
 from reviews.standing import standing
 from reviews.trail import Recorded
-from specs.metrics import METRICS, MetricSet
+from specs.metrics import METRICS, Metric, MetricSet
 from specs.session import ResolvedSpec
 from specs.stages import Stage
 from specs.verdicts import Condition, ConditionResult
@@ -89,31 +89,38 @@ def condition_results(
     for one in obligations(entries, moment_ns):
         if one.state != "open":
             continue
-        value = _measured_since(entries, one, metrics, earlier)
+        measured = _measured_since(entries, one, metrics, earlier)
         criterion = one.condition.criterion
-        met = criterion is not None and value is not None and criterion.met(value)
-        due = order.index(one.condition.stage) <= opens
-        found.append(ConditionResult(id=one.id, condition=one.condition, due=due, value=value, met=met))
+        found.append(
+            ConditionResult(
+                id=one.id,
+                condition=one.condition,
+                due=order.index(one.condition.stage) <= opens,
+                value=measured.value if measured else None,
+                counts=measured.counts() if measured else None,
+                met=criterion is not None and measured is not None and criterion.met(measured.exact()),
+            )
+        )
     return tuple(found)
 
 
 def _measured_since(
     entries: Sequence[Recorded], one: Obligation, metrics: MetricSet | None, earlier: Mapping[str, MetricSet]
-) -> float | None:
-    """Return the newest value of the condition's metric that was measured after the condition was made."""
+) -> Metric | None:
+    """Return the condition's metric as it was last measured after the condition was made."""
     criterion = one.condition.criterion
     if criterion is None:
         return None
     if metrics is not None and criterion.metric in metrics.metrics:
-        return metrics.metrics[criterion.metric].value
-    newest, value = one.made, None
+        return metrics.metrics[criterion.metric]
+    newest, found = one.made, None
     for recorded in entries:
         if recorded.entry.kind != "metrics" or recorded.entry.seq <= newest:
             continue
         accepted = earlier.get(recorded.body["stage"])
         if accepted and accepted.attempt == recorded.body["attempt"] and criterion.metric in accepted.metrics:
-            newest, value = recorded.entry.seq, accepted.metrics[criterion.metric].value
-    return value
+            newest, found = recorded.entry.seq, accepted.metrics[criterion.metric]
+    return found
 
 
 def why_not_carried(resolved: ResolvedSpec, stage: str | None, condition: Condition) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from reviews.statistics_continuous import (
     sign_test,
 )
 from specs.errors import EvidenceMissing
+from specs.exact import Number, exact, holds
 from specs.kinds_paired import Outcome, PairedTest
 
 WILCOXON_SHARE = 0.955
@@ -43,7 +45,7 @@ class Tested(NamedTuple):
 
     test: PairedTest
     n: int
-    effect: float
+    effect: Number
     """In the unit of ``minimum_effect``."""
     p: float
     told: str
@@ -103,7 +105,7 @@ def adjusted(found: Sequence[Tested]) -> tuple[float, ...]:
 
 def is_shown(one: Tested, p: float) -> bool:
     """Say whether a gain of the registered size is shown: adjusted p below alpha, effect not below its least."""
-    return p < one.test.alpha and one.effect >= one.test.minimum_effect
+    return holds(p, "<", one.test.alpha) and holds(one.effect, ">=", one.test.minimum_effect)
 
 
 def power_of(test: PairedTest, n: int, together: int = 1) -> Power:
@@ -118,16 +120,16 @@ def power_of(test: PairedTest, n: int, together: int = 1) -> Power:
     Raises:
         ValueError: there are fewer than two items.
     """
-    alpha, least = test.alpha / together, test.minimum_effect
+    alpha, least = float(exact(test.alpha) / together), test.minimum_effect
     if test.outcome == "continuous":
         worth = n if test.test == "paired_t" else max(2, int(n * WILCOXON_SHARE))
         power = paired_t_power(worth, least, alpha)
         smallest, enough = detectable_dz(worth, alpha, test.power), required_pairs(least, alpha, test.power)
         more = enough if test.test == "paired_t" else -int(-enough // WILCOXON_SHARE)
         return _power(test, n, power, f"d_z {least:g}", f"{smallest:.3f}", more)
-    power = mcnemar_power(n, least + test.expected_lost, test.expected_lost, alpha)
-    found = minimum_detectable_effect(n, test.expected_lost, alpha, test.power)
-    gained, lost = least + test.expected_lost, test.expected_lost
+    gained, lost = float(exact(least) + exact(test.expected_lost)), test.expected_lost
+    power = mcnemar_power(n, gained, lost, alpha)
+    found = minimum_detectable_effect(n, lost, alpha, test.power)
     more = None if power >= test.power else required_n(gained, lost, alpha, test.power)
     return _power(test, n, power, f"a gain of {least:g}", "none" if found is None else f"{found:.3f}", more)
 
@@ -154,7 +156,7 @@ def _binary(test: PairedTest, before: Sequence[float], after: Sequence[float]) -
         f"exact McNemar: {gained} gained, {lost} lost of {n}, difference {(gained - lost) / n:+.3f} "
         f"[{low:+.3f}, {high:+.3f}], h = {h:+.2f} ({effect_word(h)}), p = {_p(found.p, found.log10_p)}"
     )
-    return Tested(test, n, (gained - lost) / n, found.p, told)
+    return Tested(test, n, Fraction(gained - lost, n), found.p, told)
 
 
 def _continuous(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
@@ -184,9 +186,9 @@ def _ordinal(test: PairedTest, before: Sequence[float], after: Sequence[float]) 
     if len(scores) > 1:
         of_table = bowker([[table[was, now] for now in scores] for was in scores])
         symmetry = f"; beside it Bowker: chi-square {of_table.chi2:.3g} on {of_table.df}, p = {of_table.p:.3g}"
-    effect = (found.rose - found.fell) / n
+    effect = Fraction(found.rose - found.fell, n)
     told = (
-        f"sign test: {found.rose} rose, {found.fell} fell, {found.tied} stayed of {n}, difference {effect:+.3f} "
+        f"sign test: {found.rose} rose, {found.fell} fell, {found.tied} stayed of {n}, difference {float(effect):+.3f} "
         f"[{low:+.3f}, {high:+.3f}], p = {found.p:.3g}{symmetry}"
     )
     return Tested(test, n, effect, found.p, told)

@@ -11,10 +11,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from reviews.leakage import DEFAULTS, jaccard, shingles_of, words_of
 from specs.evidence import Item
+from specs.exact import holds
 from training.text.refusals import REFUSING
 
 _ROLES = "user|human|assistant|system|instruction|response|question|answer|input|output|prompt|completion"
@@ -131,7 +133,7 @@ def _edges_of(scope: str, where: Literal["head", "tail"], kept: list[Kept], shar
     often = [
         Edge(scope, where, text, times, len(kept), len(groups[text]))
         for text, times in count.items()
-        if times > share * len(kept) and times >= _LEAST_ROWS and len(groups[text]) >= _LEAST_GROUPS
+        if holds(Fraction(times, len(kept)), ">", share) and times >= _LEAST_ROWS and len(groups[text]) >= _LEAST_GROUPS
     ]
     return [edge for edge in often if not any(_inside(edge, other) for other in often)]
 

@@ -7,6 +7,7 @@ out the seeds that failed gets a larger gain; nothing in the trails of the other
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from reviews.strata import Pair
 from reviews.trail import Recorded
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing, UserError
+from specs.exact import holds
 from specs.session import ResolvedSpec
 
 
@@ -67,9 +69,9 @@ def seeded(run: Path, entries: Sequence[Recorded], store: Store) -> Seeded:
     pairs = pairs_of(gather(run, list(entries), store, analysis.treatment, attempts[-1]))
     gained = sum(pair.after and not pair.before for pair in pairs)
     lost = sum(pair.before and not pair.after for pair in pairs)
-    gain, p = (gained - lost) / len(pairs), exact_mcnemar(gained, lost)
-    reaches = p < analysis.alpha and gain >= analysis.minimum_effect
-    return Seeded(session, analysis.seeds[0], design_of(resolved), pairs, gain, p, reaches)
+    gain, p = Fraction(gained - lost, len(pairs)), exact_mcnemar(gained, lost)
+    reaches = holds(p, "<", analysis.alpha) and holds(gain, ">=", analysis.minimum_effect)
+    return Seeded(session, analysis.seeds[0], design_of(resolved), pairs, float(gain), p, reaches)
 
 
 def design_of(resolved: ResolvedSpec) -> str:

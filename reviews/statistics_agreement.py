@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 Level = Literal["nominal", "ordinal", "interval"]
@@ -16,10 +17,16 @@ Rating = str | float
 class Kappa(NamedTuple):
     """Cohen's kappa with its 95 % interval and the plain share of agreement."""
 
-    kappa: float
+    exact: Fraction
+    """Kappa as a fraction of counts; of weighted ratings it is the float."""
     interval: tuple[float, float]
     agreement: float
     n: int
+
+    @property
+    def kappa(self) -> float:
+        """Kappa as a float."""
+        return float(self.exact)
 
 
 def cohens_kappa(
@@ -39,7 +46,7 @@ def cohens_kappa(
     agreement = sum(a == b for a, b in zip(one, other, strict=True)) / n
     names = sorted({*one, *other}, key=_in_order)
     if len(names) == 1:
-        return Kappa(0.0, (0.0, 0.0), agreement, n)
+        return Kappa(Fraction(0), (0.0, 0.0), agreement, n)
     import numpy as np
     from statsmodels.stats.inter_rater import cohens_kappa as of_table
 
@@ -50,9 +57,18 @@ def cohens_kappa(
     # A variance of 0 may come out a hair below it; then there is no root and no interval around kappa.
     with np.errstate(invalid="ignore"):
         found: Any = of_table(table, wt=weights)
-    kappa = float(found.kappa)
+    exact = Fraction(float(found.kappa)) if weights else _kappa_of(one, other)
+    kappa = float(exact)
     low, high = (float(np.nan_to_num(end, nan=kappa)) for end in (found.kappa_low, found.kappa_upp))
-    return Kappa(kappa, (max(-1.0, low), min(1.0, high)), agreement, n)
+    return Kappa(exact, (max(-1.0, low), min(1.0, high)), agreement, n)
+
+
+def _kappa_of(one: Sequence[Rating], other: Sequence[Rating]) -> Fraction:
+    """Return ``(observed - chance) / (1 - chance)`` from counts; more than one category is used."""
+    n, ours, theirs = len(one), Counter(one), Counter(other)
+    agreed = sum(a == b for a, b in zip(one, other, strict=True))
+    chance = sum(ours[name] * theirs[name] for name in ours)
+    return Fraction(n * agreed - chance, n * n - chance)
 
 
 def fleiss_kappa(ratings: Sequence[Sequence[Rating]]) -> float:

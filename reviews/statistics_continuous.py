@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from reviews.statistics import exact_mcnemar
 from reviews.statistics_binary import lift
 
 
@@ -116,12 +117,9 @@ def sign_test(reference: Sequence[float], candidate: Sequence[float]) -> SignTes
     Raises:
         ValueError: as :func:`paired_means`.
     """
-    from scipy.stats import binomtest
-
     before, after = _pairs(reference, candidate)
     rose, fell = int((after > before).sum()), int((after < before).sum())
-    p = float(binomtest(rose, rose + fell, 0.5).pvalue) if rose + fell else 1.0
-    return SignTest(rose, fell, len(before) - rose - fell, p)
+    return SignTest(rose, fell, len(before) - rose - fell, exact_mcnemar(rose, fell))
 
 
 def bowker(table: Sequence[Sequence[int]]) -> Bowker:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import NamedTuple
 
 from reviews import statistics
@@ -31,9 +32,9 @@ class Part(NamedTuple):
     lost: int
 
     @property
-    def gain(self) -> float:
+    def gain(self) -> Fraction:
         """Treatment accuracy minus baseline accuracy."""
-        return (self.gained - self.lost) / self.n
+        return Fraction(self.gained - self.lost, self.n)
 
 
 class Tested(NamedTuple):

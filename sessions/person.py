@@ -107,8 +107,7 @@ def summary(packet: Packet) -> str:
     lines = [f"gate {packet.stage} ({packet.kind})", f"objective: {packet.registered.get('objective', '')}"]
     lines += [f"metric {name} = {one['value']:.6g} (n = {one['n']})" for name, one in packet.metrics.items()]
     for result in packet.criteria:
-        value = "not measured" if result.value is None else f"{result.value:.6g}"
-        lines.append(f"criterion {result.criterion}: {value}, {'met' if result.met else 'NOT MET'}")
+        lines.append(f"criterion {result.criterion}: {result.measured()}, {'met' if result.met else 'NOT MET'}")
     for one in packet.conditions:
         lines.append(f"condition {one.id}{' (due)' if one.due else ''}: {one.condition.text}")
     for index, check in enumerate(packet.checks):

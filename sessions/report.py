@@ -30,7 +30,8 @@ from sessions.report_waiting import answers_to, question, reasons_of, result_of
 from sessions.scripts import trained_by_scripts
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import EvidenceMissing
-from specs.metrics import metrics_of
+from specs.exact import holds
+from specs.metrics import Metric, metrics_of
 from specs.session import ResolvedSpec
 from specs.text import plain
 from specs.thresholds import Thresholds
@@ -213,8 +214,8 @@ def _nothing(comparison: dict[str, Any] | None) -> str:
     """Say what a session without a result did not find: any difference, or the one that was registered."""
     if comparison is not None:
         metrics, analysis = comparison["metrics"], comparison["registered"]
-        shown = metrics["mcnemar_p"]["value"] < analysis["alpha"]
-        if shown and metrics["accuracy_gain"]["value"] >= analysis["minimum_effect"]:
+        p, gain = (Metric.model_validate(metrics[name]).exact() for name in ("mcnemar_p", "accuracy_gain"))
+        if holds(p, "<", analysis["alpha"]) and holds(gain, ">=", analysis["minimum_effect"]):
             return "no result, the difference is not the registered one"
     return "no significant difference"
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specs.exact import holds
+from specs.metrics import Metric
 from specs.metrics_critics import CRITIC_PREFIX
 from specs.thresholds import Thresholds
 
@@ -41,11 +43,12 @@ def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -
         ),
     ]
     low = kappa["interval"][0] if kappa["interval"] else 0.0
-    agrees = kappa["value"] >= limits.critic_kappa and low > 0
-    stays = swap["value"] <= limits.swap_inconsistency
+    enough = holds(Metric.model_validate(kappa).exact(), ">=", limits.critic_kappa)
+    agrees = enough and low > 0
+    stays = holds(Metric.model_validate(swap).exact(), "<=", limits.swap_inconsistency)
     follows: list[str] = []
     if not agrees:
-        reached = "is too low" if kappa["value"] < limits.critic_kappa else "is high enough, on too few items"
+        reached = "is too low" if not enough else "is high enough, on too few items"
         luck = " and may be luck altogether: its interval reaches down to 0" if low <= 0 else ""
         follows.append(f"The agreement with the person {reached}{luck}. What the critic accepts is no evidence.")
     if not stays:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from specs.digests import Contract
+from specs.exact import exact
 from specs.stage_parts import Name
 
 Outcome = Literal["binary", "continuous", "ordinal"]
@@ -58,6 +59,6 @@ class PairedTest(Contract):
             raise ValueError(f"{self.test} is no test of a {self.outcome} outcome; {', '.join(TESTS[self.outcome])} is")
         if not self.alpha < self.power:
             raise ValueError(f"power {self.power:g} is not above alpha {self.alpha:g}")
-        if self.outcome != "continuous" and self.minimum_effect + 2 * self.expected_lost > 1:
+        if self.outcome != "continuous" and exact(self.minimum_effect) + 2 * exact(self.expected_lost) > 1:
             raise ValueError("minimum_effect and twice expected_lost exceed all items")
         return self

@@ -6,9 +6,13 @@ can never meet in one gate. Values are computed in ``reviews/measure.py`` from r
 
 from __future__ import annotations
 
-from typing import Literal
+from fractions import Fraction
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
 
 from specs.digests import Contract, Digest
+from specs.exact import exact
 from specs.metric_forms import MetricDefinition, Scope
 from specs.metric_forms import defined as _m
 from specs.metrics_compared import COMPARED_METRICS
@@ -31,6 +35,24 @@ class Metric(Contract):
     population: str
     definition: str
     interval: tuple[float, float] | None = None
+    ratio: tuple[int, int] | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The exact value of what is made of counts, in lowest terms; ``value`` is the float nearest to it."""
+
+    @model_validator(mode="after")
+    def _one_value(self) -> Self:
+        if self.ratio is not None and (self.ratio[1] < 1 or self.value != self.ratio[0] / self.ratio[1]):
+            raise ValueError(f"the ratio {self.ratio[0]} / {self.ratio[1]} is not the value {self.value!r}")
+        return self
+
+    def exact(self) -> Fraction:
+        """Return the value to compare with a threshold."""
+        return exact(self.value) if self.ratio is None else Fraction(*self.ratio)
+
+    def counts(self) -> tuple[int, int] | None:
+        """Return how many of the population a fraction is, where it is a number of them."""
+        if self.ratio is None or self.unit != "fraction" or self.n < 1 or self.n % self.ratio[1]:
+            return None
+        return self.ratio[0] * (self.n // self.ratio[1]), self.n
 
 
 class MetricSet(Contract):

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from specs.places import LintProblem, Loc
@@ -346,13 +347,27 @@ def _read_scalar(text: str, *, plain: bool) -> tuple[Any, str, str]:
             return None, f"{text[:40]} is too large: whole numbers stay below 2**53", "quote it if it is a name"
         return number, "", ""
     if _FLOAT.fullmatch(text):
-        value = float(text)
-        return (value, "", "") if math.isfinite(value) else (None, f"{text[:40]} is too large for a number", "")
+        return _read_float(text)
     if _NOT_FINITE.fullmatch(text):
         return None, f"{text} is not a number a spec can hold", "write a finite number"
     if _DATE.fullmatch(text):
         return None, f"{text} would be read as a date", f"quote it: '{text}'"
     return text, "", ""
+
+
+def _read_float(text: str) -> tuple[float | None, str, str]:
+    """Return a number that is the decimal of its text; a threshold that rounding moved is not the registered one."""
+    value = float(text)
+    if not math.isfinite(value):
+        return None, f"{text[:40]} is too large for a number", ""
+    kept = float.__repr__(value)
+    try:
+        same = Decimal(text) == Decimal(kept)
+    except InvalidOperation:  # An exponent beyond all bounds.
+        same = False
+    if not same:
+        return None, f"{text[:40]} has more digits than a number keeps: it would be {kept}", f"write {kept}"
+    return value, "", ""
 
 
 def _place_after(text: str) -> Place:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from specs.digests import Contract
+from specs.exact import Number, decimal_text, holds
 from specs.machines import LauncherName, Resources
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
@@ -71,14 +72,13 @@ class Criterion(Contract):
             raise ValueError("give exactly one of at_least, at_most, above, below")
         return given[0]
 
-    def met(self, value: float) -> bool:
-        """Say whether a measured value satisfies this criterion."""
-        sign, limit = self.bound()
-        return {">=": value >= limit, "<=": value <= limit, ">": value > limit, "<": value < limit}[sign]
+    def met(self, value: Number) -> bool:
+        """Say whether a measured value satisfies this criterion; what is made of counts is given as a fraction."""
+        return holds(value, *self.bound())
 
     def __str__(self) -> str:
         sign, limit = self.bound()
-        return f"{self.metric} {sign} {limit:g}"
+        return f"{self.metric} {sign} {decimal_text(limit)}"
 
 
 class Range(Contract):

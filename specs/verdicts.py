@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from specs.digests import Contract, Digest
+from specs.exact import shown
 from specs.grants import ClaimResult
 from specs.stages import Criterion
 
@@ -107,9 +108,19 @@ class CriterionResult(Contract):
 
     criterion: Criterion
     value: float | None
+    counts: tuple[int, int] | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Of a fraction: how many of how many."""
     met: bool
     hypothesis: bool = False
     """True for the registered hypothesis itself: unmet on sound evidence is a null, not a failure."""
+
+    def measured(self) -> str:
+        """Return the measured value in words: ``17 of 60 (0.283333)``."""
+        return _measured(self.criterion, self.value, self.counts)
+
+    def unmet(self) -> str:
+        """Return what was asked beside what was measured."""
+        return f"{self.criterion} is not met: {self.measured()}"
 
 
 class ConditionResult(Contract):
@@ -121,7 +132,19 @@ class ConditionResult(Contract):
     due: bool
     """True when the stage it blocks is the one that this gate would open, or an earlier one."""
     value: float | None
+    counts: tuple[int, int] | None = Field(default=None, exclude_if=lambda given: given is None)
     met: bool
+
+    def measured(self) -> str:
+        """Return the measured value in words."""
+        return _measured(self.condition.criterion, self.value, self.counts)
+
+
+def _measured(criterion: Criterion | None, value: float | None, counts: tuple[int, int] | None) -> str:
+    if value is None or criterion is None:
+        return "not measured"
+    number = shown(value, criterion.bound()[1])
+    return f"{counts[0]} of {counts[1]} ({number})" if counts else number
 
 
 class Packet(Contract):

@@ -19,6 +19,7 @@ from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from specs.errors import UserError
 
+_METRIC_READS = ("need", "need_exact")
 _READABLE = {field.name for field in fields(Evidence)} | set(Design._fields)
 
 
@@ -103,7 +104,7 @@ def explain(check: Listed) -> Explained:
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
                 if node.value.attr == "thresholds":
                     thresholds.add(node.attr)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "need":
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _METRIC_READS:
                 metrics |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
     module = inspect.getmodule(check.run)
     what = inspect.getdoc(check.run) or (inspect.getdoc(module) if module else None) or ""

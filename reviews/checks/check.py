@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from reviews.checks.limit import Limit, told
 from reviews.evidence import Evidence
 from specs.errors import EvidenceMissing
-from specs.metrics import MetricSet
+from specs.metrics import Metric, MetricSet
 from specs.stages import Kind
 from specs.text import plain
 from specs.verdicts import CheckResult, RequiredChange, Status
@@ -93,14 +94,27 @@ def result(
 
 
 def need(metrics: MetricSet | None, id: str) -> float:
-    """Return a measured value.
+    """Return a measured value, to tell and to calculate with.
 
     Raises:
         EvidenceMissing: it was not measured.
     """
+    return _measured(metrics, id).value
+
+
+def need_exact(metrics: MetricSet | None, id: str) -> Fraction:
+    """Return a measured value, to compare with a threshold (:func:`specs.exact.holds`).
+
+    Raises:
+        EvidenceMissing: it was not measured.
+    """
+    return _measured(metrics, id).exact()
+
+
+def _measured(metrics: MetricSet | None, id: str) -> Metric:
     if metrics is None or id not in metrics.metrics:
         raise EvidenceMissing(f"'{id}' was not measured")
-    return metrics.metrics[id].value
+    return metrics.metrics[id]
 
 
 def listed(names: Iterable[str], limit: int = 5) -> str:

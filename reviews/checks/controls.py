@@ -10,6 +10,7 @@ from reviews.evidence import Evidence
 from reviews.measure import controlled
 from specs.errors import EvidenceMissing
 from specs.evidence import Manifest
+from specs.exact import holds
 from specs.metrics import MetricSet
 
 SOURCE = "a gain in conversations that was there without their history too"
@@ -70,7 +71,7 @@ def _excess(evidence: Evidence, metrics: MetricSet | None) -> Found:
             f"({gained} gained, {lost} lost)"
         )
     detail = f"{'; '.join(told)}; beyond the worst of them {excess:+.3f}, p = {p:.3g}"
-    if p < evidence.resolved.spec.analysis.alpha and excess > 0:
+    if holds(p, "<", evidence.resolved.spec.analysis.alpha) and excess > 0:
         return Found("PASS", detail, excess)
     return Found("WARN", f"{detail}: that the gain comes from memory is not shown", excess)
 

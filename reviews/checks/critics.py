@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
-from reviews.checks.check import Check, Found, need
+from reviews.checks.check import Check, Found, need_exact
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from reviews.measure_critics import calibration_of, critic_parameters, labelled_input, revision_rows, sound_rows
@@ -15,6 +15,7 @@ from reviews.rows import read_rows
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.evidence import Example, Item
+from specs.exact import holds
 from specs.kinds_critics import Judges, PreferParameters, ReviseParameters, Rubric, ShownResponse
 from specs.metrics import MetricSet
 from specs.metrics_critics import CRITIC_PREFIX
@@ -208,7 +209,7 @@ def _calibration(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("FAIL", "the labelled sample holds items twice", found.kappa)
     if found.n < thresholds.labelled_items:
         return Found("FAIL", f"{detail}; {thresholds.labelled_items} items are needed", found.kappa)
-    if found.kappa < thresholds.critic_kappa:
+    if not holds(found.exact, ">=", thresholds.critic_kappa):
         return Found("FAIL", f"{detail}; kappa has to reach {thresholds.critic_kappa:g}", found.kappa)
     if found.interval[0] <= 0:
         return Found("FAIL", f"{detail}: too few to tell it from chance", found.kappa)
@@ -218,14 +219,16 @@ def _calibration(evidence: Evidence, _: MetricSet | None) -> Found:
 def _swap(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Count rows whose verdict turns when the labels change places: then a label was answered, and not the question."""
     most = evidence.resolved.spec.thresholds.swap_inconsistency
-    rate = need(metrics, f"{CRITIC_PREFIX[evidence.stage.kind]}_swap_inconsistency")
+    rate = need_exact(metrics, f"{CRITIC_PREFIX[evidence.stage.kind]}_swap_inconsistency")
     turned = [row for _, _, row in _every(evidence) if row.plain.good != row.swapped.good]
     shown = tuple(
         {"item": row.item, "plain": round(row.plain.signed(), 3), "swapped": round(row.swapped.signed(), 3)}
         for row in turned
     )
-    detail = f"{rate:.3f} of the verdicts turn when the labels change places"
-    return Found("FAIL" if rate > most else "PASS", detail, rate, shown if rate > most else ())
+    detail = f"{float(rate):.3f} of the verdicts turn when the labels change places"
+    if holds(rate, "<=", most):
+        return Found("PASS", detail, float(rate))
+    return Found("FAIL", detail, float(rate), shown)
 
 
 def _of_critic(run: Ask) -> Ask:

@@ -10,6 +10,7 @@ from reviews.checks import items, labels, leakage, paired, power, scorer, strata
 from reviews.checks.check import Found, guarded, result
 from reviews.checks.limit import Limit, told
 from specs.evidence import Item
+from specs.exact import exact, holds
 from specs.lint_stages import HELDOUT_READERS
 from specs.machines import attempt_usd
 from specs.makers import makers
@@ -159,9 +160,10 @@ def _independence(design: Design) -> Found:
 def _cost(design: Design) -> Found:
     """Add up what one attempt of each stage costs at its time limit and compare it with the budget."""
     spec = design.resolved.spec
-    total = sum(attempt_usd(spec.budget, stage) for stage in spec.stages)
+    exactly = sum(exact(attempt_usd(spec.budget, stage)) for stage in spec.stages)
+    total = float(exactly)
     told = f"one attempt of each stage costs at most {total:.4f} USD of {spec.budget.max_cost_usd:g} USD"
-    if total > spec.budget.max_cost_usd:
+    if not holds(exactly, "<=", spec.budget.max_cost_usd):
         return Found("FAIL", told, total, repairable=False)
     return Found("PASS", told, total)
 

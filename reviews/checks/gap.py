@@ -5,6 +5,7 @@ from __future__ import annotations
 from reviews.checks.check import Check, Found
 from reviews.evidence import Evidence
 from specs.errors import EvidenceMissing
+from specs.exact import exact, holds
 from specs.kinds_evaluation import Gap
 from specs.metrics import Metric, MetricSet
 
@@ -36,13 +37,15 @@ def _gap(evidence: Evidence, metrics: MetricSet | None) -> Found:
         low, high = _ends(rate)
         told.append(f"'{name}' {rate.value:.3f} [{low:.3f}, {high:.3f}]")
         worst = max(worst, rate.value)
-        if rate.value > gap.base_at_most or high > gap.base_at_most + gap.slack:
+        most = exact(gap.base_at_most)
+        if not holds(rate.exact(), "<=", most) or not holds(high, "<=", most + exact(gap.slack)):
             faults.append(f"the untrained model can do it already: '{name}' is not below {gap.base_at_most:g}")
     if gap.ceiling is not None:
         rate = _rate(evidence, metrics, gap.ceiling)
         low, high = _ends(rate)
         told.append(f"ceiling '{gap.ceiling}' {rate.value:.3f} [{low:.3f}, {high:.3f}]")
-        if rate.value < gap.ceiling_at_least or low < gap.ceiling_at_least - gap.slack:
+        least = exact(gap.ceiling_at_least)
+        if not holds(rate.exact(), ">=", least) or not holds(low, ">=", least - exact(gap.slack)):
             faults.append(f"the ceiling fails too: '{gap.ceiling}' is not above {gap.ceiling_at_least:g}")
     detail = "; ".join(told)
     if faults:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 
-from reviews.checks.check import Check, Found, need
+from reviews.checks.check import Check, Found, need_exact
 from reviews.checks.jobs import manifest_of
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
@@ -12,6 +13,7 @@ from reviews.leakage import words_of
 from reviews.measure import answered, judged_rows
 from reviews.measure_evaluation import held, task_of
 from specs.digests import digest_bytes
+from specs.exact import holds
 from specs.metrics import MetricSet
 from specs.model_kinds import kind_read
 
@@ -21,21 +23,21 @@ _LABEL_WORDS = 2
 
 def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
     talks = evidence.stage.kind == "converse"
-    rate = need(metrics, "turn_truncation_rate") if talks else need(metrics, "truncation_rate")
+    rate = need_exact(metrics, "turn_truncation_rate") if talks else need_exact(metrics, "truncation_rate")
     judged = answered(evidence, evidence.outputs.get("rows"))
     shown = tuple({"item": one.item.id, "output": one.text} for one in judged if one.truncated)
-    status = "FAIL" if rate > evidence.resolved.spec.thresholds.truncated_answers else "PASS"
-    return Found(status, f"{rate:.3f} of the answers hit the token limit", rate, shown)
+    status = "PASS" if holds(rate, "<=", evidence.resolved.spec.thresholds.truncated_answers) else "FAIL"
+    return Found(status, f"{float(rate):.3f} of the answers hit the token limit", float(rate), shown)
 
 
 def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if evidence.stage.kind == "converse":
         turns = [turn for one in held(evidence, evidence.outputs.get("rows")) for turn in one.row.turns]
-        rate = sum(not turn.output.strip() for turn in turns) / len(turns)
+        rate = Fraction(sum(not turn.output.strip() for turn in turns), len(turns))
     else:
-        rate = need(metrics, "empty_rate")
-    status = "FAIL" if rate > evidence.resolved.spec.thresholds.empty_answers else "PASS"
-    return Found(status, f"{rate:.3f} of the answers are empty", rate)
+        rate = need_exact(metrics, "empty_rate")
+    status = "PASS" if holds(rate, "<=", evidence.resolved.spec.thresholds.empty_answers) else "FAIL"
+    return Found(status, f"{float(rate):.3f} of the answers are empty", float(rate))
 
 
 def _labels(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -44,22 +46,21 @@ def _labels(evidence: Evidence, _: MetricSet | None) -> Found:
         return Found("NOT_APPLICABLE", "the answers are short by the task")
     judged = judged_rows(evidence, evidence.outputs.get("rows"))
     short = [one for one in judged if one.row.output.strip() and len(words_of(one.row.output)) <= _LABEL_WORDS]
-    share = len(short) / len(judged)
+    share = Fraction(len(short), len(judged))
     shown = tuple({"item": one.item.id, "output": one.row.output} for one in short)
-    status = "FAIL" if share > evidence.resolved.spec.thresholds.label_answers else "PASS"
-    return Found(status, f"{len(short)} of {len(judged)} answers have one or two words", share, shown)
+    status = "PASS" if holds(share, "<=", evidence.resolved.spec.thresholds.label_answers) else "FAIL"
+    return Found(status, f"{len(short)} of {len(judged)} answers have one or two words", float(share), shown)
 
 
 def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
     judged = answered(evidence, evidence.outputs.get("rows"))
     text, count = Counter(one.text.strip() for one in judged).most_common(1)[0]
-    share = count / len(judged)
+    share = Fraction(count, len(judged))
     shown = ({"output": text, "times": count},) if count > 1 else ()
-    if share > evidence.resolved.spec.thresholds.identical_answers:
-        return Found(
-            "FAIL", f"one answer was given to {count} of {len(judged)} items: the model has collapsed", share, shown
-        )
-    return Found("PASS", f"the most frequent answer was given {count} times", share, shown)
+    if not holds(share, "<=", evidence.resolved.spec.thresholds.identical_answers):
+        detail = f"one answer was given to {count} of {len(judged)} items: the model has collapsed"
+        return Found("FAIL", detail, float(share), shown)
+    return Found("PASS", f"the most frequent answer was given {count} times", float(share), shown)
 
 
 def _template(evidence: Evidence, _: MetricSet | None) -> Found:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
 from reviews.checks.check import Check, Found, listed
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from reviews.measure import answered
 from specs.evidence import Item
+from specs.exact import holds
 from specs.metrics import MetricSet
 from specs.session import SessionSpec
 from training.tasks import verifier
@@ -142,10 +144,10 @@ def _ceiling(evidence: Evidence, _: MetricSet | None) -> Found:
     least = evidence.resolved.spec.thresholds.ceiling_kind
     judged = answered(evidence, evidence.outputs.get("rows"))
     shares = _shares((one.item.kind, one.passed) for one in judged)
-    weakest = min(shares.values())
-    low = {kind: share for kind, share in shares.items() if share < least}
+    weakest = float(min(shares.values()))
+    low = {kind: share for kind, share in shares.items() if not holds(share, ">=", least)}
     if low:
-        told = ", ".join(f"{kind} {share:.2f}" for kind, share in sorted(low.items()))
+        told = ", ".join(f"{kind} {float(share):.2f}" for kind, share in sorted(low.items()))
         shown = tuple(
             {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.text}
             for one in judged
@@ -176,12 +178,12 @@ def _answered(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("WARN", told, float(len(nobody)), shown)
 
 
-def _shares(passed: Iterable[tuple[str, bool]]) -> dict[str, float]:
+def _shares(passed: Iterable[tuple[str, bool]]) -> dict[str, Fraction]:
     every, right = Counter[str](), Counter[str]()
     for kind, met in passed:
         every[kind] += 1
         right[kind] += met
-    return {kind: right[kind] / count for kind, count in every.items()}
+    return {kind: Fraction(right[kind], count) for kind, count in every.items()}
 
 
 CHECKS = (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from reviews.checks.check import Check, Found, need
+from reviews.checks.check import Check, Found, need, need_exact
 from reviews.checks.limit import Limit
 from reviews.checks.strata import ITEMS_PER_KIND, sizes_of
 from reviews.evidence import Evidence
 from reviews.measure_evaluation import calibration, items_of
 from specs.errors import EvidenceMissing
+from specs.exact import holds
 from specs.metrics import MetricSet
 from training.tasks.conversation import KINDS
 
@@ -38,17 +39,17 @@ def _judge(evidence: Evidence, metrics: MetricSet | None) -> Found:
         for label, item, row in labelled
         if label != (row.preferred or "tie")
     )
-    if kappa < thresholds.scorer_agreement:
+    if not holds(need_exact(metrics, "judge_kappa"), ">=", thresholds.scorer_agreement):
         return Found("FAIL", f"{detail}: it does not agree with people", kappa, shown, repairable=False)
-    if abs(longer) > thresholds.scorer_length:
+    if not holds(abs(need_exact(metrics, "judge_longer")), "<=", thresholds.scorer_length):
         return Found("FAIL", f"{detail}: it goes by length", kappa, shown, repairable=False)
     return Found("PASS", detail, kappa)
 
 
 def _order(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    flips, most = need(metrics, "order_flips"), evidence.resolved.spec.thresholds.swap_inconsistency
-    detail = f"the judge changes its mind with the order on {flips:.3f} of the items"
-    return Found("WARN" if flips > most else "PASS", detail, flips)
+    flips, most = need_exact(metrics, "order_flips"), evidence.resolved.spec.thresholds.swap_inconsistency
+    detail = f"the judge changes its mind with the order on {float(flips):.3f} of the items"
+    return Found("PASS" if holds(flips, "<=", most) else "WARN", detail, float(flips))
 
 
 def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:

@@ -10,8 +10,10 @@ from reviews.checks.check import Check, Found, listed
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from reviews.leakage import Overlap, find_overlaps, words_of
+from reviews.measured import ratio
 from reviews.rows import read_rows
 from specs.evidence import Example, Item
+from specs.exact import holds
 from specs.metrics import MetricSet
 from specs.thresholds import Thresholds
 from training.tasks.conversation import said_in
@@ -79,9 +81,9 @@ def duplicates_of(pairs: Iterable[tuple[str, ...]], thresholds: Thresholds) -> F
     """Count repeats within the training side."""
     every = list(pairs)
     repeated = len(every) - len(set(every))
-    share = repeated / len(every) if every else 0.0
-    status = "WARN" if share > thresholds.repeated_rows else "PASS"
-    return Found(status, f"{repeated} of {len(every)} training rows repeat another", share)
+    share = ratio(repeated, len(every))
+    status = "PASS" if holds(share, "<=", thresholds.repeated_rows) else "WARN"
+    return Found(status, f"{repeated} of {len(every)} training rows repeat another", float(share))
 
 
 def shown_overlap(overlap: Overlap) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from specs.exact import decimal_text
 from specs.session import SessionSpec
 
 
@@ -35,7 +36,7 @@ class Limit(NamedTuple):
 
     def told(self, value: float) -> str:
         """Return sign and value: ``<= 0.25``."""
-        return f"{self.sign} {value:g}"
+        return f"{self.sign} {decimal_text(value)}"
 
     def _field(self) -> Any:
         model: type[BaseModel] = SessionSpec

@@ -14,6 +14,7 @@ from reviews.evidence import Evidence
 from reviews.measure_training import steps_of
 from reviews.rows import read_rows
 from specs.evidence import Example
+from specs.exact import holds
 from specs.metrics import MetricSet
 from specs.stages import Kind
 
@@ -31,7 +32,7 @@ def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
             float(dead),
         )
     spike = max(norms) / median(norms)
-    if spike > evidence.resolved.spec.thresholds.gradient_spike:
+    if not holds(spike, "<=", evidence.resolved.spec.thresholds.gradient_spike):
         return Found("WARN", f"the largest gradient norm is {spike:.1f} times the median", spike)
     return Found("PASS", f"gradient norms from {min(norms):.3g} to {max(norms):.3g}", spike)
 
@@ -105,7 +106,7 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
         return Found("NOT_APPLICABLE", f"{steps:.0f} steps that begin at a loss of {first:.4g} show no course")
     drop = (first - last) / first
     detail = f"the loss went from {first:.4g} to {last:.4g}, a drop of {drop:.3f}"
-    if drop >= evidence.resolved.spec.thresholds.loss_drop:
+    if holds(drop, ">=", evidence.resolved.spec.thresholds.loss_drop):
         return Found("PASS", detail, drop)
     return Found("WARN", f"{detail}: {'it rose' if last > first else 'a plateau'}", drop)
 
@@ -137,7 +138,7 @@ def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
     wrong: list[str] = []
     if epochs > thresholds.passes:
         wrong.append(f"more than {thresholds.passes} passes")
-    if each > thresholds.parameters_per_token:
+    if not holds(each, "<=", thresholds.parameters_per_token):
         wrong.append(f"more than {thresholds.parameters_per_token:g} parameters a token")
     return Found("WARN" if wrong else "PASS", f"{detail}: {', '.join(wrong)}" if wrong else detail, each)
 

@@ -7,6 +7,7 @@ from reviews.checks.drift import require_alike
 from reviews.evidence import Evidence
 from reviews.paired import adjusted, carried_out, is_shown, outcomes, power_of
 from specs.evidence import Item
+from specs.exact import holds
 from specs.kinds_paired import PairedTest
 from specs.metrics import MetricSet
 from specs.session import SessionSpec
@@ -61,7 +62,7 @@ def _registered(evidence: Evidence, _: MetricSet | None) -> Found:
     ]
     p_values = adjusted(found)
     shown = [is_shown(one, p) for one, p in zip(found, p_values, strict=True)]
-    fallen = [p < one.test.alpha and one.effect < 0 for one, p in zip(found, p_values, strict=True)]
+    fallen = [holds(p, "<", one.test.alpha) and one.effect < 0 for one, p in zip(found, p_values, strict=True)]
     detail = "; ".join(
         f"against '{one.test.before}', {one.told}, adjusted p = {p:.3g}: "
         + ("shown" if yes else "it fell" if down else "not shown")

@@ -19,6 +19,7 @@ from reviews.rows import read_rows
 from reviews.verified import due_verdicts
 from specs.errors import EvidenceMissing
 from specs.evidence import Example
+from specs.exact import holds
 from specs.kinds_critics import ReviseParameters
 from specs.metrics import MetricSet
 from specs.rows_critics import DroppedPair, RevisionRow, VerifiedRow
@@ -200,12 +201,12 @@ def _length(evidence: Evidence, _: MetricSet | None) -> Found:
     most = evidence.resolved.spec.thresholds.length_bias
     pairs = preferences_of(evidence)
     difference, bias = length_bias(pairs)
-    detail = f"chosen responses have {difference:+.1f} words on average, {bias:+.2f} of the mean length"
-    if abs(bias) <= most:
-        return Found("PASS", detail, bias)
+    detail = f"chosen responses have {float(difference):+.1f} words on average, {float(bias):+.2f} of the mean length"
+    if holds(abs(bias), "<=", most):
+        return Found("PASS", detail, float(bias))
     ordered = sorted(pairs, key=lambda one: -abs(len(one.chosen.split()) - len(one.rejected.split())))
     shown = tuple({"item": one.item, "chosen": one.chosen, "rejected": one.rejected} for one in ordered)
-    return Found("FAIL", detail, bias, shown)
+    return Found("FAIL", detail, float(bias), shown)
 
 
 CHECKS = (

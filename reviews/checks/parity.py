@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from reviews import statistics
-from reviews.checks.check import Check, Found, need
+from reviews.checks.check import Check, Found, need_exact
 from reviews.checks.jobs import manifest_of
 from reviews.evidence import Evidence
 from reviews.measure import Answered, answered
 from specs.errors import EvidenceMissing
 from specs.evidence import Manifest
+from specs.exact import holds
 from specs.metrics import MetricSet
 
 _ARMS = ("evaluate", "converse")
@@ -72,8 +73,8 @@ def _truncation(evidence: Evidence, metrics: MetricSet | None) -> Found:
     p, alpha = statistics.exact_mcnemar(gained, lost), evidence.resolved.spec.analysis.alpha
     rates = f"{_rate(before):.3f} of the baseline's answers were cut off, {_rate(after):.3f} of the treatment's"
     detail = f"{rates}; on the {len(whole)} whole pairs {gained} gained, {lost} lost, p = {p:.3g}"
-    significant = need(metrics, "mcnemar_p") < alpha
-    if significant and (p >= alpha or gained <= lost):
+    significant = holds(need_exact(metrics, "mcnemar_p"), "<", alpha)
+    if significant and (not holds(p, "<", alpha) or gained <= lost):
         return Found("FAIL", f"{detail}: the gain does not hold without the cut-off answers", p)
     return Found("PASS", detail, p)
 

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from reviews import statistics
-from reviews.checks.check import Check, Found, need
+from reviews.checks.check import Check, Found, need, need_exact
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from reviews.statistics import mcnemar_power, paired_difference_interval
 from reviews.statistics_binary import is_non_inferior
 from specs.errors import EvidenceMissing
 from specs.evidence import Item
+from specs.exact import exact, holds
 from specs.metrics import MetricSet
 from specs.session import Analysis
 
@@ -21,8 +22,8 @@ _EFFECT = (Limit(">=", "analysis.minimum_effect"),)
 
 def design_power(analysis: Analysis) -> Found:
     """Compute the power of the exact McNemar test at the registered minimum effect."""
-    gained = analysis.minimum_effect + analysis.expected_lost
-    if gained + analysis.expected_lost > 1:
+    gained = float(exact(analysis.minimum_effect) + exact(analysis.expected_lost))
+    if exact(analysis.minimum_effect) + 2 * exact(analysis.expected_lost) > 1:
         return Found(
             "FAIL", "minimum_effect and expected_lost leave no room: their shares exceed all items", repairable=False
         )
@@ -99,12 +100,13 @@ def _headroom(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if evidence.stage.name != analysis.baseline:
         return Found("NOT_APPLICABLE", "only the baseline is asked for headroom")
     talks = evidence.stage.kind == "converse"
-    accuracy = need(metrics, "conversation_pass_rate") if talks else need(metrics, "accuracy")
+    accuracy = need_exact(metrics, "conversation_pass_rate") if talks else need_exact(metrics, "accuracy")
     room = 1 - accuracy
-    if room < analysis.minimum_effect:
-        detail = f"the baseline is right on {accuracy:.3f}; a gain of {analysis.minimum_effect:g} is impossible"
-        return Found("FAIL", detail, room, repairable=False)
-    return Found("PASS", f"the baseline is right on {accuracy:.3f}, which leaves room for {room:.3f}", room)
+    right, left = float(accuracy), float(room)
+    if not holds(room, ">=", analysis.minimum_effect):
+        detail = f"the baseline is right on {right:.3f}; a gain of {analysis.minimum_effect:g} is impossible"
+        return Found("FAIL", detail, left, repairable=False)
+    return Found("PASS", f"the baseline is right on {right:.3f}, which leaves room for {left:.3f}", left)
 
 
 def _test(evidence: Evidence, metrics: MetricSet | None) -> Found:
@@ -125,7 +127,7 @@ def _margin(evidence: Evidence, metrics: MetricSet | None) -> Found:
     assert metrics is not None
     gain, least = metrics.metrics["accuracy_gain"], evidence.resolved.spec.analysis.minimum_effect
     low = gain.interval[0] if gain.interval else gain.value
-    if gain.value >= least > low:
+    if holds(gain.exact(), ">=", least) and not holds(low, ">=", least):
         return Found("WARN", f"the gain {gain.value:+.3f} reaches {least:g}, its interval begins at {low:+.3f}", low)
     return Found("PASS", f"the interval of the gain begins at {low:+.3f}; the minimum effect is {least:g}", low)
 

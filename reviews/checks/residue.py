@@ -14,7 +14,9 @@ from reviews.checks.check import Check, Found, listed
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from reviews.measure import accepted_rows
+from reviews.measured import ratio
 from reviews.residue import DELIMITERS, REFUSALS, Kept, frequent_edges, marks_in, repeats
+from specs.exact import holds
 from specs.metrics import MetricSet
 from specs.verdicts import Status
 from training.tasks import worked_example
@@ -43,9 +45,9 @@ def _marked(evidence: Evidence, patterns: Sequence[Any], most: float, what: str)
 
 def _judged(shown: tuple[dict[str, Any], ...], total: int, most: float, what: str) -> Found:
     count = len(shown)
-    share = count / total if total else 0.0
-    status: Status = "FAIL" if share > most and count > 1 else "WARN" if count else "PASS"
-    return Found(status, f"{count} of {total} accepted completions {what}", share, shown)
+    share = ratio(count, total)
+    status: Status = "FAIL" if not holds(share, "<=", most) and count > 1 else "WARN" if count else "PASS"
+    return Found(status, f"{count} of {total} accepted completions {what}", float(share), shown)
 
 
 def _delimiters(evidence: Evidence, _: MetricSet | None) -> Found:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from reviews.checks.check import Check, Found, need
+from reviews.checks.check import Check, Found, need_exact
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from reviews.measure import accepted_rows
 from reviews.rows import read_rows
 from specs.evidence import Example
+from specs.exact import holds
 from specs.metrics import MetricSet
 from training.tasks import choose
 
@@ -45,11 +46,11 @@ def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 def _cut(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    rate = need(metrics, "generate_truncation_rate")
+    rate = need_exact(metrics, "generate_truncation_rate")
     rows = accepted_rows(evidence)[0]
     shown = tuple({"item": row.item, "completion": row.completion} for row in rows if row.truncated)
-    status = "WARN" if rate > evidence.resolved.spec.thresholds.truncated_samples else "PASS"
-    return Found(status, f"{rate:.3f} of the samples hit the token limit", rate, shown)
+    status = "PASS" if holds(rate, "<=", evidence.resolved.spec.thresholds.truncated_samples) else "WARN"
+    return Found(status, f"{float(rate):.3f} of the samples hit the token limit", float(rate), shown)
 
 
 CHECKS: tuple[Check, ...] = (

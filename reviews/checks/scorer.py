@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reviews import statistics
-from reviews.admission import Verdict, admission, labelled_cases, verdicts_on
-from reviews.checks.check import Check, Found, listed, need
+from reviews.admission import Verdict, admission, labelled_cases, length_ratio, verdicts_on
+from reviews.checks.check import Check, Found, listed, need, need_exact
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from reviews.measure import answered, task_of
 from specs.errors import EvidenceMissing
 from specs.evidence import Item
+from specs.exact import holds
 from specs.metrics import MetricSet
 from specs.session import SessionSpec
 from specs.thresholds import Thresholds
@@ -66,13 +67,13 @@ def _on_sample(right: str, verdicts: tuple[Verdict, ...], thresholds: Thresholds
         f"of equal length {found.matched.kappa:.2f}; correlation with length {found.length:+.2f}"
     )
     faults: list[str] = []
-    if found.agreement.kappa < least:
+    if not holds(found.agreement.exact, ">=", least):
         faults.append(f"kappa is below {least:g}")
-    if found.covered < thresholds.scorer_sides or not found.matched.n:
+    if not holds(found.covered, ">=", thresholds.scorer_sides) or not found.matched.n:
         faults.append("good and bad answers differ in length, so that a ruler would agree with them too")
-    elif found.matched.kappa < least:
+    elif not holds(found.matched.exact, ">=", least):
         faults.append(f"kappa among answers of equal length is below {least:g}")
-    if abs(found.length) > most:
+    if not holds(abs(found.length), "<=", most):
         faults.append(f"verdicts go with length by more than {most:g}")
     if faults:
         shown = tuple({"misjudged": name} for name in found.wrong)
@@ -93,7 +94,7 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     alike = [
         (then.passed, now.passed)
         for then, now in zip(before, after, strict=True)
-        if max(len(then.text), len(now.text)) + 1 <= ratio * (min(len(then.text), len(now.text)) + 1)
+        if holds(length_ratio(len(then.text), len(now.text)), "<=", ratio)
     ]
     gained = sum(now and not then for then, now in alike)
     lost = sum(then and not now for then, now in alike)
@@ -104,7 +105,8 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
         f"{len(alike)} of {len(before)} items were answered at equal length by both arms (ratio up to {ratio:g}); "
         f"of {all_gained:.0f} gained {gained} are among them, of {need(metrics, 'lost'):.0f} lost {lost}, p = {p:.3g}"
     )
-    if need(metrics, "mcnemar_p") < analysis.alpha and (p >= analysis.alpha or gained <= lost):
+    shown = holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha)
+    if shown and (not holds(p, "<", analysis.alpha) or gained <= lost):
         return Found("WARN", f"{detail}: where length stayed the gain is not shown", p)
     return Found("PASS", detail, p)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from reviews.checks.check import Check, Found, listed, need
+from reviews.checks.check import Check, Found, listed, need, need_exact
 from reviews.checks.limit import Limit
 from reviews.evidence import Evidence
 from reviews.measure import pairs_of
 from reviews.strata import each_kind, interval_over_groups, without_each_kind
 from specs.evidence import Item
+from specs.exact import exact, holds
 from specs.metrics import MetricSet
 
 ITEMS_PER_KIND = (Limit(">=", "thresholds.items_per_kind"),)
@@ -33,7 +34,9 @@ def sizes_of(heldout: Iterable[Item], least: int) -> Found:
 def _holds(evidence: Evidence, metrics: MetricSet | None) -> bool:
     """Say whether the registered hypothesis is met: only then is there a claim that could hang on a part."""
     analysis = evidence.resolved.spec.analysis
-    return need(metrics, "mcnemar_p") < analysis.alpha and need(metrics, "accuracy_gain") >= analysis.minimum_effect
+    return holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha) and holds(
+        need_exact(metrics, "accuracy_gain"), ">=", analysis.minimum_effect
+    )
 
 
 def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
@@ -43,23 +46,30 @@ def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
     Below the registered part of it is a failure: then the claim is about one kind, whatever it says.
     """
     least = evidence.resolved.spec.analysis.minimum_effect
-    part = least * evidence.resolved.spec.thresholds.kind_dependence
+    part = exact(least) * exact(evidence.resolved.spec.thresholds.kind_dependence)
     if not _holds(evidence, metrics):
         return Found("NOT_APPLICABLE", "the registered effect was not reached, so nothing hangs on a kind")
     rests = without_each_kind(pairs_of(evidence))
     if not rests:
         return Found("NOT_APPLICABLE", "the split has one constraint kind: the result says nothing about others")
     weakest = min(rests, key=lambda rest: rest.gain)
-    detail = f"without '{weakest.kind}' a gain of {weakest.gain:+.3f} remains on {weakest.n} items"
-    if weakest.gain >= least:
-        return Found("PASS", f"{detail}, which still is {least:g} or more", weakest.gain)
+    gain = float(weakest.gain)
+    detail = f"without '{weakest.kind}' a gain of {gain:+.3f} remains on {weakest.n} items"
+    if holds(weakest.gain, ">=", least):
+        return Found("PASS", f"{detail}, which still is {least:g} or more", gain)
     shown = tuple(
-        {"without": rest.kind, "items": rest.n, "gained": rest.gained, "lost": rest.lost, "gain": round(rest.gain, 4)}
+        {
+            "without": rest.kind,
+            "items": rest.n,
+            "gained": rest.gained,
+            "lost": rest.lost,
+            "gain": round(float(rest.gain), 4),
+        }
         for rest in sorted(rests, key=lambda rest: rest.gain)
     )
-    if weakest.gain < part:
-        return Found("FAIL", f"{detail}, less than {part:g}: one kind carries the result", weakest.gain, shown)
-    return Found("WARN", f"{detail}, less than the registered {least:g}", weakest.gain, shown)
+    if not holds(weakest.gain, ">=", part):
+        return Found("FAIL", f"{detail}, less than {float(part):g}: one kind carries the result", gain, shown)
+    return Found("WARN", f"{detail}, less than the registered {least:g}", gain, shown)
 
 
 def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
@@ -94,7 +104,7 @@ def _groups(evidence: Evidence, metrics: MetricSet | None) -> Found:
         f"drawn by groups ({len({pair.group for pair in pairs})}), the gain {need(metrics, 'accuracy_gain'):+.3f} "
         f"has the interval [{low:+.3f}, {high:+.3f}]"
     )
-    if need(metrics, "mcnemar_p") < alpha and low <= 0 <= high:
+    if holds(need_exact(metrics, "mcnemar_p"), "<", alpha) and low <= 0 <= high:
         return Found("WARN", f"{detail}: it rests on few groups", low)
     return Found("PASS", detail, low)
 

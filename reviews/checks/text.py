@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from reviews.checks.check import Check, Found
@@ -29,6 +30,7 @@ from reviews.residue import DELIMITERS, REFUSALS, marks_in
 from reviews.rows import read_rows
 from specs.engines import ENGINES
 from specs.evidence import Example, Item
+from specs.exact import holds
 from specs.metrics import MetricSet
 from specs.rows_text import InstructRow, RespondRow
 from specs.stages import InstructParameters, Kind
@@ -67,9 +69,10 @@ def _control(evidence: Evidence, _: MetricSet | None) -> Found:
     bare, _all = followed(rows.control_bare)
     detail = f"the control follows {met} of {of} commands with its template and {bare} of them as bare text"
     shown = tuple({"sentinel": row.sentinel, "output": row.output} for row in rows.control_templated)
-    if met / of < least:
-        return Found("FAIL", f"{detail}: sentinels that nothing trips show nothing", met / of, shown)
-    return Found("PASS", detail, met / of)
+    share = Fraction(met, of)
+    if not holds(share, ">=", least):
+        return Found("FAIL", f"{detail}: sentinels that nothing trips show nothing", float(share), shown)
+    return Found("PASS", detail, float(share))
 
 
 def _kind(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -84,13 +87,14 @@ def _kind(evidence: Evidence, _: MetricSet | None) -> Found:
     if not asked:
         return Found("FAIL", "the model is declared instruct and has no chat template", 0.0, repairable=False)
     met, of = followed(asked)
+    share = Fraction(met, of)
     if declared == "base":
         detail = f"the model is declared base and follows {met} of {of} commands given as bare text"
-        status: Status = "FAIL" if met / of > thresholds.base_follows else "PASS"
+        status: Status = "PASS" if holds(share, "<=", thresholds.base_follows) else "FAIL"
     else:
         detail = f"the model is declared instruct and follows {met} of {of} commands given with its template"
-        status = "FAIL" if met / of < thresholds.control_follows else "PASS"
-    return Found(status, detail, met / of, shown if status == "FAIL" else ())
+        status = "PASS" if holds(share, ">=", thresholds.control_follows) else "FAIL"
+    return Found(status, detail, float(share), shown if status == "FAIL" else ())
 
 
 def _name(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -235,10 +239,11 @@ def _written(evidence: Evidence, found: Instructed, most: float) -> Found:
         return Found("PASS", f"none of {len(items)} kept instructions is a held-out prompt, nor near one", 0.0)
     named = tuple(replace(overlap, train=items[place].id) for place, overlap in taken.items())
     ways = ", ".join(f"{count} {how}" for how, count in sorted(Counter(one.how for one in named).items()))
-    share = len(taken) / len(items)
+    exact_share = Fraction(len(taken), len(items))
+    share = float(exact_share)
     shown = tuple(shown_overlap(overlap) for overlap in spread(named))
     detail = f"{len(taken)} of {len(items)} kept instructions are held-out prompts ({ways})"
-    if share > most:
+    if not holds(exact_share, "<=", most):
         told = f"{detail}: more than a few by chance, model or seeds may know the split"
         return Found("FAIL", told, share, shown, repairable=False)
     return Found("WARN", f"{detail}; they are taken out, no later stage reads them", share, shown)
@@ -249,13 +254,13 @@ def _residue(evidence: Evidence, _: MetricSet | None) -> Found:
     thresholds = evidence.resolved.spec.thresholds
     kept = [as_kept(one) for one in responded(evidence).kept]
     shown: list[dict[str, Any]] = []
-    shares: list[float] = []
+    too_many = False
     for patterns, most in ((DELIMITERS, thresholds.delimiters), (REFUSALS, thresholds.refusals)):
         marked = [(one, marks) for one in kept if (marks := marks_in(one, patterns))]
         shown += [{"item": one.item.id, "marks": ", ".join(marks), "answer": one.text} for one, marks in marked]
-        shares.append(len(marked) / len(kept) if len(marked) > 1 and len(marked) / len(kept) > most else 0.0)
+        too_many |= len(marked) > 1 and not holds(Fraction(len(marked), len(kept)), "<=", most)
     detail = f"{len(shown)} of {len(kept)} kept answers carry a delimiter, refuse or speak as an evaluator"
-    return Found("FAIL" if any(shares) else "WARN" if shown else "PASS", detail, float(len(shown)), tuple(shown))
+    return Found("FAIL" if too_many else "WARN" if shown else "PASS", detail, float(len(shown)), tuple(shown))
 
 
 _WRITING: tuple[Kind, ...] = ("instruct", "respond")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
+from fractions import Fraction
 from statistics import median
 
 from reviews.checks.check import Check, Found
@@ -12,6 +12,7 @@ from reviews.checks.residue import kept_of
 from reviews.evidence import Evidence
 from reviews.leakage import near_repeats, words_of
 from reviews.measure import accepted_rows
+from specs.exact import holds
 from specs.metrics import MetricSet
 
 _GENERATE = ("generate",)
@@ -48,9 +49,10 @@ def _near(evidence: Evidence, _: MetricSet | None) -> Found:
         }
         for one in repeats
     )
-    share = len(repeats) / len(kept)
+    share = Fraction(len(repeats), len(kept))
     detail = f"{len(repeats)} of {len(kept)} accepted completions nearly repeat an earlier one"
-    return Found("FAIL" if share > thresholds.near_duplicates else "PASS", detail, share, shown)
+    status = "PASS" if holds(share, "<=", thresholds.near_duplicates) else "FAIL"
+    return Found(status, detail, float(share), shown)
 
 
 def _lengths(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -60,17 +62,18 @@ def _lengths(evidence: Evidence, _: MetricSet | None) -> Found:
     if not rows:
         return Found("NOT_APPLICABLE", "no completion was accepted")
     lengths = sorted(row.completion_tokens for row in rows)
-    middle, long = max(1.0, median(lengths)), lengths[math.ceil(0.95 * len(lengths)) - 1]
+    middle, long = max(1.0, median(lengths)), lengths[-(-19 * len(lengths) // 20) - 1]
+    spread = long / Fraction(middle)
     detail = f"{lengths[0]} to {lengths[-1]} model tokens, median {middle:g}, 95th percentile {long}"
-    if long / middle <= most:
-        return Found("PASS", detail, long / middle)
+    if holds(spread, "<=", most):
+        return Found("PASS", detail, float(spread))
     longest = sorted(rows, key=lambda row: -row.completion_tokens)
     shown = tuple(
         {"item": row.item, "tokens": row.completion_tokens, "completion": row.completion}
         for row in longest
-        if row.completion_tokens > most * middle
+        if holds(row.completion_tokens / Fraction(middle), ">", most)
     )
-    return Found("WARN", f"{detail}: a tail of runaways", long / middle, shown)
+    return Found("WARN", f"{detail}: a tail of runaways", float(spread), shown)
 
 
 CHECKS = (

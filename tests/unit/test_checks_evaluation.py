@@ -383,7 +383,7 @@ def test_a_judge_that_prefers_length_more_than_people_do_does_not_count(
 ) -> None:
     evidence = compare_evidence(tmp_path, ["candidate"] * 6, TWENTY, TWENTY)
     metrics = measure(evidence)
-    changed = metrics.metrics["judge_longer"].model_copy(update={"value": longer})
+    changed = metrics.metrics["judge_longer"].model_copy(update={"value": longer, "ratio": None})
     leaning = metrics.model_copy(update={"metrics": metrics.metrics | {"judge_longer": changed}})
     assert {one.id: one.status for one in run_checks(evidence, leaning)}["compare.judge"] == status
 

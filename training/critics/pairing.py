@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 from specs.kinds_critics import Pairing
@@ -114,13 +115,13 @@ def log_length_ratio(pairs: Sequence[Preference]) -> float:
     return sum(counted) / (len(counted) * _MILLION) if counted else 0.0
 
 
-def length_bias(pairs: Sequence[Preference]) -> tuple[float, float]:
+def length_bias(pairs: Sequence[Preference]) -> tuple[Fraction, Fraction]:
     """Return the mean of words chosen - rejected, and that to the mean words of both, but for types wrong by length."""
     counted = [(words(one.chosen), words(one.rejected)) for one in pairs if _counts(one)]
     if not counted:
-        return 0.0, 0.0
-    difference = sum(chosen - rejected for chosen, rejected in counted) / len(counted)
-    middle = sum(chosen + rejected for chosen, rejected in counted) / (2 * len(counted))
+        return Fraction(0), Fraction(0)
+    difference = Fraction(sum(chosen - rejected for chosen, rejected in counted), len(counted))
+    middle = Fraction(sum(chosen + rejected for chosen, rejected in counted), 2 * len(counted))
     return difference, difference / middle
 
 

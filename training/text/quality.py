@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import NamedTuple
 
 from specs.evidence import GenerationRow
+from specs.exact import holds
 from specs.kinds_critics import PreferParameters
 from specs.kinds_text import END_MARK, ROLE_STOPS, Quality, RespondParameters
 from specs.rows_critics import CandidateRow, RevisionRow
@@ -94,7 +96,7 @@ class Tally:
 
 def over(count: int, of: int, most: float, what: str) -> str:
     """Say that a share is above its limit; nothing where it is not."""
-    return f"{count} of {of} {what}, more than {most:g}" if of and count / of > most else ""
+    return f"{count} of {of} {what}, more than {most:g}" if of and holds(Fraction(count, of), ">", most) else ""
 
 
 def rates_of(samples: Iterable[Sample]) -> Rates:

@@ -16,6 +16,7 @@ from reviews.requests.rules.found import place
 from reviews.requests.rules.numbers import Held, Stated, held_in, stated_in
 from reviews.requests.rules.session_report import rows_of_checks, rows_of_metrics
 from reviews.requests.run_files import REPORT_JSON, RunEvidence
+from specs.exact import holds
 from specs.metrics import METRICS
 from specs.requests import AdversarialAnswer, ClaimStatus, Fix, Overclaim, Place, ReadFile, Reading, ScoreRow
 
@@ -195,7 +196,7 @@ def _significance(file: ReadFile, values: list[_Value], runs: Sequence[RunEviden
     if not measured or not runs:
         return []
     alpha = runs[0].resolved.spec.analysis.alpha
-    is_so = any(value.held.value < alpha for value in measured)
+    is_so = any(holds(value.held.value, "<", alpha) for value in measured)
     rows: list[ScoreRow] = []
     for number, line in enumerate(file.lines, 1):
         for match in _SIGNIFICANT.finditer(line):

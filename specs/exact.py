@@ -1,0 +1,59 @@
+"""Exact comparison: what is made of counts against the decimal that a spec's text holds.
+
+``54 / 60 - 36 / 60`` is not 0.3 in floating point, and neither is the float 0.3. So a value made of counts is kept as a
+fraction, a threshold is read as the shortest decimal of its float (which is the decimal of the spec's text: the loader
+refuses texts with more digits than a float keeps), and only fractions are compared. Two floats compare as they always
+do: of different floats the larger one has the larger shortest decimal.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from fractions import Fraction
+
+Number = Fraction | float
+"""A value to compare; an integer is one too."""
+
+_SIGNS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+def exact(value: Number) -> Fraction:
+    """Return a fraction as it is, and a float as the shortest decimal that is read as it: 0.3 as 3/10.
+
+    Raises:
+        ValueError: the float is not finite.
+    """
+    return Fraction(float.__repr__(value)) if isinstance(value, float) else Fraction(value)
+
+
+def holds(value: Number, sign: str, limit: Number) -> bool:
+    """Say whether ``value`` is on the named side of ``limit``: at least, at most, above or below it.
+
+    Args:
+        value: what was measured.
+        sign: ``>=``, ``<=``, ``>`` or ``<``.
+        limit: the registered threshold.
+
+    Raises:
+        ValueError: one of them is not finite.
+    """
+    return _SIGNS[sign](exact(value), exact(limit))
+
+
+def decimal_text(value: float) -> str:
+    """Return the decimal that a threshold is: all of its digits, without a decimal point where it is whole."""
+    return float.__repr__(float(value)).removesuffix(".0")
+
+
+def shown(value: float, limit: float) -> str:
+    """Return a measured value in six digits, or in as many more as tell it from a limit that it does not equal."""
+    digits = 6
+    while digits < 17 and value != limit and float(f"{value:.{digits}g}") == limit:
+        digits += 1
+    return f"{value:.{digits}g}"
