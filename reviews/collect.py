@@ -17,7 +17,7 @@ from reviews.standing import retracted, standing
 from reviews.store import Store
 from reviews.trail import Recorded
 from specs.errors import EvidenceMissing
-from specs.evidence import Artifact, ExitRecord, Item, JobOrder, Manifest
+from specs.evidence import Artifact, ExitRecord, Item, JobOrder, Manifest, Observed
 from specs.grants import Claim, Grant
 from specs.loading import read_resolved
 from specs.metrics import MetricSet
@@ -125,6 +125,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         data={name: load_items(store, digest) for name, digest in resolved.data_digests.items() if name != "heldout"},
         manifest=manifest,
         exit=exit_record,
+        observed=_observed(ended),
         outputs=paths,
         output_digests=digests,
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
@@ -192,6 +193,11 @@ def _left_behind(
             paths[name] = run / artifact["path"]
     tail = store.get(body["log"])[-LOG_TAIL_BYTES:].decode("utf-8", "replace") if body["log"] else ""
     return manifest, exit_record, paths, digests, plain(tail, LOG_TAIL_BYTES)
+
+
+def _observed(ended: Recorded | None) -> Observed | None:
+    said = ended.body.get("observed") if ended else None
+    return Observed.model_validate(said) if said else None
 
 
 def _baseline(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.lineage import Lineage
-from specs.evidence import ExitRecord, Item, Manifest
+from specs.evidence import ExitRecord, Item, Manifest, Observed
 from specs.grants import Claim, Grant
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
@@ -45,6 +45,8 @@ class Evidence:
     """Its files with their digests, where they are kept."""
     manifest: Manifest | None = None
     exit: ExitRecord | None = None
+    observed: Observed | None = None
+    """How long the job can have run, by the orchestrator's clocks."""
     outputs: dict[str, Path] = field(default_factory=dict[str, Path])
     """Output name -> file or folder, for outputs whose digest matches the manifest."""
     output_digests: dict[str, str] = field(default_factory=dict[str, str])

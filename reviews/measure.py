@@ -30,6 +30,7 @@ from specs.evidence import EvaluationRow, GenerationRow, Item, PackageRow
 from specs.exact import holds
 from specs.metrics import MetricSet
 from specs.stages import Kind
+from specs.text import plain
 from training.tasks import verifier
 
 
@@ -50,8 +51,15 @@ def measure(evidence: Evidence) -> MetricSet:
     """
     stage = evidence.stage
     rows = {stage.name: evidence.output_digests["rows"]} if "rows" in evidence.output_digests else {}
-    values = _MEASURERS[stage.kind](evidence)
-    values |= measure_sampled(evidence) if stage.kind in COUNTED else {}
+    try:
+        values = _MEASURERS[stage.kind](evidence)
+        values |= measure_sampled(evidence) if stage.kind in COUNTED else {}
+        metrics = {id: metric_of(id, measured) for id, measured in values.items()}
+    except EvidenceMissing:
+        raise
+    except Exception as error:
+        # Whatever rows can do to the arithmetic, they are no evidence then; a gate closes, and no session breaks off.
+        raise EvidenceMissing(f"they cannot be measured: {plain(str(error), 200)}", where="raw rows") from error
     if stage.name == evidence.resolved.spec.analysis.treatment and evidence.baseline_rows is not None:
         rows["baseline"] = digest_file(evidence.baseline_rows)
     return MetricSet(
@@ -59,7 +67,7 @@ def measure(evidence: Evidence) -> MetricSet:
         attempt=evidence.attempt,
         rows=rows,
         code=measuring_code(),
-        metrics={id: metric_of(id, measured) for id, measured in values.items()},
+        metrics=metrics,
     )
 
 

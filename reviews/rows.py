@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,8 +10,12 @@ from pydantic import ValidationError
 
 from specs.digests import Contract
 from specs.errors import EvidenceMissing
+from specs.strict_json import read_json
+from specs.text import plain
 
 Row = TypeVar("Row", bound=Contract)
+MOST_LINE_BYTES = 1 << 24
+MOST_ROWS = 5_000_000
 
 
 def read_rows(path: Path | None, model: type[Row], what: str, *, may_be_empty: bool = False) -> tuple[Row, ...]:
@@ -20,17 +24,24 @@ def read_rows(path: Path | None, model: type[Row], what: str, *, may_be_empty: b
     Raises:
         EvidenceMissing: there is no file, a line is not such a row, or the file is empty and must not be.
     """
-    if path is None or not path.is_file():
-        raise EvidenceMissing(f"{what} are missing", hint="the job left none, or they do not match their digest")
     rows: list[Row] = []
-    with path.open("rb") as handle:
-        for number, line in enumerate(handle, 1):
-            try:
-                rows.append(model.model_validate_json(line, strict=True))
-            except ValidationError as error:
-                raise EvidenceMissing(
-                    f"line {number} is not a {model.__name__}: {error.errors()[0]['msg']}", where=what
-                ) from error
+    seen: dict[tuple[Any, ...], int] = {}
+    for number, line in _lines(path, what):
+        try:
+            read_json(line)
+            rows.append(model.model_validate_json(line, strict=True))
+        except ValidationError as error:
+            first = error.errors()[0]
+            at = ".".join(str(part) for part in first["loc"])
+            told = plain(f"{at}: {first['msg']}" if at else first["msg"], 200)
+            raise EvidenceMissing(f"line {number} is not a {model.__name__}: {told}", where=what) from error
+        except ValueError as error:
+            raise EvidenceMissing(f"line {number} is not JSON: {error}", where=what) from error
+        if names := model.unique_by:
+            key = tuple(getattr(rows[-1], name) for name in names)
+            if (first := seen.setdefault(key, number)) != number:
+                told = ", ".join(f"{name} {plain(str(value), 60)}" for name, value in zip(names, key, strict=True))
+                raise EvidenceMissing(f"line {number} is of {told}, and so is line {first}", where=what)
     if not rows and not may_be_empty:
         raise EvidenceMissing(f"{what} are empty")
     return tuple(rows)
@@ -42,20 +53,35 @@ def read_objects(path: Path | None, what: str) -> tuple[dict[str, Any], ...]:
     Raises:
         EvidenceMissing: there is no file, or a line is not one JSON object.
     """
-    if path is None or not path.is_file():
-        raise EvidenceMissing(f"{what} are missing", hint="the job left none, or they do not match their digest")
     rows: list[dict[str, Any]] = []
-    with path.open("rb") as handle:
-        for number, line in enumerate(handle, 1):
-            try:
-                row = json.loads(line, parse_constant=_no_number)
-            except (ValueError, RecursionError) as error:
-                raise EvidenceMissing(f"line {number} is not JSON: {error}", where=what) from error
-            if not isinstance(row, dict):
-                raise EvidenceMissing(f"line {number} is not a JSON object", where=what)
-            rows.append(row)
+    for number, line in _lines(path, what):
+        try:
+            row = read_json(line)
+        except ValueError as error:
+            raise EvidenceMissing(f"line {number} is not JSON: {error}", where=what) from error
+        if not isinstance(row, dict):
+            raise EvidenceMissing(f"line {number} is not a JSON object", where=what)
+        rows.append(row)
     return tuple(rows)
 
 
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON")
+def _lines(path: Path | None, what: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines with their numbers; one that never ends is not read to its end.
+
+    Raises:
+        EvidenceMissing: there is no file, it cannot be read, or it has a line or a number of lines beyond all measure.
+    """
+    if path is None or not path.is_file():
+        raise EvidenceMissing(f"{what} are missing", hint="the job left none, or they do not match their digest")
+    try:
+        with path.open("rb") as handle:
+            for number in range(1, MOST_ROWS + 2):
+                line = handle.readline(MOST_LINE_BYTES + 1)
+                if not line:
+                    return
+                if len(line) > MOST_LINE_BYTES:
+                    raise EvidenceMissing(f"line {number} has more than {MOST_LINE_BYTES} bytes", where=what)
+                yield number, line
+    except OSError as error:
+        raise EvidenceMissing(f"they cannot be read: {error.strerror}", where=what) from error
+    raise EvidenceMissing(f"there are more than {MOST_ROWS} lines", where=what)

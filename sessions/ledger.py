@@ -161,12 +161,27 @@ def reserve_job(trail: Trail, budget: Budget, stage: Stage, key: str, keeps_byte
         reserve(trail, budget, "storage", stage, _storage(key), storage_usd(budget, keeps_bytes))
 
 
-def settle_job(trail: Trail, budget: Budget, key: str, seconds: float) -> None:
-    """Replace a reservation by what the job's wall time cost, at the price cap of its machine where it has one."""
-    grant = trail.find(f"grant/{key}")
+def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: float = 0.0) -> None:
+    """Replace a reservation by what the job's wall time cost, at the price cap of its machine where it has one.
+
+    It is more than was reserved only as far as the job was seen to run that long. Either way ``jobs.clock`` or
+    ``jobs.cost`` closes the gate of a job that states or takes more, and a person looks at the bill.
+
+    Args:
+        trail: the session's.
+        budget: the one in force.
+        key: the job's.
+        seconds: its time, bounded by what was observed (:meth:`specs.evidence.Observed.bounded`).
+        seen_s: for so long it was seen running.
+
+    Raises:
+        PeergateError: nothing was reserved under the key.
+    """
+    grant, reserved = trail.find(f"grant/{key}"), trail.find(f"reserve/{key}")
     asked = Granted.model_validate(grant.body).resources if grant else None
-    usd = round(max(seconds, 0.0) / 3600 * usd_per_hour(budget, asked), 6)
-    settle(trail, key, usd, seconds=round(seconds, 3))
+    paid, least = (round(max(one, 0.0) / 3600 * usd_per_hour(budget, asked), 6) for one in (seconds, seen_s))
+    most = max(reserved.body["usd"], least) if reserved else paid
+    settle(trail, key, min(paid, most), seconds=round(seconds, 3))
 
 
 def settle_storage(trail: Trail, budget: Budget, key: str, kept_bytes: int | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from reviews.code_states import code_lines
 from reviews.collect import accepted_attempt, evaluations, find, gather, is_in_force, registered_spec
 from reviews.measure import Answered, answered
 from reviews.obligations import obligations
+from reviews.rows import read_rows
 from reviews.standing import standing
 from reviews.store import Store, write_durably
 from reviews.strata import Pair, each_kind
@@ -30,8 +32,10 @@ from sessions.report_waiting import answers_to, question, reasons_of, result_of
 from sessions.scripts import trained_by_scripts
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import EvidenceMissing
+from specs.evidence import TrainingRow
 from specs.exact import holds
 from specs.metrics import Metric, metrics_of
+from specs.rows_training import PreferenceStep
 from specs.session import ResolvedSpec
 from specs.text import plain
 from specs.thresholds import Thresholds
@@ -417,8 +421,11 @@ def _losses(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -
     found: dict[str, list[float]] = {}
     for one in entries:
         if one.entry.kind == "exit" and one.body["stage"] in training and "rows" in one.body["outputs"]:
-            rows = store.get(one.body["outputs"]["rows"]["digest"]).splitlines()
-            found[f"{one.body['stage']}, attempt {one.body['attempt']}"] = [json.loads(row)["loss"] for row in rows]
+            stage, path = one.body["stage"], store.path(one.body["outputs"]["rows"]["digest"])
+            form = PreferenceStep if resolved.spec.stage(stage).kind == "dpo" else TrainingRow
+            # Rows that cannot be read were no evidence either: there is no curve of them.
+            with suppress(EvidenceMissing):
+                found[f"{stage}, attempt {one.body['attempt']}"] = [row.loss for row in read_rows(path, form, "steps")]
     return found
 
 

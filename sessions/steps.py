@@ -5,13 +5,10 @@ Each is idempotent: what it did is an entry in the trail, and what counts afterw
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from reviews import grants
 from reviews.collect import accepted_attempt
@@ -31,13 +28,15 @@ from sessions.state import State
 from sessions.takeover import with_takeover
 from specs.digests import digest_path
 from specs.errors import PeergateError
-from specs.evidence import Artifact, JobOrder, Manifest, Progress
+from specs.evidence import Artifact, JobOrder, Manifest, Observed, Progress
 from specs.machines import held_hours
 from specs.model_kinds import kind_in_order
 from specs.session import ModelSource
 from specs.stages import FOLDERS, RecipeParameters, Stage, outputs_of, resolve_parameters
+from specs.strict_json import read_json
 
 CANCEL_WAIT_S = 30.0
+MANIFEST_BYTES = 1 << 26
 CONTROL = "model/control"
 """The key under which the second checkpoint of a session is recorded."""
 RESTART_S = 30.0
@@ -145,12 +144,15 @@ def wait(session: Session, state: State) -> State:
         watch_over(session, stage, attempt)
     seen = 0
     waits = since = time.monotonic()
+    alive: list[float] = []
     tell_at = waits + FIRST_TOLD_S
     while True:
         seen = _show_progress(session, stage.name, folder / "progress.jsonl", seen)
         job = session.launcher.poll(folder)
         if job.state in ("exited", "lost"):
             break
+        if job.is_here:
+            alive = [*alive[:1], time.monotonic()]
         if job.state == "pending" and time.monotonic() > tell_at:
             minutes, told = (time.monotonic() - waits) / 60, f": {job.told}" if job.told else ""
             session.display.say(f"{stage.name}: job {key} has not begun for {minutes:.0f} min{told}")
@@ -160,12 +162,21 @@ def wait(session: Session, state: State) -> State:
             since = time.monotonic()
         session.checkpoint()
         time.sleep(POLL_S)
-    record_end(session, stage, attempt, key, job)
+    record_end(session, stage, attempt, key, job, alive[-1] - alive[0] if alive else 0.0)
     return {"route": "go"}
 
 
-def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobState) -> None:
-    """Keep what the job left and record its end; a lost job leaves nothing that counts."""
+def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobState, alive_s: float = 0.0) -> None:
+    """Keep what the job left and record its end; a lost job leaves nothing that counts.
+
+    Args:
+        session: whose job it is.
+        stage: what was attempted.
+        attempt: its number.
+        key: the job's.
+        job: as it was found, exited or lost.
+        alive_s: how long its process was seen alive on this machine.
+    """
     folder = job_folder(session.run, key)
     budget = session.resolved.spec.budget
     common = {"key": key, "stage": stage.name, "attempt": attempt}
@@ -179,19 +190,33 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
         why = job.told or "its process is gone and left no exit record"
         session.display.job_ended(stage.name, f"{key} is lost: {why}")
         return
+    observed = _observed(session, key, alive_s)
     manifest, outputs = _keep_outputs(session, stage, folder)
     body: dict[str, Any] = common | {
         "exit": session.store.put_value(job.exit),
         "manifest": manifest,
         "outputs": outputs,
         "log": session.store.put(_log(session, stage, folder)),
+        "observed": observed.model_dump(mode="json"),
     }
-    session.trail.append("exit", f"exit/{key}", body)
-    seconds = job.exit.ended - job.exit.started
-    ledger.settle_job(session.trail, budget, key, seconds)
+    # Of a step that is repeated after a crash the first body counts, and what was observed then.
+    body = session.trail.append("exit", f"exit/{key}", body).body
+    observed = Observed.model_validate(body["observed"])
+    seconds = observed.bounded(job.exit.seconds)
+    if seconds != job.exit.seconds:
+        said = f"states {job.exit.seconds:.6g} s, {seconds:.0f} s are paid for: that is what was seen of it"
+        session.display.say(f"{stage.name}: the exit record of job {key} {said}")
+    ledger.settle_job(session.trail, budget, key, seconds, observed.at_least_s)
     ledger.settle_storage(session.trail, budget, key, sum(one["bytes"] for one in outputs.values()))
     ended = "done" if job.exit.code == 0 else f"ended with code {job.exit.code} ({job.exit.reason})"
     session.display.job_ended(stage.name, f"job {key} {ended} after {seconds:.0f} s")
+
+
+def _observed(session: Session, key: str, alive_s: float) -> Observed:
+    """Return how long a job can have run: from its launch, whoever orchestrated then, until now."""
+    launch = session.trail.find(f"launch/{key}")
+    since = time.time() - int(launch.entry.time_ns) / 1e9 if launch else alive_s
+    return Observed(at_least_s=round(alive_s, 3), at_most_s=round(max(since, alive_s), 3))
 
 
 def end_jobs(session: Session, launches: Sequence[Recorded], why: str) -> None:
@@ -216,10 +241,12 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | N
     manifest_path = folder / "manifest.json"
     if not is_own_file(manifest_path):
         return None, outputs
-    raw = manifest_path.read_bytes()
+    with manifest_path.open("rb") as handle:
+        raw = handle.read(MANIFEST_BYTES + 1)
     try:
+        read_json(raw, MANIFEST_BYTES)
         Manifest.model_validate_json(raw)
-    except ValidationError:
+    except ValueError:
         session.display.say(f"{stage.name}: the job's manifest does not have the manifest's form; it does not count")
         return None, outputs
     for name, kind in outputs_of(stage.kind, stage.parameters).items():
@@ -346,7 +373,7 @@ def _show_progress(session: Session, stage: str, path: Path, seen: int) -> int:
     complete, newline, _ = new.rpartition(b"\n")
     if newline:
         try:
-            session.display.progress(stage, Progress.model_validate(json.loads(complete.splitlines()[-1])))
-        except (ValueError, RecursionError):
+            session.display.progress(stage, Progress.model_validate(read_json(complete.splitlines()[-1])))
+        except ValueError:
             session.display.say(f"{stage}: an unreadable progress line was skipped")
     return seen + len(complete) + len(newline)

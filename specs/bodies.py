@@ -53,7 +53,7 @@ FORMS: dict[EntryKind, Form] = {
     "plan": Form(Plan),
     "grant": Form(Granted, version=3),
     "launch": Form(Launch, version=2),
-    "exit": Form(Exit),
+    "exit": Form(Exit, version=2),
     "lost": Form(Lost, version=2),
     "metrics": Form(Metrics),
     "submit": Form(Submit),

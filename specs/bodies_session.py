@@ -6,7 +6,7 @@ from typing import Literal
 
 from specs.code_state import CodeState
 from specs.digests import Contract, Digest
-from specs.evidence import Resumed
+from specs.evidence import Observed, Resumed
 from specs.policy import Hex, Role
 from specs.session import Analysis
 from specs.verdicts import Outcome
@@ -108,6 +108,8 @@ class Exit(Contract):
     """None when the job left none, or one without the form of a manifest."""
     outputs: dict[str, Output]
     log: Digest
+    observed: Observed | None = None
+    """How long the job can have run, as it was seen from here."""
 
 
 class Lost(Contract):

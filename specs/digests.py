@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import rfc8785
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from specs.regular_files import open_regular
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+"""Of tokens, rows or bytes."""
+Positive = Annotated[int, Field(ge=1, lt=2**53)]
+Quantity = Annotated[float, Field(ge=0)]
+"""A time, a size or a norm."""
 
 
 class Contract(BaseModel):
     """A frozen, strict value with a digest; the base of everything that is handed over."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+    unique_by: ClassVar[tuple[str, ...]] = ()
+    """Of a row: the fields that no other row of its file has the same values of."""
 
     def canonical(self) -> bytes:
         """Return the RFC 8785 bytes of this value."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from specs.code_state import CodeState, MachineUse
-from specs.digests import Contract, Digest
+from specs.digests import Contract, Count, Digest, Positive, Quantity
 from specs.grants import Grant
 from specs.rows_text import Finish, require_ending
 from specs.stage_parts import ModelKind
@@ -33,7 +33,7 @@ class Artifact(Contract):
     name: str
     path: str
     digest: Digest
-    bytes: int
+    bytes: Count
 
 
 class Resumed(Contract):
@@ -77,10 +77,10 @@ class GenerationRow(Contract):
     item: str
     group: str
     kind: str
-    sample: int
+    sample: Count
     prompt: str
     completion: str
-    completion_tokens: int
+    completion_tokens: Count
     truncated: bool
     finish: Finish | None = Field(default=None, exclude_if=lambda given: given is None)
     """None in rows that were written before it was kept."""
@@ -97,9 +97,9 @@ class EvaluationRow(Contract):
     """One greedy answer to one held-out item."""
 
     item: str
-    prompt_tokens: int
+    prompt_tokens: Count
     output: str
-    output_tokens: int
+    output_tokens: Count
     truncated: bool
     finish: Finish | None = Field(default=None, exclude_if=lambda given: given is None)
     """None in rows that were written before it was kept."""
@@ -115,20 +115,22 @@ class EvaluationRow(Contract):
 class TrainingRow(Contract):
     """One optimizer step as the trainer logged it."""
 
-    step: int
-    epoch: float
+    step: Positive
+    epoch: Quantity
     loss: float
-    learning_rate: float
-    grad_norm: float
-    tokens: int
+    learning_rate: Quantity
+    grad_norm: Quantity
+    tokens: Count
 
 
 class PackageRow(Contract):
     """One probe: the token ids from the checkpoint and from the package in a fresh process."""
 
+    unique_by = ("item",)
+
     item: str
-    expected: tuple[int, ...]
-    reloaded: tuple[int, ...]
+    expected: tuple[Count, ...]
+    reloaded: tuple[Count, ...]
 
 
 class Example(Contract):
@@ -137,7 +139,7 @@ class Example(Contract):
     item: str
     group: str
     kind: str
-    sample: int
+    sample: Count
     prompt: str
     completion: str
 
@@ -156,11 +158,11 @@ class Manifest(Contract):
     device: str
     device_name: str
     dtype: str
-    threads: int
-    seed: int
-    tokens: int
-    wall_s: float
-    peak_rss_mb: float
+    threads: Positive
+    seed: Count
+    tokens: Count
+    wall_s: Quantity
+    peak_rss_mb: Quantity
     effective: dict[str, Any]
     """Settings read back from the objects that did the work, by parameter name where there is one."""
     facts: dict[str, Any] = {}
@@ -179,6 +181,29 @@ class Progress(Contract):
     total: int
     unit: str
     note: dict[str, float | str] = {}
+
+
+CLOCK_TOLERANCE_S = 60.0
+CLOCK_TOLERANCE_SHARE = 0.01
+"""How far a job's own clock may be from the orchestrator's: a start, an end seen late, and clocks that drift."""
+
+
+class Observed(Contract):
+    """How long a job can have run, by the clocks of the orchestrator and not by its own."""
+
+    at_least_s: Quantity
+    """For so long its process was seen alive on this machine; 0 where the process is elsewhere."""
+    at_most_s: Quantity
+    """From the launch to when its end was seen, whoever orchestrated in between."""
+
+    def fits(self, seconds: float) -> bool:
+        """Say whether a job's own account of its time can be so."""
+        spare = CLOCK_TOLERANCE_S + CLOCK_TOLERANCE_SHARE * self.at_most_s
+        return seconds >= 0 and self.at_least_s - spare <= seconds <= self.at_most_s + spare
+
+    def bounded(self, seconds: float) -> float:
+        """Return the time to pay for: the job's own account where it fits, else the nearest that was observed."""
+        return seconds if self.fits(seconds) else min(max(seconds, self.at_least_s), self.at_most_s)
 
 
 class ExitRecord(Contract):
@@ -201,3 +226,8 @@ class ExitRecord(Contract):
     """Processor time of the stage and of what it started and waited for."""
     peak_rss_mb: float | None = Field(default=None, exclude_if=lambda given: given is None)
     """The most memory in MiB: that of all its processes together, looked at once a second, or that of the largest."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the job ran by its own account; infinite where the two times are further apart than floats go."""
+        return self.ended - self.started

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specs.digests import Contract, Digest
+from specs.digests import Contract, Count, Digest, Positive
 from specs.rows_text import Finish
 
 Label = Literal["A", "B"]
@@ -35,7 +35,7 @@ class LabelScores(Contract):
     b_spaced: LogProbability | None
     prompt: Digest
     """Of the prompt's text, before any chat template."""
-    prompt_tokens: Annotated[int, Field(ge=1)]
+    prompt_tokens: Positive
 
     def of(self, label: Label) -> float:
         """Return the log-probability of a label: the larger of its two forms.
@@ -119,7 +119,7 @@ class CritiqueRow(Contract):
     item: str
     group: str
     kind: str
-    sample: int | None
+    sample: Count | None
     """Which of several responses to the item; None for an instruction."""
     instruction: str
     response: str | None
@@ -145,8 +145,8 @@ class ComparisonRow(Contract):
     instruction: str
     first: str
     second: str
-    first_sample: int
-    second_sample: int
+    first_sample: Count
+    second_sample: Count
     shown_first: str
     shown_second: str
     rubric: Digest
@@ -203,11 +203,11 @@ class RevisionRound(Contract):
     category: str
     critique_prompt: str
     critique: str
-    critique_tokens: Annotated[int, Field(ge=0)]
+    critique_tokens: Count
     critique_finish: Finish
     revision_prompt: str
     revision: str
-    revision_tokens: Annotated[int, Field(ge=0)]
+    revision_tokens: Count
     revision_finish: Finish
     faults: tuple[RevisionFault, ...]
     """What is wrong with the revision, compared with the text it was made from."""
@@ -216,10 +216,12 @@ class RevisionRound(Contract):
 class RevisionRow(Contract):
     """One chain: the original response, its rounds, and what came out of them."""
 
+    unique_by = ("item", "sample")
+
     item: str
     group: str
     kind: str
-    sample: int
+    sample: Count
     constitution: Digest
     instruction: str
     original: str
@@ -236,12 +238,12 @@ class CandidateRow(Contract):
     item: str
     group: str
     kind: str
-    sample: int
+    sample: Count
     instruction: str
     prompt: str
     """All of what the model read."""
     response: str
-    tokens: Annotated[int, Field(ge=0)]
+    tokens: Count
     finish: Finish
 
 
@@ -249,7 +251,7 @@ class VerifiedRow(Contract):
     """What the task's verifier says of one sample. A sample that the token limit ended is neither."""
 
     item: str
-    sample: int
+    sample: Count
     verdict: Literal["accepted", "refused", "truncated"]
 
 

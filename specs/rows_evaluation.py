@@ -6,12 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from specs.digests import Contract, Digest
+from specs.digests import Contract, Count, Digest, Positive
 from specs.rows_critics import Arrangement
 from specs.rows_text import Finish, require_ending
 
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
 Nats = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """A negative log-likelihood, summed over tokens."""
 

@@ -6,9 +6,11 @@ derived (a cleaned answer) carries what it was derived from beside it.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from specs.digests import Contract
+from pydantic import Field
+
+from specs.digests import Contract, Count
 
 Form = Literal["completion", "chat"]
 """How a model is prompted: bare text it goes on with, or its chat template."""
@@ -32,17 +34,17 @@ class GuardRow(Contract):
     form: Form
     prompt: str
     """What was to be encoded; for the form ``chat`` the text of the template with the prompt inside."""
-    ids: tuple[int, ...]
+    ids: tuple[Count, ...]
     """As the stages encode it."""
-    ids_with_special: tuple[int, ...]
+    ids_with_special: tuple[Count, ...]
     """As the tokenizer encodes it when it may add special tokens."""
     decoded: str
     """What the ids stand for."""
-    template_ids: tuple[int, ...]
+    template_ids: tuple[Count, ...]
     """Positions in ``ids`` that hold a special token or one of the chat template."""
     has_chat_template: bool
     output: str
-    output_tokens: int
+    output_tokens: Count
     finish: Finish
     stop: str | None = None
 
@@ -50,23 +52,25 @@ class GuardRow(Contract):
 class InstructRow(Contract):
     """One call for new instructions: what was shown, what was asked, what came back."""
 
-    shard: int
-    round: int
-    call: int
+    unique_by = ("shard", "round", "call", "probe")
+
+    shard: Count
+    round: Count
+    call: Count
     """Within the round, from 0."""
-    probe: int
+    probe: Annotated[int, Field(ge=0, le=3)]
     """0 for the work itself; 1 and 2 repeat the same calls with the same seed, 3 with another."""
-    seed: int
+    seed: Count
     form: Form
     topic: str
     shown: tuple[str, ...]
     """Ids of the instructions that stood in the prompt, in order."""
-    first: int
+    first: Count
     """The number the model was to go on with."""
     prompt: str
-    prompt_tokens: int
+    prompt_tokens: Count
     raw: str
-    tokens: int
+    tokens: Count
     finish: Finish
     stop: str | None
 
@@ -77,22 +81,22 @@ class RespondRow(Contract):
     item: str
     group: str
     kind: str
-    sample: int
-    shard: int
-    seed: int
+    sample: Count
+    shard: Count
+    seed: Count
     form: Form
     instruction: str
     prompt: str
     """All of what the model read, examples included."""
-    prompt_tokens: int
+    prompt_tokens: Count
     raw: str
     """As it was written, up to the stop string."""
-    tokens: int
+    tokens: Count
     finish: Finish
     stop: str | None
     completion: str
     """After cleaning."""
-    completion_tokens: int
+    completion_tokens: Count
     """Of the cleaned text, by the tokenizer of the checkpoint that wrote it."""
     cleaned_by: tuple[str, ...]
     """The steps that changed something, in order."""

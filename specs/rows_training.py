@@ -10,34 +10,39 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specs.digests import Contract
+from specs.digests import Contract, Count, Positive, Quantity
+from specs.rows_critics import LogProbability
+
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class PreferenceStep(Contract):
     """One optimizer step. Rewards are those of the trainer's loss; None where no response of that side was in it."""
 
-    step: int
-    epoch: float
+    step: Positive
+    epoch: Quantity
     loss: float
-    learning_rate: float
-    grad_norm: float
-    tokens: int
+    learning_rate: Quantity
+    grad_norm: Quantity
+    tokens: Count
     """Response tokens of both sides, prompts left out."""
     chosen_reward: float | None = None
     rejected_reward: float | None = None
     margin: float | None = None
-    accuracy: float | None = None
+    accuracy: Share | None = None
 
 
 class PairScore(Contract):
     """One pair that was not trained on, scored by the model before and after training."""
 
-    pair: Annotated[int, Field(ge=0)]
+    unique_by = ("pair",)
+
+    pair: Count
     """Its line in the input file, counted from 0."""
     group: str
-    chosen_tokens: Annotated[int, Field(ge=1)]
-    rejected_tokens: Annotated[int, Field(ge=1)]
-    chosen_before: float
-    rejected_before: float
-    chosen_after: float
-    rejected_after: float
+    chosen_tokens: Positive
+    rejected_tokens: Positive
+    chosen_before: LogProbability
+    rejected_before: LogProbability
+    chosen_after: LogProbability
+    rejected_after: LogProbability

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -84,7 +85,7 @@ def result(
         status=found.status,
         blocking=blocking,
         detail=plain(found.detail, 1000),
-        figure=found.figure,
+        figure=found.figure if found.figure is None or math.isfinite(found.figure) else None,
         threshold=threshold,
         shown=tuple(_plain_row(row) for row in found.shown[:SHOWN_ROWS]),
         evidence=evidence,

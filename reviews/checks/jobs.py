@@ -7,13 +7,17 @@ from typing import Any
 
 from reviews.checks.check import Check, Found, listed
 from reviews.evidence import Evidence
+from reviews.measure import measure
 from specs.errors import EvidenceMissing
-from specs.evidence import Manifest
+from specs.evidence import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE, Manifest
 from specs.machines import usd_per_hour
 from specs.metrics import MetricSet
 from specs.stages import STAGE_KINDS, Kind, outputs_of
 
 _ALL: tuple[Kind, ...] = tuple(STAGE_KINDS)
+_WITHOUT_MODEL: tuple[Kind, ...] = ("prefer_verified",)
+_SPARE_USD = 1e-6
+"""What is reserved is rounded to this."""
 _MODELLED: tuple[Kind, ...] = tuple(kind for kind in STAGE_KINDS if kind != "recipe")
 _NOT_READ_BACK = {"max_examples_per_kind", "max_prompts", "validation_share", "warmup_ratio"}
 """Parameters that choose the data or are turned into another setting (``warmup_steps``)."""
@@ -34,11 +38,22 @@ def _exit(evidence: Evidence, _: MetricSet | None) -> Found:
     record = evidence.exit
     if record is None:
         raise EvidenceMissing("the job left no exit record: it is lost")
+    if evidence.grant is not None and record.key != evidence.grant.key():
+        return Found("FAIL", f"the exit record is of the job {record.key}", repairable=False)
     if record.code != 0 or record.reason != "exited":
         lines = [line for line in evidence.log_tail.splitlines() if line.strip()][-5:]
         shown = tuple({"log": line} for line in lines)
         return Found("FAIL", f"the job ended with code {record.code} ({record.reason})", float(record.code), shown)
-    return Found("PASS", f"exit code 0 after {record.ended - record.started:.0f} s", 0.0)
+    return Found("PASS", f"exit code 0 after {record.seconds:.0f} s", 0.0)
+
+
+def _measured(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Close the gate of rows that cannot be measured, whatever criteria and checks the stage has beside this one."""
+    if metrics is None:
+        # Says why, where it still is so.
+        measure(evidence)
+        raise EvidenceMissing("the rows were not measured")
+    return Found("PASS", f"{len(metrics.metrics)} metrics were computed from the raw rows", float(len(metrics.metrics)))
 
 
 def _granted(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -102,6 +117,8 @@ def _same(granted: Any, effective: Any) -> bool:
 
 def _device(evidence: Evidence, _: MetricSet | None) -> Found:
     manifest = manifest_of(evidence)
+    if evidence.stage.kind in _WITHOUT_MODEL:
+        return Found("NOT_APPLICABLE", "the stage computes with no model: it has no precision")
     told = f"{manifest.device} ({manifest.device_name}), {manifest.dtype}, {manifest.threads} threads"
     before = evidence.baseline_manifest
     if before is not None and (before.device, before.dtype) != (manifest.device, manifest.dtype):
@@ -117,15 +134,38 @@ def _cost(evidence: Evidence, _: MetricSet | None) -> Found:
     if record is None or grant is None:
         raise EvidenceMissing("the attempt has no grant" if grant is None else "the job left no exit record")
     rate = usd_per_hour(evidence.resolved.spec.budget, grant.resources)
-    usd = (record.ended - record.started) / 3600 * rate
+    seconds = record.seconds if evidence.observed is None else evidence.observed.bounded(record.seconds)
+    usd = seconds / 3600 * rate
     detail = f"the attempt cost {usd:.4f} USD of the {grant.price_cap_usd:.4f} USD reserved for it"
-    if usd > grant.price_cap_usd:
-        return Found("WARN", f"{detail}: its time limit did not hold", usd)
+    if usd > grant.price_cap_usd + _SPARE_USD:
+        return Found("FAIL", f"{detail}: its time limit did not hold, a person has to look at the bill", usd)
     return Found("PASS", detail, usd)
+
+
+def _clock(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the time that the exit record states with how long the orchestrator saw, or could have seen, the job.
+
+    The record is a file of the job's folder. What it states beyond that is not paid for, and its stage is not believed.
+    """
+    record, observed = evidence.exit, evidence.observed
+    if record is None or observed is None:
+        raise EvidenceMissing("the job left no exit record" if record is None else "nobody noted how long it was seen")
+    seen = f"between {observed.at_least_s:.0f} and {observed.at_most_s:.0f} s were seen from here"
+    detail = f"the exit record states {record.seconds:.6g} s, {seen}"
+    if not observed.fits(record.seconds):
+        return Found("FAIL", f"{detail}: the record or a clock is wrong")
+    return Found("PASS", detail, record.seconds)
 
 
 CHECKS = (
     Check("jobs.exit", "The job ended by itself, without an error", _ALL, _exit, "crash messages taken for results"),
+    Check(
+        "jobs.measured",
+        "The raw rows could be measured",
+        _ALL,
+        _measured,
+        "a gate without a criterion that opened on rows nobody could read",
+    ),
     Check("jobs.granted", "The job ran what was granted", _ALL, _granted, "guard bypassed by calling another route"),
     Check("jobs.outputs", "The outputs are those the job wrote", _ALL, _outputs, "results edited after the run"),
     Check("jobs.effective", "The effective settings are the granted ones", _ALL, _effective, "silent fallbacks"),
@@ -136,7 +176,13 @@ CHECKS = (
         _device,
         "CPU instead of GPU",
     ),
+    Check("jobs.cost", "The attempt cost no more than its cap", _ALL, _cost, "spending told in two ways"),
     Check(
-        "jobs.cost", "The attempt cost no more than its cap", _ALL, _cost, "spending told in two ways", blocking=False
+        "jobs.clock",
+        "The job's own time fits what was seen of it",
+        _ALL,
+        _clock,
+        "a forged or wrong clock: -1e9 s settled at 0 USD, 1e9 s at 555,555 USD of 10",
+        threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of what was seen",
     ),
 )

@@ -19,6 +19,8 @@ from specs.metrics import MetricSet
 from specs.stages import Kind
 
 _SFT: tuple[Kind, ...] = ("sft",)
+DEAD = 1e-5
+"""Share of the loss: a pass that is no further from another one went over the same rows with the same weights."""
 
 
 def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -97,7 +99,12 @@ def _curve(evidence: Evidence, steps: int) -> list[float]:
 
 
 def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    """Compare the loss of the last fifth of the steps with that of the first; one batch more or less is noise."""
+    """Compare the loss of the last fifth of the steps with that of the first, and of the last pass with the first.
+
+    A pass is over the same rows as any other: its mean, weighted by tokens, has no noise of batches, and stays to the
+    last digit where no update reaches the weights. Of a single pass only the fifths are known, and ``training.moved``
+    compares the weights themselves.
+    """
     names = ("first_loss", "last_loss", "steps")
     first, last, steps = (need(metrics, f"dpo_{name}" if evidence.stage.kind == "dpo" else name) for name in names)
     if granted(evidence, "learning_rate") == 0:
@@ -106,9 +113,36 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
         return Found("NOT_APPLICABLE", f"{steps:.0f} steps that begin at a loss of {first:.4g} show no course")
     drop = (first - last) / first
     detail = f"the loss went from {first:.4g} to {last:.4g}, a drop of {drop:.3f}"
+    passes = _passes(evidence)
+    if passes is not None:
+        detail += f"; on the same rows from {passes[0]:.6g} in the first pass to {passes[1]:.6g} in the last"
+        if abs(passes[0] - passes[1]) <= DEAD * abs(passes[0]):
+            return Found("FAIL", f"{detail}: no update reached the weights", (passes[0] - passes[1]) / passes[0])
     if holds(drop, ">=", evidence.resolved.spec.thresholds.loss_drop):
         return Found("PASS", detail, drop)
     return Found("WARN", f"{detail}: {'it rose' if last > first else 'a plateau'}", drop)
+
+
+def _passes(evidence: Evidence) -> tuple[float, float] | None:
+    """Return the mean loss of the first and of the last pass over the data; None where there is no second one.
+
+    Supervised losses are means over the tokens of a step. Those of pairs are means over pairs, of which every step but
+    the last of a pass has as many.
+    """
+    rows, epochs = steps_of(evidence), granted(evidence, "epochs")
+    each, rest = divmod(len(rows), epochs)
+    if epochs < 2 or rest:
+        return None
+    first, last = (
+        [(row.loss, row.tokens if evidence.stage.kind == "sft" else 1) for row in some]
+        for some in (rows[:each], rows[-each:])
+    )
+    if not sum(weight for _, weight in first) or not sum(weight for _, weight in last):
+        return None
+    before, after = (
+        math.fsum(loss * weight for loss, weight in some) / sum(weight for _, weight in some) for some in (first, last)
+    )
+    return before, after
 
 
 def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -165,8 +199,7 @@ CHECKS = (
         "The loss went down",
         TRAINED,
         _loss,
-        "a plateau, or a loss that rose",
-        blocking=False,
+        "a plateau, or a loss that rose; an optimiser that is dead, with a loss that moves as batches do",
         limits=(Limit(">=", "thresholds.loss_drop"),),
     ),
     Check(

@@ -23,6 +23,7 @@ from specs.rows_critics import Preference
 from specs.stages import Kind
 from training.optimise.losses import most_difference
 from training.optimise.pairs import divide
+from training.weights import WrongWeights, compare
 
 _SFT: tuple[Kind, ...] = ("sft",)
 TRAINED: tuple[Kind, ...] = ("sft", "dpo")
@@ -201,7 +202,24 @@ def _moved(evidence: Evidence, _: MetricSet | None) -> Found:
         raise EvidenceMissing("no checkpoint was left")
     if evidence.output_digests["checkpoint"] == manifest.inputs.get("model"):
         return Found("FAIL", "the checkpoint is the one training began from")
+    if _is_as_before(evidence):
+        return Found("FAIL", "every weight is the one training began from: no update reached the checkpoint")
     return Found("PASS", f"{what} trained and the checkpoint is a new one", share)
+
+
+def _is_as_before(evidence: Evidence) -> bool:
+    """Say whether the checkpoint's weights are those of the model it was trained from, whatever its other files say.
+
+    Only where both are here: what was not compared when the gate was decided is not compared by an audit either.
+    """
+    base, folder = evidence.inputs.get("model"), evidence.outputs.get("checkpoint")
+    if base is None or folder is None or not base.is_dir() or not folder.is_dir():
+        return False
+    try:
+        return compare(base, folder).changed == 0
+    except (WrongWeights, OSError):
+        # Others, or none: what is wrong with them is the question of other checks.
+        return False
 
 
 CHECKS = (

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, Protocol
 from reviews.store import write_durably
 from sessions.jobs.launcher import JobState
 from sessions.jobs.silence import Silence
-from sessions.jobs.state import WHY, read_exit, read_log, read_order, withdraw, withdrawn_because
+from sessions.jobs.state import WHY, exit_fault, read_exit, read_log, read_order, withdraw, withdrawn_because
 from sessions.jobs.waits import END_S, Since, start_seconds, wait_seconds
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage, Blocked
@@ -196,7 +196,7 @@ class EngineLauncher:
             # Until it is certain that it never begins, it may.
             return JobState("pending", told=f"{over}, and it cannot be withdrawn: {error.message}")
         record = read_exit(folder)
-        return JobState("exited", record) if record is not None else JobState("lost", told=why)
+        return JobState("exited", record) if record is not None else JobState("lost", told=exit_fault(folder) or why)
 
     def cancel(self, folder: Path, reason: str) -> None:
         """Ask the wrapper to end the job; what nobody has claimed is withdrawn and taken from the engine's queue."""

@@ -29,6 +29,8 @@ class JobState:
     exit: ExitRecord | None = None
     told: str = field(default="", compare=False)
     """For people: what a job that has not begun waits for, and why a lost one was given up."""
+    is_here: bool = field(default=False, compare=False)
+    """Whether its process was seen alive on this machine."""
 
 
 class Launcher(Protocol):

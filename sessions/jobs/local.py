@@ -16,7 +16,7 @@ from sessions.jobs.files import NotReadable, read_end
 from sessions.jobs.launcher import JobState
 from sessions.jobs.owner import is_alive
 from sessions.jobs.silence import Silence
-from sessions.jobs.state import read_exit, read_log, read_order, read_owner, withdraw, withdrawn_because
+from sessions.jobs.state import exit_fault, read_exit, read_log, read_order, read_owner, withdraw, withdrawn_because
 from specs.errors import EvidenceMissing
 from specs.machines import Resources
 from specs.text import plain
@@ -97,6 +97,7 @@ class LocalLauncher:
             return self._unclaimed(folder)
         if (because := withdrawn_because(folder)) is not None:
             return JobState("lost", told=because)
+        here = False
         try:
             owner = read_owner(folder)
             if owner is None:
@@ -107,10 +108,10 @@ class LocalLauncher:
         except (ValueError, KeyError, TypeError):
             alive = time.time() - claim.stat().st_mtime < CLAIM_GRACE_S
         if alive:
-            return JobState("running")
+            return JobState("running", is_here=here)
         # It may have ended between the two looks.
         record = read_exit(folder)
-        return JobState("exited", record) if record is not None else JobState("lost")
+        return JobState("exited", record) if record is not None else JobState("lost", told=exit_fault(folder))
 
     def _unclaimed(self, folder: Path) -> JobState:
         """What cannot be started begins neither now nor later: after a while it has its claim taken."""

@@ -12,16 +12,13 @@ import os
 import time
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from reviews.store import write_durably
 from sessions.jobs.engines import key_of
 from sessions.jobs.place import TABLE_BYTES, Place, Table, read_table
 from sessions.jobs.presence import BEAT
-from sessions.jobs.state import read_order
+from sessions.jobs.state import parse_exit, read_order
 from specs.digests import canonical_bytes
 from specs.errors import AuditDamage, EvidenceMissing
-from specs.evidence import ExitRecord
 
 RECORD = "place.json"
 """In the run folder: over which place the session's jobs move."""
@@ -122,9 +119,9 @@ class Moving:
 
     def _take_over(self, folder: Path, key: str, ended: bytes) -> None:
         try:
-            record = ExitRecord.model_validate_json(ended)
-        except ValidationError as error:
-            raise AuditDamage("the exit record has not the form of one", where=key) from error
+            record = parse_exit(ended)
+        except ValueError as error:
+            raise AuditDamage(f"the exit record has not the form of one: {error}", where=key) from error
         if record.key != folder.name:
             raise AuditDamage(f"the exit record is of {record.key!r}, not of {folder.name!r}", where=key)
         raw = self.place.read(job_at(key, LEFT), TABLE_BYTES)

@@ -15,9 +15,11 @@ from reviews.store import sync_folder, write_durably
 from sessions.jobs.files import NotReadable, open_file
 from specs.errors import EvidenceMissing
 from specs.evidence import ExitRecord, JobOrder
+from specs.strict_json import read_json
 from specs.text import plain
 
 LOG = "log.txt"
+EXIT_BYTES = 65_536
 WHY = 400
 """Characters of a reason that are told."""
 
@@ -35,11 +37,44 @@ def read_order(folder: Path) -> JobOrder:
 
 
 def read_exit(folder: Path) -> ExitRecord | None:
-    """Return how a job ended; None as long as it left no readable record of it."""
+    """Return how a job ended; None as long as it left no record of it that counts."""
     try:
-        return ExitRecord.model_validate_json((folder / "exit.json").read_bytes())
-    except (OSError, ValidationError):
+        return parse_exit(_exit_bytes(folder))
+    except (OSError, ValueError):
         return None
+
+
+def exit_fault(folder: Path) -> str:
+    """Say why the exit record that a job left does not count; nothing where it left none, or one that does."""
+    try:
+        parse_exit(_exit_bytes(folder))
+    except OSError:
+        return ""
+    except ValueError as error:
+        return f"its exit record does not count: {plain(str(error), WHY)}"
+    return ""
+
+
+def parse_exit(data: bytes) -> ExitRecord:
+    """Return an exit record from its bytes, which are the ones a wrapper writes: the audit compares their digest.
+
+    Raises:
+        ValueError: they are no exit record, or not its canonical form.
+    """
+    read_json(data, EXIT_BYTES)
+    try:
+        record = ExitRecord.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    if record.canonical() != data:
+        raise ValueError("it is not written as canonical JSON, as a wrapper does it")
+    return record
+
+
+def _exit_bytes(folder: Path) -> bytes:
+    with (folder / "exit.json").open("rb") as handle:
+        return handle.read(EXIT_BYTES + 1)
 
 
 def read_owner(folder: Path) -> dict[str, Any] | None:

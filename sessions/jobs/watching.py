@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from sessions.jobs.files import read_end
 from specs.evidence import Progress
+from specs.strict_json import read_json
 
 POLL_S = 0.5
 LINE_BYTES = 65_536
@@ -17,6 +17,6 @@ def newest_progress(folder: Path) -> Progress | None:
     """Return the newest whole line of a job's progress file; None when there is none or it is unreadable."""
     try:
         lines = read_end(folder / "progress.jsonl", LINE_BYTES)[0].rpartition(b"\n")[0].splitlines()
-        return Progress.model_validate(json.loads(lines[-1])) if lines else None
-    except (OSError, ValueError, RecursionError):
+        return Progress.model_validate(read_json(lines[-1])) if lines else None
+    except (OSError, ValueError):
         return None

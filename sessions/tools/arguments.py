@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
 from sessions.tools.work import Refused
+from specs.strict_json import read_json
 from specs.text import plain
 from specs.tools import Arguments, Tool
 
@@ -26,31 +26,16 @@ def read_arguments(tool: Tool, text: str) -> Arguments:
     if len(text) > MOST_ARGUMENTS:
         raise Refused(f"the arguments have {len(text)} characters, at most {MOST_ARGUMENTS} are read")
     try:
-        value = json.loads(text or "{}", object_pairs_hook=_each_once, parse_constant=_no_constant)
+        value = read_json(text or "{}")
         written = json.dumps(value, allow_nan=False).encode()
-    except RecursionError as error:
-        raise Refused("malformed arguments: they are nested too deeply") from error
     except ValueError as error:
-        raise Refused(f"malformed arguments: no JSON that can be read: {plain(str(error), 200)}") from error
+        raise Refused(f"malformed arguments: no JSON that can be read: {error}") from error
     if not isinstance(value, dict):
         raise Refused(f"malformed arguments: one JSON object is needed, this is a {type(value).__name__}")
     try:
         return tool.arguments.model_validate_json(written, strict=True)
     except ValidationError as error:
         raise Refused(_what_is_wrong(error)) from error
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"'{plain(twice, _NAME)}' stands in it twice")
-    return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def _what_is_wrong(error: ValidationError) -> str:

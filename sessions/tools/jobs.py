@@ -38,7 +38,7 @@ def job_status(work: Work, arguments: JobStatus) -> str:
             if job.exit is None:
                 why = work.wall.clean(job.told, 300) or "its process is gone and left no exit record"
                 return f"{work.key} is lost: {why}"
-            seconds = job.exit.ended - job.exit.started
+            seconds = job.exit.seconds
             return f"{work.key} ended after {seconds:.0f} s: {job.exit.reason}, code {job.exit.code}"
         progress = newest_progress(folder)
         if progress is not None and (progress.done, progress.time) != last:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -27,7 +27,7 @@ from sessions.runtime import Answer
 from sessions.story import tell
 from sessions.wiring import STORE, TRAIL
 from specs.errors import GrantRefused, UserError
-from specs.evidence import ExitRecord, JobOrder
+from specs.evidence import JobOrder
 from specs.session import Budget
 from specs.verdicts import Finding, Packet, RequiredChange, Span, Verdict
 from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, drive, open_quick, quick_session
@@ -39,17 +39,31 @@ LACKS = "the attempt may cost 1.0000 USD, 0.7000 USD of 10 are left for it"
 STOP: dict[str, Any] = {"answer": "stop", "reason": "enough", "by": "Ada", "expires": None}
 
 
-class Dear(QuickLauncher):
-    """Its first job takes so long that training does not fit any more. 10 USD, of which 5.5 are held back."""
+@pytest.fixture(autouse=True)
+def dear_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settle the jobs of :class:`Dear` at what it says: no exit record of a job makes it cost more than it may."""
+    real = ledger.settle_job
 
+    def settle_job(trail: Trail, budget: Budget, key: str, seconds: float, seen_s: float = 0.0) -> None:
+        if key in Dear.usd:
+            ledger.settle(trail, key, Dear.usd[key], seconds=seconds)
+        else:
+            real(trail, budget, key, seconds, seen_s)
+
+    Dear.usd.clear()
+    monkeypatch.setattr(ledger, "settle_job", settle_job)
+
+
+class Dear(QuickLauncher):
+    """Its first job costs so much that training does not fit any more. 10 USD, of which 5.5 are held back."""
+
+    usd: ClassVar[dict[str, float]] = {}
     hours = 1.9
 
     def start(self, folder: Path) -> None:
         super().start(folder)
-        record = ExitRecord.model_validate_json((folder / "exit.json").read_bytes())
-        if ".base." in record.key:
-            longer = record.model_copy(update={"started": round(record.ended - self.hours * 3600, 3)})
-            (folder / "exit.json").write_bytes(longer.canonical())
+        if ".base." in folder.name:
+            self.usd[folder.name] = self.hours * 2.0
 
 
 class Paid(Checklist):

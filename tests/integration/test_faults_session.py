@@ -228,7 +228,7 @@ def test_a_clock_that_goes_back_again_and_again_stops_nothing(
 
 
 @in_all()
-def test_a_job_over_which_the_clock_goes_back_costs_nothing_less_than_nothing(
+def test_a_job_over_which_the_clock_goes_back_costs_nothing_less_than_nothing_and_closes_the_gate(
     tmp_path: Path, house: FaultHouse
 ) -> None:
     class Earlier(Through):
@@ -241,8 +241,11 @@ def test_a_job_over_which_the_clock_goes_back_costs_nothing_less_than_nothing(
 
     run = house.open(tmp_path)
     house.go_on(run, Earlier(house.launcher()))
-    settled = [one.body["usd"] for one in read_entries(run / "trail.sqlite") if one.body.get("what") == "settle"]
+    entries = read_entries(run / "trail.sqlite")
+    settled = [one.body["usd"] for one in entries if one.body.get("what") == "settle"]
     assert settled and min(settled) >= 0
+    decision = next(one.body for one in reversed(entries) if one.entry.kind == "decision")
+    assert decision["outcome"] == "escalate"
 
 
 @in_all()

@@ -13,7 +13,7 @@ from specs.evidence import Item
 from specs.loading import load_spec
 from specs.rows_evaluation import ConversationRow, Turn
 from specs.session import ResolvedSpec
-from tests.unit.evidence_on_disk import evidence_of, prompt_items, write_rows
+from tests.unit.evidence_on_disk import evidence_of, exit_of, prompt_items, write_rows
 from tests.unit.spec_files import CONSTITUTION, SPEC
 
 KINDS = ("memory", "preference", "continuity", "update")
@@ -187,6 +187,7 @@ def compared(
         registered=spec.registration(),
         stage=stage,
         grant=grant,
+        exit=exit_of(grant.key()),
         parameters=parameters,
         heldout=talks(),
         heldout_digest=items["items"],

@@ -32,7 +32,7 @@ from specs.rows_critics import (
 )
 from specs.stages import Stage
 from tests.fixtures.critic_jobs import CONSTITUTION, TOPICS, instructions
-from tests.unit.evidence_on_disk import evidence_of, with_manifest, write_rows
+from tests.unit.evidence_on_disk import evidence_of, exit_of, with_manifest, write_rows
 from training.critics.critic import Critic
 from training.critics.pairs import all_pairs, all_revisions, pairs_to_compare, revised, revisions_to_compare
 from training.critics.revisions import chain_name, critique_prompt, faults_of, outcome, plan, revision_prompt
@@ -334,6 +334,7 @@ def bound(
         registered=resolved.registration(),
         stage=stage,
         grant=grant,
+        exit=exit_of(grant.key()),
         parameters=parameters,
         inputs=inputs,
         outputs=outputs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from reviews.evidence import Evidence
 from specs.code_state import CodeState
 from specs.digests import digest_bytes, digest_file, digest_path, digest_value
-from specs.evidence import ExitRecord, Item, Manifest
+from specs.evidence import ExitRecord, Item, Manifest, Observed
 from specs.grants import Grant
 from specs.loading import load_spec
 from specs.session import ResolvedSpec
@@ -137,9 +138,16 @@ def probes() -> list[dict[str, Any]]:
 
 def weights(content: str, parameters: int = 100) -> bytes:
     """Return a weight file of one tensor with this many parameters; ``content`` makes it differ from others."""
-    tensor = {"dtype": "U8", "shape": [parameters], "data_offsets": [0, parameters]}
+    tensor = {"dtype": "F32", "shape": [parameters], "data_offsets": [0, 4 * parameters]}
     header = json.dumps({"__metadata__": {"content": content}, "tensor": tensor}).encode()
-    return len(header).to_bytes(8, "little") + header + bytes(parameters)
+    seed = digest_bytes(content.encode())[7:]
+    values = [int(seed[place % 64], 16) / 16 for place in range(parameters)]
+    return len(header).to_bytes(8, "little") + header + struct.pack(f"<{parameters}f", *values)
+
+
+def exit_of(key: str) -> ExitRecord:
+    """Return how a healthy job ended."""
+    return ExitRecord(key=key, code=0, reason="exited", started=1.0, ended=2.0, host="here", log=digest_bytes(b""))
 
 
 def evidence_of(
@@ -267,15 +275,8 @@ def evidence_of(
         heldout_digest=digest_file(folder / "heldout.jsonl"),
         data={"prompts": prompt_items()},
         manifest=manifest,
-        exit=ExitRecord(
-            key=grant.key(),
-            code=0,
-            reason="exited",
-            started=1.0,
-            ended=2.0,
-            host="here",
-            log=digest_bytes(b""),
-        ),
+        exit=exit_of(grant.key()),
+        observed=Observed(at_least_s=0.5, at_most_s=3.0),
         outputs=outputs,
         output_digests=output_digests,
         inputs=inputs,

@@ -10,6 +10,7 @@ from typing import Any
 from reviews.evidence import Arm, Evidence
 from specs.code_state import CodeState
 from specs.digests import digest_bytes
+from specs.evidence import Observed
 from specs.grants import Claim
 from specs.thresholds import Thresholds
 from tests.unit.evidence_on_disk import (
@@ -89,6 +90,9 @@ ROW_FLAWS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "a rate on another curve": lambda: _rates(lambda step: 0.0 if step == 1 else 1e-5 * (1 - (step - 2) / 9) ** 2),
     "a loss that rose": lambda: [row | {"loss": 1.0 + 0.1 * row["step"]} for row in steps()],
     "a loss that stayed": lambda: [row | {"loss": 1.5 - 0.0001 * row["step"]} for row in steps()],
+    "a loss that only moves as batches do": lambda: [
+        row | {"loss": (2.0, 1.5, 1.9, 1.6, 1.2)[row["step"] % 5]} for row in steps()
+    ],
 }
 
 
@@ -128,6 +132,15 @@ def _same_weights(evidence: Evidence) -> Evidence:
     assert evidence.manifest is not None
     digests = evidence.output_digests | {"checkpoint": evidence.manifest.inputs["model"]}
     return with_manifest(replace(evidence, output_digests=digests), outputs=digests)
+
+
+def _saved_again(evidence: Evidence) -> Evidence:
+    """The checkpoint holds the weights training began from, written by another library."""
+    base, folder = evidence.inputs["model"], evidence.outputs["checkpoint"]
+    weights = (base / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "README.md").write_text("written again", encoding="utf-8")
+    return evidence
 
 
 def _cut_gain(evidence: Evidence) -> Evidence:
@@ -287,7 +300,18 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "code with changes where clean code is required": lambda one: with_spec(
         with_manifest(one, code_state=_state(one, changed=2)), clean_code="required"
     ),
-    "a time limit that did not hold": lambda one: _exit(one, ended=3600.0),
+    "a time limit that did not hold": lambda one: replace(
+        _exit(one, ended=3600.0), observed=Observed(at_least_s=3500.0, at_most_s=3700.0)
+    ),
+    "the same weights in other files": _saved_again,
+    "rows that nobody can read": lambda one: replace(
+        one, outputs=one.outputs | {"rows": write_rows(one.outputs["rows"], [{"item": "h0"}])}
+    ),
+    "a clock that runs backwards": lambda one: _exit(one, ended=-1e9),
+    "a clock that runs ahead": lambda one: _exit(one, ended=1e9),
+    "less time than its process was seen alive": lambda one: replace(
+        one, observed=Observed(at_least_s=600.0, at_most_s=700.0)
+    ),
     "one completion for every prompt": _copied,
     "a gain from one kind": lambda one: two_kinds(one, NONE + NONE, ALL + NONE),
     "a kind that got worse": lambda one: two_kinds(one, NONE + ALL, ALL + NONE),
@@ -361,7 +385,10 @@ CASES = [
     ("train", "a setting not read back", "jobs.effective", "FAIL"),
     ("base", "half precision", "jobs.device", "WARN"),
     ("tuned", "another device than the baseline", "jobs.device", "FAIL"),
-    ("ship", "a time limit that did not hold", "jobs.cost", "WARN"),
+    ("ship", "a time limit that did not hold", "jobs.cost", "FAIL"),
+    ("ship", "a clock that runs backwards", "jobs.clock", "FAIL"),
+    ("train", "a clock that runs ahead", "jobs.clock", "FAIL"),
+    ("base", "less time than its process was seen alive", "jobs.clock", "FAIL"),
     ("train", "a held-out prompt in training", "leakage.overlap", "FAIL"),
     ("sample", "a shouted held-out prompt", "leakage.overlap", "FAIL"),
     ("train", "a held-out topic in training", "leakage.groups", "FAIL"),
@@ -408,6 +435,9 @@ CASES = [
     ("train", "a rate on another curve", "training.schedule", "FAIL"),
     ("train", "a loss that rose", "training.loss", "WARN"),
     ("train", "a loss that stayed", "training.loss", "WARN"),
+    ("train", "a loss that only moves as batches do", "training.loss", "FAIL"),
+    ("train", "the same weights in other files", "training.moved", "FAIL"),
+    ("base", "rows that nobody can read", "jobs.measured", "BLOCKED"),
     ("train", "more passes than are of use", "training.starvation", "WARN"),
     ("train", "too few tokens", "training.starvation", "WARN"),
     ("train", "a prompt token with loss", "training.mask", "FAIL"),

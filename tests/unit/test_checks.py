@@ -133,7 +133,8 @@ def test_what_a_check_shows_cannot_move_the_terminal(tmp_path: Path) -> None:
             },
         ),
         ({"output_digests": {}}, {"jobs.outputs", "training.moved"}),
-        ({"exit": None}, {"jobs.exit", "jobs.cost"}),
+        ({"exit": None}, {"jobs.exit", "jobs.cost", "jobs.clock"}),
+        ({"observed": None}, {"jobs.clock"}),
     ],
 )
 def test_what_is_not_on_record_blocks_the_checks_that_need_it(

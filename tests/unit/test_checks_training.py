@@ -58,7 +58,7 @@ def test_the_granted_schedule_passes_as_either_kind_of_trainer_logs_it(
         ([linear(step, 1) for step in range(10)], 0.1, "constant"),
         ([1.0] * 10, 0.1, "linear"),
         ([linear(step, 3) for step in range(10)], 0.1, "linear"),
-        ([linear(step, 1) for step in range(2, 12)], 0.1, "linear"),
+        ([max(0.0, linear(step, 1)) for step in range(2, 12)], 0.1, "linear"),
         ([0.5 * linear(step, 1) for step in range(10)], 0.1, "linear"),
         ([0.0] * 10, 0.1, "linear"),
     ],

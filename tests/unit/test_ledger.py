@@ -25,6 +25,7 @@ from sessions.ledger import (
 )
 from specs.digests import digest_bytes
 from specs.errors import BudgetExceeded, PeergateError
+from specs.evidence import Observed
 from specs.session import Budget, HeldBack, ResolvedSpec
 from specs.stages import Stage
 from specs.trail import GENESIS, Entry, EntryKind
@@ -104,8 +105,8 @@ def test_a_reservation_is_replaced_by_what_the_job_cost(trail: Trail, stage: Any
     assert money(trail) == (1, 0, 9)
     reserve_job(trail, BUDGET, train, "small.train.2")
     assert money(trail) == (1, 3, 6)
-    settle_job(trail, BUDGET, "small.train.2", seconds=3 * 3600)
-    assert money(trail) == (7, 0, 3)
+    settle_job(trail, BUDGET, "small.train.2", seconds=1.5 * 3600)
+    assert money(trail) == (4, 0, 6)
 
 
 def test_a_job_that_took_no_time_costs_nothing(trail: Trail, stage: Any) -> None:
@@ -177,9 +178,18 @@ def test_what_is_reserved_cannot_be_reserved_again(trail: Trail, stage: Any) -> 
     reserve_job(trail, BUDGET, stage("sft", 3), "small.train.2")
 
 
-def test_a_job_that_cost_more_than_its_cap_counts_in_full(trail: Trail, stage: Any) -> None:
+@pytest.mark.parametrize("seconds", [1e9, 1e300, float("inf")])
+def test_a_job_that_says_it_took_longer_than_was_reserved_costs_no_more_than_that(
+    trail: Trail, stage: Any, seconds: float
+) -> None:
     reserve_job(trail, BUDGET, stage("sft", 1), "small.train.1")
-    settle_job(trail, BUDGET, "small.train.1", seconds=6 * 3600)
+    settle_job(trail, BUDGET, "small.train.1", seconds=Observed(at_least_s=0, at_most_s=1e7).bounded(seconds))
+    assert money(trail) == (1, 0, 9)
+
+
+def test_a_job_that_was_seen_to_cost_more_than_its_cap_counts_in_full(trail: Trail, stage: Any) -> None:
+    reserve_job(trail, BUDGET, stage("sft", 1), "small.train.1")
+    settle_job(trail, BUDGET, "small.train.1", seconds=6 * 3600, seen_s=6 * 3600)
     assert money(trail) == (12, 0, -2)
     with pytest.raises(BudgetExceeded, match=r"0\.0000 USD of 10 are left"):
         reserve_job(trail, BUDGET, stage("evaluate", 0.01), "small.base.1")

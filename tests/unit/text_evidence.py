@@ -18,7 +18,7 @@ from specs.stages import (
     RespondStage,
     Stage,
 )
-from tests.unit.evidence_on_disk import evidence_of, with_manifest, write_rows
+from tests.unit.evidence_on_disk import evidence_of, exit_of, with_manifest, write_rows
 from training.text.asking import Shown, answer_prompt, calls_of_round, seed_of
 from training.text.cleaning import clean, marks_of
 from training.text.harvest import harvest
@@ -237,6 +237,7 @@ def text_evidence(
         registered=resolved.registration(),
         stage=stage,
         grant=grant,
+        exit=exit_of(grant.key()),
         parameters=parameters,
         inputs=inputs,
         outputs=outputs,

@@ -1,0 +1,103 @@
+"""JSON of others, read strictly: each name once, finite numbers, whole characters, not deeper or longer than said.
+
+``json`` keeps the last of two equal names and reads ``NaN``; two readers of such a text see two values.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+from specs.text import plain
+
+MOST_DEPTH = 64
+_NAME = 60
+_DIGITS = 40
+_MOST = 2**53
+"""Canonical JSON refuses integers from here on."""
+
+
+def read_json(data: str | bytes, most_bytes: int | None = None) -> Any:
+    """Return the value of a JSON text.
+
+    Args:
+        data: the text, in UTF-8.
+        most_bytes: longer ones are refused.
+
+    Raises:
+        ValueError: it is no such JSON; says what is wrong in one line.
+    """
+    if most_bytes is not None and len(data) > most_bytes:
+        raise ValueError(f"it has more than {most_bytes} bytes")
+    try:
+        # Bytes would be read as UTF-16 too, where they look like it.
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        text.encode("utf-8")
+        value = json.loads(
+            text, object_pairs_hook=_each_once, parse_constant=_no_constant, parse_float=_finite, parse_int=_bounded
+        )
+    except UnicodeError as error:
+        raise ValueError("it is not UTF-8") from error
+    except RecursionError as error:
+        raise ValueError(f"it is nested more than {MOST_DEPTH} levels deep") from error
+    except ValueError as error:
+        raise ValueError(plain(str(error), 200)) from error
+    _check(value)
+    return value
+
+
+def _check(value: Any) -> None:
+    """Refuse what is nested too deeply, and halves of a character pair, without recursion."""
+    level = [value]
+    for _ in range(MOST_DEPTH + 1):
+        if not level:
+            return
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, str):
+                _whole(one)
+            elif isinstance(one, dict):
+                for name in one:
+                    _whole(name)
+                below += one.values()
+            elif isinstance(one, list):
+                below += one
+        level = below
+    raise ValueError(f"it is nested more than {MOST_DEPTH} levels deep")
+
+
+def _whole(text: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError("a text holds half of a character pair") from error
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"'{plain(twice, _NAME)}' stands in it twice")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is too large for a number")
+    return value
+
+
+def _bounded(text: str) -> int:
+    # Length first: Python refuses to convert numbers of thousands of digits.
+    value = int(text) if len(text) <= _DIGITS else _MOST
+    if abs(value) >= _MOST:
+        raise ValueError(f"{text[:40]} is too large: whole numbers stay below 2**53")
+    return value
