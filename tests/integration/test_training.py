@@ -483,3 +483,35 @@ def test_training_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(
     assert digest_file(again.out / "rows.jsonl") == digest_file(whole.out / "rows.jsonl")
     assert digest_tree(again.out / "checkpoint") == digest_tree(whole.out / "checkpoint")
     assert not (job.folder / "trainer").exists()
+
+
+def _dead(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Have the optimiser make steps of a share of the rate that is logged; 0 makes none."""
+    import torch
+
+    step: Any = torch.optim.AdamW.step
+
+    def smaller(self: Any, closure: Any = None) -> Any:
+        rates = [group["lr"] for group in self.param_groups]
+        for group in self.param_groups:
+            group["lr"] *= factor
+        result = step(self, closure) if factor else None
+        for group, rate in zip(self.param_groups, rates, strict=True):
+            group["lr"] = rate
+        return result
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", smaller)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("factor", [0.0, 1e-6, 1.0])
+def test_an_optimiser_that_is_dead_fails_and_one_that_lives_passes(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, factor: float, seed: int
+) -> None:
+    """On the same rows the loss stays to seven digits where nothing is learnt, and falls by 2.4 % where something is."""
+    if factor < 1:
+        _dead(monkeypatch, factor)
+    job = sft_job(tmp_path, model, seed=seed, epochs=2)
+    found = judged(tmp_path, job, run(job))
+    assert found["training.loss"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.loss"]
+    assert found["training.moved"].split(":")[0] == ("FAIL" if factor == 0 else "PASS"), found["training.moved"]
