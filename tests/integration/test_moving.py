@@ -23,7 +23,7 @@ from sessions.jobs.moving import Moving, place_of
 from sessions.jobs.place import Piece, Place, table_of
 from specs.digests import digest_bytes, digest_file, digest_path
 from specs.errors import AuditDamage, EvidenceMissing, UserError
-from specs.evidence import JobOrder
+from specs.evidence import ExitRecord, JobOrder
 from specs.machines import Resources
 from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, settled, until
 from tests.fixtures.process_engine import ProcessEngine
@@ -85,6 +85,10 @@ os.environ["PEERGATE_JOB_ROOT"] = {str(tmp_path / "elsewhere")!r}
     for beat in tmp_path.glob("elsewhere/*/jobs/*/heartbeat.json"):
         made.folder = beat.parents[3]
     made.close()
+
+
+def exit_of(key: str) -> bytes:
+    return ExitRecord.model_validate(RECORD | {"key": key}).canonical()
 
 
 def launcher(house: House, url: str) -> EngineLauncher:
@@ -412,7 +416,7 @@ def test_a_machine_can_leave_nothing_but_a_jobs_files(house: House, order: JobOr
     carrier.place.send(bad, piece)
     carrier.place.create(f"jobs/{key}/claim.json", b"{}")
     carrier.place.write(f"jobs/{key}/left.json", json.dumps({"job": {"files": {path: piece.model_dump()}}}).encode())
-    carrier.place.write(f"jobs/{key}/exit.json", json.dumps(RECORD | {"key": order.key}).encode())
+    carrier.place.write(f"jobs/{key}/exit.json", exit_of(order.key))
     with pytest.raises(AuditDamage):
         carrier.fetch(folder)
     assert (folder / "order.json").read_bytes() == before and not (folder / "exit.json").exists()
@@ -422,7 +426,7 @@ def test_a_machine_can_leave_nothing_but_a_jobs_files(house: House, order: JobOr
 def test_a_job_that_leaves_what_is_none_of_its_is_lost_and_says_why(house: House, order: JobOrder) -> None:
     carrier, folder, key = sent(house, order, str(house.folder / "place"))
     carrier.place.create(f"jobs/{key}/claim.json", b"{}")
-    carrier.place.write(f"jobs/{key}/exit.json", json.dumps(RECORD | {"key": "other.base.1"}).encode())
+    carrier.place.write(f"jobs/{key}/exit.json", exit_of("other.base.1"))
     one = launcher(house, str(house.folder / "place"))
     # Not at once: it may have been damaged on the way.
     assert one.poll(folder) == JobState("running")
@@ -437,7 +441,7 @@ def test_an_exit_record_of_another_job_is_none(house: House, order: JobOrder) ->
     with pytest.raises(AuditDamage, match="form of one"):
         carrier.fetch(folder)
     again = Moving(carrier.place)
-    carrier.place.write(f"jobs/{key}/exit.json", json.dumps(RECORD | {"key": "other.base.1"}).encode())
+    carrier.place.write(f"jobs/{key}/exit.json", exit_of("other.base.1"))
     with pytest.raises(AuditDamage, match=r"is of 'other\.base\.1'"):
         again.fetch(folder)
     assert not (folder / "exit.json").exists()

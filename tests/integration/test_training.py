@@ -508,7 +508,7 @@ def _dead(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
 def test_an_optimiser_that_is_dead_fails_and_one_that_lives_passes(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, factor: float, seed: int
 ) -> None:
-    """On the same rows the loss stays to seven digits where nothing is learnt, and falls by 2.4 % where something is."""
+    """On the same rows the loss stays to seven digits where nothing is learnt, and falls by 2.4 % otherwise."""
     if factor < 1:
         _dead(monkeypatch, factor)
     job = sft_job(tmp_path, model, seed=seed, epochs=2)
