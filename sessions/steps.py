@@ -100,6 +100,10 @@ def build(session: Session, state: State) -> State:
 def launch(session: Session, state: State) -> State:
     """Reserve the money, then hand the job to the launcher, which checks the grant again."""
     stage, _, key = _current(session, state)
+    if session.trail.find(f"launch/{key}") is not None:
+        # A kill may have come between that entry and the start. A job that has begun has its claim.
+        session.launcher.start(job_folder(session.run, key))
+        return {"route": "go"}
     order = with_takeover(session, _order(session, state))
     session.store.put_value(order)
     budget = session.resolved.spec.budget
