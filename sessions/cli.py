@@ -344,7 +344,9 @@ def main() -> None:
     """Run the command line; every error Peergate raises on purpose is one message and its exit code."""
     try:
         from sessions.origin import require_own_packages
+        from sessions.private import keep_private
 
+        keep_private()
         require_own_packages()
         app()
     except PeergateError as error:

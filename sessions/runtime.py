@@ -173,6 +173,8 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> N
     partial = run.with_name(f".{name}.opening")
     shutil.rmtree(partial, ignore_errors=True)
     try:
+        # Whatever the umask of whoever calls this: held-out items are in it.
+        partial.mkdir(mode=0o700)
         store = Store(partial / STORE)
         spec = resolved.spec
         for named in (spec.heldout, *spec.data.values()):
