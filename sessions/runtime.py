@@ -25,17 +25,17 @@ from reviews.trail import Recorded, Trail
 from sessions import pausing, steps
 from sessions.budget_end import answer_of
 from sessions.estimate import estimate
-from sessions.folders import is_run
+from sessions.folders import is_run, why_unreadable
 from sessions.graph import build_graph
 from sessions.jobs.presence import present
 from sessions.leases import Held, lease, stand_by, take_up
 from sessions.leases import is_running as is_running
 from sessions.position import Position, position
-from sessions.room import telling_no_room
+from sessions.room import no_room, telling_no_room
 from sessions.session import Cancelled, Display, Paused, Session
 from sessions.state import State
 from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_session, require_machine
-from specs.errors import LeaseLost, UserError
+from specs.errors import Blocked, LeaseLost, UserError
 from specs.loading import load_spec
 from specs.machines import LauncherName
 from specs.session import ResolvedSpec
@@ -149,7 +149,10 @@ def require_run(run: Path) -> Path:
 
     Raises:
         UserError: it does not; the message lists what is there.
+        Blocked: it cannot be read.
     """
+    if why := why_unreadable(run) if is_run(run) else "":
+        raise Blocked(f"the session cannot be read: {why}", where=str(run))
     if not is_run(run):
         there = sorted(path.name for path in run.parent.glob("*") if is_run(path)) if run.parent.is_dir() else []
         known = f"sessions in {run.parent}: {', '.join(there)}" if there else f"no session lies in {run.parent}"
@@ -169,12 +172,19 @@ def _require_clean_code(resolved: ResolvedSpec) -> None:
 
 def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> None:
     """Create the run folder whole: spec, data and the ``open`` entry, before anything else happens."""
-    run.parent.mkdir(parents=True, exist_ok=True)
     partial = run.with_name(f".{name}.opening")
     shutil.rmtree(partial, ignore_errors=True)
     try:
+        run.parent.mkdir(parents=True, exist_ok=True)
         # Whatever the umask of whoever calls this: held-out items are in it.
         partial.mkdir(mode=0o700)
+    except OSError as error:
+        if (told := no_room(error)) is not None:
+            raise told from error
+        raise UserError(
+            f"no session can be kept there: {error.strerror}", where=str(run.parent), hint="--runs names the folder"
+        ) from error
+    try:
         store = Store(partial / STORE)
         spec = resolved.spec
         for named in (spec.heldout, *spec.data.values()):

@@ -125,11 +125,18 @@ def _order(session: Session, state: State) -> JobOrder:
             "inputs": {role: resolve_input(session, reference) for role, reference in sorted(stage.inputs.items())},
             "task": session.resolved.spec.task,
             "grant": _body(session, f"grant/{key}"),
+            "code": _running_code(session),
             "max_seconds": stage.max_minutes * 60,
             "dead_man_minutes": session.resolved.spec.budget.dead_man_minutes,
             "model_kind": kind_in_order(session.resolved.spec, stage),
         }
     )
+
+
+def _running_code(session: Session) -> str:
+    """Return the digest of the code this process said it runs when it took the session up."""
+    newest = list(session.trail.iterate("open", "resume"))[-1]
+    return newest.body["code_state"]["digest"]
 
 
 def _expected_bytes(session: Session, stage: Stage, order: JobOrder) -> int:
