@@ -7,14 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from reviews.trail import read_entries
-from sessions.jobs.local import LocalLauncher
+from sessions.jobs.local import job_environment
 from sessions.jobs.state import read_exit
 from sessions.pods.wheel import wheel_of_this
 from specs.errors import ExitCode
@@ -46,12 +45,10 @@ def running(home: Path) -> str:
     return done.stdout.strip()
 
 
-def ended(folder: Path, launcher: LocalLauncher) -> tuple[int, str]:
-    until = time.monotonic() + 120
-    while read_exit(folder) is None:
-        assert time.monotonic() < until
-        launcher.poll(folder)
-        time.sleep(0.1)
+def ended(folder: Path) -> tuple[int, str]:
+    """Run the wrapper as the launcher does; return how the job ended and its log."""
+    command = [sys.executable, "-P", "-m", "sessions.jobs.wrapper", str(folder)]
+    subprocess.run(command, cwd=folder, env=job_environment(), check=True, timeout=120)
     record = read_exit(folder)
     assert record is not None
     return record.code, (folder / "log.txt").read_text()
@@ -62,9 +59,8 @@ def test_a_job_that_would_run_other_code_than_its_session_refuses(tmp_path: Path
     """The job gets named variables only, so that PYTHONPATH reaches the session and not the job."""
     order = first_order(tmp_path / "session" / "run")
     order = order.model_copy(update={"code": running(HOME if same else elsewhere)})
-    folder, launcher = job(tmp_path / "jobs" / order.key, order), LocalLauncher()
-    launcher.start(folder)
-    code, log = ended(folder, launcher)
+    folder = job(tmp_path / "jobs" / order.key, order)
+    code, log = ended(folder)
     assert code == ExitCode.BLOCKED and log.startswith("refused: ") and "Traceback" not in log
     # The control: with the same code another thing is refused, here that the inputs are not there.
     assert ("the session runs the code" in log) is not same and ("input" in log) is same
