@@ -134,9 +134,9 @@ def _order(session: Session, state: State) -> JobOrder:
 
 
 def _running_code(session: Session) -> str:
-    """Return the digest of the code this process said it runs when it took the session up."""
-    newest = list(session.trail.iterate("open", "resume"))[-1]
-    return newest.body["code_state"]["digest"]
+    """Return the digest of the code that was stated when the session was opened or taken up last."""
+    stated = [one.body.get("code_state") for one in session.trail.iterate("open", "resume")]
+    return next(one["digest"] for one in reversed(stated) if one is not None)
 
 
 def _expected_bytes(session: Session, stage: Stage, order: JobOrder) -> int:
