@@ -100,9 +100,11 @@ def build(session: Session, state: State) -> State:
 def launch(session: Session, state: State) -> State:
     """Reserve the money, then hand the job to the launcher, which checks the grant again."""
     stage, _, key = _current(session, state)
-    if session.trail.find(f"launch/{key}") is not None:
-        # A kill may have come between that entry and the start. A job that has begun has its claim.
-        session.launcher.start(job_folder(session.run, key))
+    folder = job_folder(session.run, key)
+    if session.trail.find(f"launch/{key}") is not None and (
+        (folder / "claim").exists() or (folder / "exit.json").exists()
+    ):
+        # It has begun. Before that a kill may have come between the entry and the start, and all is looked at again.
         return {"route": "go"}
     order = with_takeover(session, _order(session, state))
     session.store.put_value(order)
