@@ -33,8 +33,6 @@ from sessions import plots, runtime
 from sessions.leases import lease, take_up
 from sessions.listing import INDEX, glance, listed
 from sessions.overview import overview
-from sessions.savers import checkpoints
-from sessions.state import State
 from specs.digests import digest_path
 from specs.session import ResolvedSpec
 from tests.fixtures.postgres_server import MISSING, Server, programs, running
@@ -188,8 +186,7 @@ def at_once(folder: Path, server: Server, spec: Spec, count: int) -> None:
     database = os.environ["PEERGATE_DATABASE"].split("/@/")[-1].rpartition("/")[2].partition("?")[0]
     rows = server.sql(database, "SELECT count(*) FROM peergate.entry")
     size = server.sql(database, "SELECT pg_database_size(current_database()) / 1024")
-    left = server.sql(database, "SELECT count(*) FROM checkpoints")
-    print(f"  {rows} entries, {int(size) / (count + 1):.0f} kB a session in the database, {left} checkpoints left")
+    print(f"  {rows} entries, {int(size) / (count + 1):.0f} kB a session in the database")
 
 
 def forked(action: Callable[[], None]) -> int:
@@ -259,8 +256,6 @@ def _long_session(folder: Path, server: Server, spec: Spec, stages: int, where: 
         f" all entries {read * 1e3:.1f} ms, verify_chain {chain * 1e3:.0f} ms, status {told * 1e3:.0f} ms,"
         f" in a list {seen * 1e3:.0f} ms"
     )
-    bytes_, seconds = state_growth(folder / f"{where}-state", run, min(stages, 1000))
-    print(f"  checkpoints: {bytes_:.2f} kB and {seconds * 1e3:.1f} ms a node")
 
 
 def lengthen(trail: Trail, pattern: list[Recorded], times: int) -> None:
@@ -275,39 +270,6 @@ def trail_kb(server: Server) -> float:
     """Return what the entries of the newest database take."""
     database = os.environ["PEERGATE_DATABASE"].rpartition("/")[2].partition("?")[0]
     return int(server.sql(database, "SELECT pg_total_relation_size('peergate.entry') / 1024"))
-
-
-def state_growth(folder: Path, run: Path, nodes: int) -> tuple[float, float]:
-    """Return what LangGraph keeps for one node, in kB, and the time it takes, in seconds."""
-    from langgraph.graph import END, START, StateGraph
-
-    def node(state: State) -> State:
-        return {"stage": f"s{state.get('attempt', 0)}", "attempt": state.get("attempt", 0) + 1, "route": "go"}
-
-    def route(state: State) -> str:
-        return END if state.get("attempt", 0) >= nodes else "node"
-
-    graph: Any = StateGraph(State)
-    graph.add_node("node", node)
-    graph.add_edge(START, "node")
-    graph.add_conditional_edges("node", route, ["node", END])
-    folder.mkdir(parents=True)
-    trail = Trail(run / "trail.sqlite", run.name)
-    with checkpoints(folder, "bench", trail) as place:
-        app = graph.compile(checkpointer=place.saver)
-        config: Any = {"configurable": {"thread_id": place.thread}, "recursion_limit": nodes + 10}
-        start = time.perf_counter()
-        app.invoke({"session": "bench", "attempt": 0}, config, durability="sync")
-        seconds = time.perf_counter() - start
-        tables = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
-        if (folder / "state.sqlite").exists():
-            size = sum(path.stat().st_size for path in folder.glob("state.sqlite*"))
-        else:
-            connection: Any = place.saver.conn  # pyright: ignore[reportAttributeAccessIssue]
-            with connection.connection() as lent:
-                size = sum(lent.execute(f"SELECT pg_total_relation_size('{name}')").fetchone()[0] for name in tables)
-    trail.close()
-    return size / 1024 / nodes, seconds / nodes
 
 
 def long_list(folder: Path, server: Server, spec: Spec, count: int) -> None:

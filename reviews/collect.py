@@ -130,6 +130,7 @@ def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str
         output_digests=digests,
         inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
         log_tail=log_tail,
+        ordered_code=order.code if order else None,
         code=_code(order, store),
         lineages=lineages(seen, store, resolved.spec, order) if order else {},
         attempts=_attempts(seen, stage_name),

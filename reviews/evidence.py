@@ -58,6 +58,8 @@ class Evidence:
     arms: dict[str, Arm] = field(default_factory=dict[str, Arm])
     """By stage name: what the registered drift of this stage is measured against."""
     log_tail: str = ""
+    ordered_code: str | None = None
+    """The digest of the code that the order names: that of the orchestrator."""
     code: str = ""
     """The script that was granted, if the stage runs one."""
     lineages: dict[str, Lineage] = field(default_factory=dict[str, Lineage])

@@ -15,6 +15,7 @@ from reviews.grants import latest_opening
 from reviews.packet import DESIGN
 from reviews.trail import Recorded
 from sessions import report
+from sessions.position import after_answer
 from sessions.session import Session
 from sessions.state import State
 from specs.errors import BudgetExceeded, UserError
@@ -84,5 +85,4 @@ def go_on(session: Session, asked: Recorded, answer: dict[str, Any]) -> State:
         return {"route": body["at"]}
     told = {"stage": body["stage"], "attempt": body["attempt"], "asked": asked.digest, **answer}
     told |= answer_effect(session.resolved, list(session.trail.iterate()), asked, answer["answer"])
-    session.trail.append("human", f"human/{asked.entry.key}", told)
-    return {"route": "again"} if told["opens"] is not None else {"route": "close", "outcome": "budget"}
+    return after_answer(session.trail.append("human", f"human/{asked.entry.key}", told))

@@ -344,7 +344,9 @@ def main() -> None:
     """Run the command line; every error Peergate raises on purpose is one message and its exit code."""
     try:
         from sessions.origin import require_own_packages
+        from sessions.private import keep_private
 
+        keep_private()
         require_own_packages()
         app()
     except PeergateError as error:
@@ -356,9 +358,9 @@ def main() -> None:
     except BrokenPipeError:
         raise SystemExit(int(ExitCode.FAULT)) from None
     except Exception as error:
-        from sessions.room import no_room
+        from sessions.room import no_access, no_room
 
-        told = no_room(error)
+        told = no_room(error) or no_access(error)
         if told is None:
             raise
         print(f"peergate: {told}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 TRAIL = "trail.sqlite"
@@ -13,8 +14,27 @@ STORE = "store"
 
 
 def is_run(run: Path) -> bool:
-    """Say whether a session lies in a folder: its trail, or what points to its trail in a database."""
-    return (run / TRAIL).is_file() or (run / POINTER).is_file()
+    """Say whether a session lies in a folder: its trail, or what points to its trail in a database.
+
+    A folder that cannot be opened may be one; whoever reads it is told.
+    """
+    try:
+        return (run / TRAIL).is_file() or (run / POINTER).is_file()
+    except PermissionError:
+        return True
+
+
+def why_unreadable(run: Path) -> str:
+    """Say why a run folder or its trail cannot be opened; empty when it can."""
+    try:
+        with os.scandir(run):
+            pass
+        for name in (TRAIL, POINTER):
+            if (run / name).is_file():
+                (run / name).open("rb").close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def run_folder(run: Path) -> Path:

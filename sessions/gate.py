@@ -10,7 +10,7 @@ from typing import Any
 
 from langgraph.types import interrupt
 
-from reviews.answers import answer_effect, design_attempt, is_design_again, last_question
+from reviews.answers import answer_effect, design_attempt, last_question
 from reviews.checks import run_checks
 from reviews.collect import gather
 from reviews.derive import check_design, derive_packet
@@ -24,6 +24,7 @@ from reviews.trail import Recorded
 from sessions import ledger
 from sessions.asking import ask
 from sessions.budget_end import go_on
+from sessions.position import after_answer, after_decision
 from sessions.session import Session
 from sessions.state import State
 from specs.errors import EvidenceMissing, PeergateError
@@ -40,7 +41,7 @@ def design_gate(session: Session, state: State) -> State:
     digest = keep_checks(session, DESIGN, attempt, results)
     packet = build_design_packet(resolved, results, checks_digest=digest)
     ask(session, DESIGN, attempt, packet)
-    return _route(_settle(session, DESIGN, None, attempt))
+    return after_decision(_settle(session, DESIGN, None, attempt))
 
 
 def measure(session: Session, state: State) -> State:
@@ -86,7 +87,7 @@ def review(session: Session, state: State) -> State:
 def decide(session: Session, state: State) -> State:
     """Compute the decision and record what it opens."""
     stage, attempt = _where(state)
-    return _route(_settle(session, stage, stage, attempt))
+    return after_decision(_settle(session, stage, stage, attempt))
 
 
 def human(session: Session, state: State) -> State:
@@ -99,12 +100,7 @@ def human(session: Session, state: State) -> State:
     body = {"stage": stage, "attempt": attempt, "asked": asked.digest, **answer}
     body |= answer_effect(session.resolved, list(session.trail.iterate()), asked, answer["answer"])
     recorded = session.trail.append("human", f"human/{asked.entry.key}", body)
-    if is_design_again(recorded.body):
-        return {"route": "design_gate"}
-    if recorded.body["opens"] is not None:
-        return {"route": "again" if recorded.body["answer"] == "retry" else "next"}
-    # Nothing left to open: an override of the last gate accepts the session, anything else ends it.
-    return {"route": "close", "outcome": "approve" if recorded.body["answer"] == "approve" else "stop"}
+    return after_answer(recorded)
 
 
 def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> Recorded:
@@ -130,18 +126,6 @@ def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: i
     recorded = session.trail.append("decision", f"decision/{stage}.{attempt}", body)
     session.display.decision(decision, ledger.balance(session.trail, session.resolved.spec.budget))
     return recorded
-
-
-def _route(decision: Recorded) -> State:
-    """Say where a decision leads."""
-    outcome = decision.body["outcome"]
-    if outcome == "revise":
-        return {"route": "again"}
-    if outcome == "escalate":
-        return {"route": "human"}
-    if outcome == "approve" and decision.body["opens"] is not None:
-        return {"route": "next"}
-    return {"route": "close", "outcome": outcome}
 
 
 def keep_checks(session: Session, stage: str, attempt: int, results: tuple[CheckResult, ...]) -> str:

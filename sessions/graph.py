@@ -8,7 +8,8 @@
 
 Where the budget ends, before anything is spent, a person is asked too; after an amendment the node is entered again.
 Every node may run twice: it records what it did under a key in the trail and finds it there the second time.
-A session is finished only when the snapshot's ``next`` and ``tasks`` are both empty.
+The graph keeps nothing between two starts: where it is entered says the trail (``position.py``), and so does `close`
+that the session has ended.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 
 from sessions import building, gate, steps
@@ -44,7 +45,7 @@ NODES: dict[str, Node] = {
 }
 
 
-def build_graph(session: Session | None, saver: BaseCheckpointSaver[Any] | None = None) -> Any:
+def build_graph(session: Session | None) -> Any:
     """Compile the session graph; without a session it can be drawn but not run."""
     graph = StateGraph(State)
     for name, node in NODES.items():
@@ -65,7 +66,7 @@ def build_graph(session: Session | None, saver: BaseCheckpointSaver[Any] | None 
     entered_again = {name: name for name in BUYING if name != "launch"}
     graph.add_conditional_edges("human", _route, {"next": "plan", "again": "plan", "close": "close", **entered_again})
     graph.add_edge("close", END)
-    return graph.compile(checkpointer=saver)
+    return graph.compile(checkpointer=InMemorySaver())
 
 
 def _route(state: State) -> str:

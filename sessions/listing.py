@@ -18,9 +18,9 @@ from reviews.log.envelope import recorded
 from reviews.log.pointer import Pointer, database_of, pointer_of
 from reviews.log.rows import format_of, reading
 from sessions import lease_rows, leases
-from sessions.folders import TRAIL
+from sessions.folders import TRAIL, why_unreadable
 from sessions.overview import OPEN, TOLD_BY, Overview, damaged, find_runs, overview, summary
-from specs.errors import AuditDamage, PeergateError, UserError
+from specs.errors import AuditDamage, Blocked, PeergateError, UserError
 
 INDEX = Path(".peergate") / "list.sqlite"
 _SCHEMA = "CREATE TABLE IF NOT EXISTS told (run TEXT PRIMARY KEY, stamp TEXT NOT NULL, told TEXT NOT NULL) STRICT"
@@ -58,7 +58,9 @@ def listed(runs: Path) -> list[Overview]:
         told = _restored(before.told) if before is not None and before.stamp == stamp else None
         if told is None:
             told = glance(run)
-            new[run.name] = Known(stamp, _kept(told))
+            if told.state != "damaged":
+                # Modes may change and leave the stamp as it is.
+                new[run.name] = Known(stamp, _kept(told))
         found[run] = replace(told, path=run, state="running") if _runs(run, told) else replace(told, path=run)
     _keep(runs, new)
     return [found[run] for run in folders]
@@ -102,7 +104,8 @@ def glance(run: Path) -> Overview:
             entries = [recorded(*row) for row in connection.execute(chosen, TOLD_BY)]
         return summary(run.name, run, entries, count)
     except (sqlite3.DatabaseError, ValueError, TypeError, KeyError, AttributeError, PeergateError, OSError) as error:
-        return damaged(run.name, run, error)
+        why = why_unreadable(run)
+        return damaged(run.name, run, Blocked(f"cannot be read: {why}") if why else error)
 
 
 _KIND = "json_extract(payload, '$.predicate.kind')"
@@ -195,7 +198,7 @@ def _index(runs: Path) -> dict[str, Known]:
     try:
         with closing(sqlite3.connect(f"{(runs / INDEX).resolve().as_uri()}?mode=ro", uri=True)) as connection:
             return {run: Known(stamp, told) for run, stamp, told in connection.execute("SELECT * FROM told")}
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, OSError):
         return {}
 
 

@@ -14,7 +14,7 @@ from sessions.folders import TRAIL, is_run
 from sessions.folders import run_folder as run_folder
 from sessions.folders import trail_name as trail_name
 from sessions.leases import is_running as is_running
-from specs.errors import ExitCode, PeergateError
+from specs.errors import Blocked, ExitCode, PeergateError
 from specs.trail import EntryKind
 
 SessionState = Literal["running", "waiting", "paused", "closed", "damaged"]
@@ -148,8 +148,17 @@ def is_waiting(entries: list[Recorded]) -> bool:
 
 
 def find_runs(runs: Path) -> list[Path]:
-    """Return the run folders below a folder, by name."""
-    return sorted(path for path in runs.iterdir() if is_run(path)) if runs.is_dir() else []
+    """Return the run folders below a folder, by name.
+
+    Raises:
+        Blocked: the folder cannot be read.
+    """
+    try:
+        below = list(runs.iterdir()) if runs.is_dir() else []
+    except OSError as error:
+        raise Blocked(f"cannot be read: {error.strerror}", where=str(runs)) from error
+    # What begins with a dot is no name of a session: keys, or one that is being opened.
+    return sorted(path for path in below if not path.name.startswith(".") and is_run(path))
 
 
 def _when(recorded: Recorded) -> str:

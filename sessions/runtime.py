@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from langgraph.types import Command
 
-from reviews.answers import why_no_retry
+from reviews.answers import last_question, why_no_retry
 from reviews.log.pointer import database_of
 from reviews.measuring_code import measuring_files
 from reviews.process.confined import is_confined
@@ -25,16 +25,17 @@ from reviews.trail import Recorded, Trail
 from sessions import pausing, steps
 from sessions.budget_end import answer_of
 from sessions.estimate import estimate
-from sessions.folders import is_run
+from sessions.folders import is_run, why_unreadable
 from sessions.graph import build_graph
 from sessions.jobs.presence import present
 from sessions.leases import Held, lease, stand_by, take_up
 from sessions.leases import is_running as is_running
-from sessions.room import telling_no_room
-from sessions.savers import checkpoints
+from sessions.position import Position, position
+from sessions.room import no_room, telling_no_room
 from sessions.session import Cancelled, Display, Paused, Session
+from sessions.state import State
 from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_session, require_machine
-from specs.errors import LeaseLost, UserError
+from specs.errors import Blocked, LeaseLost, UserError
 from specs.loading import load_spec
 from specs.machines import LauncherName
 from specs.session import ResolvedSpec
@@ -148,7 +149,10 @@ def require_run(run: Path) -> Path:
 
     Raises:
         UserError: it does not; the message lists what is there.
+        Blocked: it cannot be read.
     """
+    if why := why_unreadable(run) if is_run(run) else "":
+        raise Blocked(f"the session cannot be read: {why}", where=str(run))
     if not is_run(run):
         there = sorted(path.name for path in run.parent.glob("*") if is_run(path)) if run.parent.is_dir() else []
         known = f"sessions in {run.parent}: {', '.join(there)}" if there else f"no session lies in {run.parent}"
@@ -168,9 +172,18 @@ def _require_clean_code(resolved: ResolvedSpec) -> None:
 
 def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> None:
     """Create the run folder whole: spec, data and the ``open`` entry, before anything else happens."""
-    run.parent.mkdir(parents=True, exist_ok=True)
     partial = run.with_name(f".{name}.opening")
     shutil.rmtree(partial, ignore_errors=True)
+    try:
+        run.parent.mkdir(parents=True, exist_ok=True)
+        # Whatever the umask of whoever calls this: held-out items are in it.
+        partial.mkdir(mode=0o700)
+    except OSError as error:
+        if (told := no_room(error)) is not None:
+            raise told from error
+        raise UserError(
+            f"no session can be kept there: {error.strerror}", where=str(run.parent), hint="--runs names the folder"
+        ) from error
     try:
         store = Store(partial / STORE)
         spec = resolved.spec
@@ -224,30 +237,8 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
     pausing.take_back(session.run)
     taken_over = False
     try:
-        with (
-            telling_no_room(session.run),
-            _signals(session),
-            present(session.run),
-            checkpoints(session.run, session.name, session.trail) as kept,
-        ):
-            graph = build_graph(session, kept.saver)
-            config: Any = {"configurable": {"thread_id": kept.thread}, "recursion_limit": 10_000}
-            snapshot = _snapshot(session, graph, config)
-            waiting = bool(snapshot.interrupts)
-            asked = session.trail.find(snapshot.interrupts[0].value["asked"]) if waiting else None
-            if asked is not None:
-                answer = _answer_to(session, asked, answer)
-            if answer is not None and not waiting:
-                raise UserError(
-                    "nothing is being asked of a person", where=session.name, hint="resume without --answer"
-                )
-            if (waiting and answer is None) or session.trail.find("close") is not None:
-                return
-            # Both empty means there is nothing to go on with; nodes find what they did in the trail, so beginning
-            # again repeats nothing.
-            begun = bool(snapshot.next or snapshot.tasks)
-            request: Any = Command(resume=answer) if answer else None if begun else {"session": session.name}
-            graph.invoke(request, config, durability="sync")
+        with telling_no_room(session.run), _signals(session), present(session.run):
+            _run_graph(session, answer)
     except Paused:
         number = sum(1 for _ in session.trail.iterate("pause")) + 1
         session.trail.append("pause", f"pause/{number}", {"by": pausing.asked_by(session.run)})
@@ -265,23 +256,41 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
             pausing.take_back(session.run)
 
 
-def _answer_to(session: Session, asked: Recorded, given: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the answer that a waiting question has by now: the one on record, or else the given one.
+def _run_graph(session: Session, given: dict[str, Any] | None) -> None:
+    """Enter the graph where the trail says the session is, and run it until it ends or asks.
 
     Raises:
-        UserError: it was answered before, or the answer is none to this question.
+        UserError: an answer was given though nothing is asked, or it is none to what is.
     """
-    recorded = session.trail.find(f"human/{asked.entry.key}")
-    if recorded is not None:
-        # A kill came between the answer and the step after it.
-        if given is not None and given["answer"] != recorded.body["answer"]:
-            raise UserError(
-                f"the answer is '{recorded.body['answer']}' already, given by {plain(recorded.body['by'], 60)}",
-                where=session.name,
-                hint="resume without --answer carries it out",
-            )
-        return {name: recorded.body.get(name) for name in ("answer", "reason", "by", "expires")}
+    if session.trail.find("close") is not None:
+        return
     entries = list(session.trail.iterate())
+    at = position(entries)
+    waits = at is not None and at.state.get("route") == "human"
+    answer = _answer_to(session, entries, given) if waits else None
+    if waits and answer is None:
+        return
+    if given is not None and not waits:
+        _require_same(session, at, given)
+    graph = build_graph(session)
+    config: Any = {"configurable": {"thread_id": session.name}, "recursion_limit": 10_000}
+    begins: State | None = {"session": session.name}
+    if at is not None:
+        graph.update_state(config, begins | at.state, as_node=at.after)
+        begins = None
+    graph.invoke(begins, config, durability="exit")
+    if answer is not None:
+        # Nothing but the question was reached so far, and asking has no effect.
+        graph.invoke(Command(resume=answer), config, durability="exit")
+
+
+def _answer_to(session: Session, entries: list[Recorded], given: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the answer to what is asked, as far as there is one: the given one, or what an amendment says of a budget.
+
+    Raises:
+        UserError: the answer is none to this question.
+    """
+    asked = last_question(entries, session.name)
     if asked.entry.kind == "budget":
         return answer_of(entries, asked, given)
     if given is not None and given["answer"] == "retry" and (why := why_no_retry(entries, asked)):
@@ -293,34 +302,22 @@ def _answer_to(session: Session, asked: Recorded, given: dict[str, Any] | None) 
     return given
 
 
+def _require_same(session: Session, at: Position | None, given: dict[str, Any]) -> None:
+    """Take an answer that is on record already and was not carried out yet, as after a kill; refuse any other one."""
+    if at is None or at.told_by.entry.kind != "human":
+        raise UserError("nothing is being asked of a person", where=session.name, hint="resume without --answer")
+    recorded = at.told_by.body
+    if given["answer"] != recorded["answer"]:
+        raise UserError(
+            f"the answer is '{recorded['answer']}' already, given by {plain(recorded['by'], 60)}",
+            where=session.name,
+            hint="resume without --answer carries it out",
+        )
+
+
 def _tell_loss(session: Session, held: Held) -> None:
     """Have the session stop at the next safe place once another process has taken it over."""
     held.on_loss = session.stop.set
-
-
-def _snapshot(session: Session, graph: Any, config: Any) -> Any:
-    """Return where the graph stands; when the trail says that a person is asked, that is always before the person.
-
-    The graph may stand anywhere in what was retracted, a kill may have come between a decision and its question, and
-    the graph's own checkpoints may be gone. So it is led to the question first. Asking has no effect.
-    """
-    snapshot = graph.get_state(config)
-    question = _question(list(session.trail.iterate("plan", "decision", "human", "retraction")))
-    asked = [one.value["asked"] for one in snapshot.interrupts]
-    if question is None or question.entry.key in asked:
-        return snapshot
-    graph.update_state(config, {"session": session.name, "route": "human"}, as_node="decide")
-    graph.invoke(None, config, durability="sync")
-    return graph.get_state(config)
-
-
-def _question(entries: list[Recorded]) -> Recorded | None:
-    """Return the retraction, or the escalation of gate or builder, that nobody has answered yet."""
-    newest = entries[-1] if entries else None
-    if newest is None or newest.entry.kind == "human":
-        return None
-    escalates = newest.body.get("outcome") == "escalate" or bool(newest.body.get("escalate"))
-    return newest if escalates or newest.entry.kind == "retraction" else None
 
 
 def _end_cancelled(session: Session) -> None:

@@ -99,6 +99,12 @@ def build(session: Session, state: State) -> State:
 def launch(session: Session, state: State) -> State:
     """Reserve the money, then hand the job to the launcher, which checks the grant again."""
     stage, _, key = _current(session, state)
+    folder = job_folder(session.run, key)
+    if session.trail.find(f"launch/{key}") is not None and (
+        (folder / "claim").exists() or (folder / "exit.json").exists()
+    ):
+        # It has begun. Before that a kill may have come between the entry and the start, and all is looked at again.
+        return {"route": "go"}
     order = with_takeover(session, _order(session, state))
     session.store.put_value(order)
     budget = session.resolved.spec.budget
@@ -120,11 +126,18 @@ def _order(session: Session, state: State) -> JobOrder:
             "inputs": {role: resolve_input(session, reference) for role, reference in sorted(stage.inputs.items())},
             "task": session.resolved.spec.task,
             "grant": _body(session, f"grant/{key}"),
+            "code": _running_code(session),
             "max_seconds": stage.max_minutes * 60,
             "dead_man_minutes": session.resolved.spec.budget.dead_man_minutes,
             "model_kind": kind_in_order(session.resolved.spec, stage),
         }
     )
+
+
+def _running_code(session: Session) -> str:
+    """Return the digest of the code that was stated when the session was opened or taken up last."""
+    stated = [one.body.get("code_state") for one in session.trail.iterate("open", "resume")]
+    return next(one["digest"] for one in reversed(stated) if one is not None)
 
 
 def _expected_bytes(session: Session, stage: Stage, order: JobOrder) -> int:

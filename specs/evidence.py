@@ -57,6 +57,8 @@ class JobOrder(Contract):
     inputs: dict[str, Artifact]
     task: str
     grant: Grant
+    code: Digest
+    """Of the code the orchestrator runs: a job that would run another one refuses."""
     max_seconds: float
     dead_man_minutes: float | None = Field(default=None, exclude_if=lambda given: given is None)
     """The job ends itself when no orchestrator was there for this long; None: never."""

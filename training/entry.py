@@ -27,7 +27,7 @@ from specs.digests import digest_path, digest_value
 from specs.errors import ExitCode
 from specs.evidence import JobOrder, Manifest, Progress
 from specs.stages import FOLDERS, PARAMETERS, STAGE_KINDS, Kind, Parameters, outputs_of
-from training.code_state import code_digest, code_state
+from training.code_state import HOME, code_digest, code_state
 from training.engines.missing import EngineMissing
 from training.takeover import NotTheStep, take_over
 
@@ -141,6 +141,12 @@ def _permitted_order(folder: Path, kind: Kind) -> JobOrder:
         claimed = False
     if not claimed:
         refuse(f"{order.key}: no claim of the process that started this one; stages run under the launcher only")
+    here = code_digest()
+    if order.code != here:
+        refuse(
+            f"{order.key}: the session runs the code {order.code}, this job would run {here} from {HOME}; let both be "
+            "the same installation (a PYTHONPATH reaches the session only), then answer `retry`"
+        )
     grant = order.grant
     if not (order.key == grant.key() and order.kind == grant.kind == kind and order.task == grant.task):
         refuse(f"{order.key}: the grant is for {grant.key()}, {grant.kind} of {grant.task}; this is {kind}")

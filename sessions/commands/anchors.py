@@ -22,6 +22,8 @@ from reviews.store import write_durably
 from reviews.trail import Trail, read_entries
 from sessions.folders import TRAIL, run_folder, trail_name
 from sessions.leases import lease, stand_by
+from sessions.private import as_the_user_wants
+from sessions.room import telling_no_place
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.policy import Role
 
@@ -58,15 +60,17 @@ def anchor(place: Path, folder: Path | None, git: str | None, command: str | Non
     if folder is None and git is None and command is None:
         raise UserError("no place was named", hint="--folder DIR, --git REMOTE or --command CMD")
     walk, head, note = signed_head(place)
-    if folder is not None:
-        path, older = keep_in_folder(folder, walk, note)
-        print(f"{path}: {head.size} entries, agrees with {older} heads that were kept before")
-    if git is not None:
-        commit, older = keep_in_git(git, walk, note)
-        print(f"{git} {commit}: {head.size} entries, agrees with {older} heads that were kept before")
-    if command is not None:
-        keep_by_command(command, walk, note)
-        print(f"{command}: {head.size} entries")
+    with as_the_user_wants():
+        if folder is not None:
+            with telling_no_place(folder):
+                path, older = keep_in_folder(folder, walk, note)
+            print(f"{path}: {head.size} entries, agrees with {older} heads that were kept before")
+        if git is not None:
+            commit, older = keep_in_git(git, walk, note)
+            print(f"{git} {commit}: {head.size} entries, agrees with {older} heads that were kept before")
+        if command is not None:
+            keep_by_command(command, walk, note)
+            print(f"{command}: {head.size} entries")
 
 
 class _Findings:
@@ -88,7 +92,8 @@ def cosign(place: Path, name: str, key: Path, out: Path | None, seen: list[Path]
     if findings.damage:
         raise AuditDamage(findings.damage[0], where=str(place), hint="nothing was signed")
     if not key.exists():
-        create_key(key)
+        with telling_no_place(key):
+            create_key(key)
         print(f"made a new key: {key}", file=sys.stderr)
     signer = load_key(key)
     if " " in name or "+" in name or not name:
@@ -102,7 +107,8 @@ def cosign(place: Path, name: str, key: Path, out: Path | None, seen: list[Path]
     if out is None:
         sys.stdout.write(str(signed))
     else:
-        write_durably(out, str(signed).encode())
+        with as_the_user_wants(), telling_no_place(out):
+            write_durably(out, str(signed).encode())
     print(f"witness key: {public}", file=sys.stderr)
 
 

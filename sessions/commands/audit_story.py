@@ -15,6 +15,8 @@ from sessions.commands.audit_list import when
 from sessions.commands.audit_place import place_of
 from sessions.commands.output import print_json
 from sessions.folders import STORE
+from sessions.private import as_the_user_wants
+from sessions.room import telling_no_place
 from sessions.story import Told, tell
 from sessions.trail_page import trail_page
 from specs.errors import PeergateError, UserError
@@ -92,6 +94,7 @@ def export(run: Path, target: Path) -> None:
     place = place_of(run)
     if place.is_export:
         raise UserError("this is an export already", where=str(run))
-    walk, count = export_run(place.folder, place.trail.name, STORE, target, trail_page)
+    with as_the_user_wants(), telling_no_place(target):
+        walk, count = export_run(place.folder, place.trail.name, STORE, target, trail_page)
     print(f"{target}: {walk.tree.size} entries, {count} files, root {walk.root}")
     print(f"verify: peergate audit verify {target}")

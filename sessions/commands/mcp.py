@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sessions.commands.run import finish
+from sessions.overview import find_runs
+from sessions.private import warn_of_readers
 from sessions.session import Paused
 from specs.errors import ExitCode, UserError
 
@@ -27,6 +29,7 @@ def serve(
         from sessions.external.serving import Serving, find_target
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
+    warn_of_readers(find_runs(runs))
     found = find_target(target, runs, name, profile)
     serving = Serving(_transport(http, token_file))
     try:

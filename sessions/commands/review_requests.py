@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from sessions.commands.output import print_json
 from sessions.desk import Desk, Requested
+from sessions.private import as_the_user_wants
 from sessions.requested_page import page, refuse_to_overwrite, write_page
 from specs.errors import ExitCode, UserError
 from specs.explain import explain
@@ -96,7 +97,8 @@ def _finish(carry_out: Callable[[Desk], Requested], who: Who, output: Output) ->
         _say("broken off; what was reserved for the call counts as spent")
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     if output.out is not None and done.answer is not None:
-        write_page(output.out, page(done, escaped=True), output.force)
+        with as_the_user_wants():
+            write_page(output.out, page(done, escaped=True), output.force)
         _say(f"written to {output.out}")
     if output.as_json:
         print_json(done.as_json())

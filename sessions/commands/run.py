@@ -12,7 +12,8 @@ from sessions import runtime
 from sessions.commands.show import print_summary
 from sessions.display import Terminal
 from sessions.folders import TRAIL
-from sessions.overview import EXIT_CODES, overview
+from sessions.overview import EXIT_CODES, find_runs, overview
+from sessions.private import warn_of_readers
 from sessions.runtime import Answer
 from sessions.session import Paused
 from specs.errors import ExitCode, UserError
@@ -25,6 +26,7 @@ def start(
 ) -> None:
     """Start a session and end with its exit code."""
     path = find_spec(spec)
+    warn_of_readers(find_runs(runs))
     terminal = Terminal()
     try:
         run = runtime.start(path, runs, name, terminal, profile=profile, launcher=launcher)
@@ -39,6 +41,7 @@ def resume(
     """Go on with a session and end with its exit code."""
     if answer and not reason:
         raise UserError("an answer needs a reason", hint='for example --reason "the first job ran out of memory"')
+    warn_of_readers([runs / name])
     try:
         run = runtime.resume(runs / name, Terminal(), answer, reason, by, expires)
     except Paused:

@@ -17,6 +17,7 @@ from sessions.commands.output import print_json, print_table
 from sessions.doing import Doing, doing
 from sessions.listing import everywhere, listed
 from sessions.overview import overview, waits_for_verdict
+from sessions.private import warn_of_readers
 from sessions.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
 from sessions.report_waiting import question, result_of
 from sessions.runtime import require_run
@@ -44,6 +45,7 @@ def list_sessions(runs: Path, as_json: bool, all_of_database: bool = False) -> N
 def status(name: str, runs: Path, as_json: bool) -> None:
     """Say how one session stands."""
     run = require_run(runs / name).resolve()
+    warn_of_readers([run])
     state = overview(run)
     entries = read_entries(run / TRAIL)
     spent = ledger.balance_of(entries, _budget(run))

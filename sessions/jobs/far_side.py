@@ -18,6 +18,7 @@ from pathlib import Path
 
 from sessions.jobs.local import job_environment
 from sessions.jobs.state import read_order
+from sessions.private import keep_private
 from specs.errors import PeergateError
 
 TERM_S = 60.0
@@ -44,6 +45,7 @@ def end_within(seconds: float) -> None:
 
 def main() -> int:
     """Run what the arguments name."""
+    keep_private()
     os.environ.pop("OMP_NUM_THREADS", None)
     words = sys.argv[1:]
     try:

@@ -33,6 +33,7 @@ from sessions.jobs.joblog import JobLog
 from sessions.jobs.owner import this_process
 from sessions.jobs.presence import Absence
 from sessions.jobs.state import take_claim
+from sessions.private import keep_private
 from specs.digests import canonical_bytes
 from specs.evidence import ExitRecord, JobOrder
 from specs.stages import STAGE_KINDS
@@ -51,6 +52,8 @@ def main() -> int:
     if len(sys.argv) != 2:
         print("usage: python -P -m sessions.jobs.wrapper JOB_FOLDER", file=sys.stderr)
         return 2
+    # An engine starts this under a umask of its own.
+    keep_private()
     folder = Path(sys.argv[1]).resolve()
     try:
         order = JobOrder.model_validate_json((folder / "order.json").read_bytes())

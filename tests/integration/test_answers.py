@@ -207,7 +207,7 @@ def test_a_process_that_is_killed_while_a_verdict_is_repeated_is_replaced(
 
 
 def killed_after_the_answer(run: Path, word: str) -> None:
-    """Leave what a kill leaves between the entry of an answer and the checkpoint after it."""
+    """Leave what a kill leaves between the entry of an answer and what it opens."""
     session = quick_session(run, reviewer=Away())
     drive(session)
     entries = entries_of(run)

@@ -1,42 +1,38 @@
 """What the graph may not do: run before the trail knows of the session, act before it asks, count attempts itself.
 
-Each test is made once with the rule and once with the rule taken out, where it has to fail; and each with the graph's
-checkpoints in a file and in Postgres.
+Each test is made once with the rule and once with the rule taken out, where it has to fail; and each with the trail in
+a file and in Postgres. The graph is entered where the trail says: after a kill at any entry the session goes on there.
 """
 
 from __future__ import annotations
 
-import sqlite3
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import interrupt
 
 from reviews.answers import last_question
-from reviews.standing import next_attempt
-from reviews.trail import read_entries
+from reviews.audit import verify_run
+from reviews.trail import Trail, read_entries
 from sessions import gate, graph, runtime, steps
 from sessions.folders import is_run
 from sessions.jobs.launcher import JobState
-from sessions.savers import STATE, FencedSqlite, checkpoints
 from sessions.session import Session
 from sessions.state import State
 from specs.errors import PeergateError
 from specs.session import ResolvedSpec
 from tests.fixtures.fault_houses import FILES, POSTGRES, FaultHouse, in_houses, in_houses_with
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
+from tests.integration.test_answers import Away
 from tests.unit.evidence_on_disk import resolved_spec
 
-TABLES = ("checkpoints", "checkpoint_writes", "checkpoint_blobs")
 RETRY: dict[str, Any] = {"answer": "retry", "reason": "it was lost", "by": "ada", "expires": None}
 Node = Callable[[Session, State], State]
 
 
-in_savers = in_houses(FILES, POSTGRES)
+in_both = in_houses(FILES, POSTGRES)
 
 
 class Lost(QuickLauncher):
@@ -69,10 +65,6 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing cleans up."""
 
 
-class Finished(BaseException):
-    """Whoever looks takes the session for finished."""
-
-
 def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, register: Callable[..., Any] | None = None) -> list[str]:
     """Start a session that is killed as its graph begins; return the trail's keys, or nothing without a trail."""
     resolved: ResolvedSpec = resolved_spec(folder)
@@ -96,7 +88,7 @@ def quick_display() -> Any:
     return Silent()
 
 
-@in_savers
+@in_both
 def test_the_trail_knows_of_a_session_before_its_graph_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
 ) -> None:
@@ -119,42 +111,27 @@ def test_a_session_that_is_registered_by_its_graph_would_be_lost(
 # ---- no effect before a question ----------------------------------------------------------------------------
 
 
-def effects_before_the_answer(
-    house: FaultHouse, run: Path, human: Node, monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[str], list[str]]:
-    """Return what the trail says when a person is asked, and after the graph was replayed twice up to the question."""
+def effects_before_the_answer(run: Path, human: Node, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+    """Return what the trail says when a person is asked, and after the question was reached twice more."""
     monkeypatch.setitem(graph.NODES, "human", human)
     drive(quick_session(run, launcher=Lost()))
     asked = keys(run)
     for _ in range(2):
-        # The same node again, from the checkpoint before it: what a kill in the middle of it comes to.
-        back_before_the_question(house, run)
-        drive(quick_session(run, launcher=Lost()))
+        session = quick_session(run, launcher=Lost())
+        config: Any = {"configurable": {"thread_id": "small"}}
+        again = graph.build_graph(session)
+        again.update_state(config, {"route": "human"}, as_node="decide")
+        again.invoke(None, config)
+        session.trail.close()
     return asked, keys(run)
 
 
-def back_before_the_question(house: FaultHouse, run: Path) -> None:
-    """Take the interrupt out of the graph's newest checkpoint: the node runs again."""
-    if house.name == POSTGRES:
-        newest = "(SELECT max(checkpoint_id) FROM checkpoints)"
-        house.sql(f"DELETE FROM checkpoint_writes WHERE checkpoint_id = {newest}")
-        return
-    with sqlite3.connect(run / STATE) as connection:
-        saver = SqliteSaver(connection)
-        newest = saver.get_tuple({"configurable": {"thread_id": "small"}})
-        assert newest is not None
-        where: Any = newest.config.get("configurable")
-        removed = connection.execute("DELETE FROM writes WHERE checkpoint_id = ?", (where["checkpoint_id"],)).rowcount
-        assert removed, "the graph does not stand before a question"
-    connection.close()
-
-
-@in_savers
+@in_both
 def test_asking_a_person_has_no_effect_however_often_it_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
 ) -> None:
     run = open_quick(tmp_path)
-    asked, again = effects_before_the_answer(house, run, gate.human, monkeypatch)
+    asked, again = effects_before_the_answer(run, gate.human, monkeypatch)
     assert again == asked
     drive(quick_session(run, launcher=Lost()), RETRY)
     answered = [key for key in keys(run) if key.startswith("human/")]
@@ -162,7 +139,7 @@ def test_asking_a_person_has_no_effect_however_often_it_is_asked(
     assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
 
 
-@in_savers
+@in_both
 def test_an_effect_before_the_question_would_be_had_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
 ) -> None:
@@ -173,116 +150,120 @@ def test_an_effect_before_the_question_would_be_had_again(
         interrupt({"session": session.name, "asked": asked.entry.key, "reasons": []})
         raise AssertionError("nobody answers here")
 
-    asked, again = effects_before_the_answer(house, open_quick(tmp_path), acts_first, monkeypatch)
+    asked, again = effects_before_the_answer(open_quick(tmp_path), acts_first, monkeypatch)
     assert len([key for key in again if key.startswith("pause/")]) == 3
     assert again != asked
 
 
-# ---- finished is what has neither next nor tasks ------------------------------------------------------------
+# ---- the trail says where the graph is entered --------------------------------------------------------------
 
 
-def saver_of(house: FaultHouse) -> Any:
-    """Return the class that writes the checkpoints."""
-    if house.name != POSTGRES:
-        return FencedSqlite
-    from langgraph.checkpoint.postgres import PostgresSaver
+def killed_after(run: Path, key: str, monkeypatch: pytest.MonkeyPatch, launcher: Any = None, **given: Any) -> None:
+    """Kill a session when an entry was recorded, before anything that follows it."""
+    append = Trail.append
 
-    return PostgresSaver
-
-
-def killed_before_the_checkpoint(house: FaultHouse, run: Path, node: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Kill a session when a node has run and kept what it wrote, before the checkpoint that takes it in.
-
-    Returns what the graph then says of itself.
-    """
-    saver = saver_of(house)
-    put_writes, ran, written = saver.put_writes, threading.Event(), threading.Event()
-
-    def kept(self: Any, *given: Any, **named: Any) -> None:
-        put_writes(self, *given, **named)
-        if ran.is_set():
-            written.set()
-
-    def killed(*_: object, **__: object) -> None:
-        # Both are made by threads, in no fixed order.
-        assert written.wait(10)
-        raise Killed
-
-    real = graph.NODES[node]
-
-    def last(session: Session, state: State) -> State:
-        told = real(session, state)
-        patched.setattr(saver, "put", killed)
-        ran.set()
-        return told
+    def last(trail: Trail, kind: Any, name: str, body: dict[str, Any]) -> Any:
+        recorded = append(trail, kind, name, body)
+        if name == key:
+            raise Killed
+        return recorded
 
     with monkeypatch.context() as patched:
-        patched.setattr(saver, "put_writes", kept)
-        patched.setitem(graph.NODES, node, last)
+        patched.setattr(Trail, "append", last)
         with pytest.raises(Killed):
-            drive(quick_session(run))
-    assert written.is_set()
-    session = quick_session(run)
-    with checkpoints(run, "small", session.trail) as place:
-        found = graph.build_graph(session, place.saver).get_state({"configurable": {"thread_id": place.thread}})
-    session.trail.close()
-    return found
+            drive(quick_session(run, launcher=launcher), **given)
 
 
-@in_houses_with("node", {FILES: ("open", "launch", "review"), POSTGRES: ("open", "launch")})
-def test_a_session_whose_graph_has_no_next_has_tasks_and_goes_on(
-    tmp_path: Path, house: FaultHouse, node: str, monkeypatch: pytest.MonkeyPatch
+def nodes_of(run: Path, monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any] | None = None) -> list[str]:
+    """Go on with a session; return the nodes that ran, in their order."""
+    ran: list[str] = []
+
+    def seen(name: str, node: Node) -> Node:
+        def run_node(session: Session, state: State) -> State:
+            ran.append(name)
+            return node(session, state)
+
+        return run_node
+
+    with monkeypatch.context() as patched:
+        for name, node in list(graph.NODES.items()):
+            patched.setitem(graph.NODES, name, seen(name, node))
+        drive(quick_session(run), answer)
+    return ran
+
+
+ENTERED = {
+    "open": "open",
+    "verdict/design.1": "open",
+    "decision/design.1": "plan",
+    "plan/sample.1": "build",
+    "grant/small.sample.1": "launch",
+    "launch/small.sample.1": "launch",
+    "exit/small.sample.1": "wait",
+    "metrics/sample.1": "submit",
+    "submit/sample.1": "check",
+    "checks/sample.1": "review",
+    "packet/sample.1": "review",
+    "verdict/sample.1": "review",
+    "decision/sample.1": "plan",
+    "report": "close",
+}
+"""The node that is entered after a kill right after an entry."""
+
+
+@in_houses_with("key", {FILES: tuple(ENTERED)[1:], POSTGRES: ("launch/small.sample.1", "verdict/sample.1")})
+def test_after_a_kill_the_graph_is_entered_where_the_trail_says(
+    tmp_path: Path, house: FaultHouse, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = open_quick(tmp_path)
-    found = killed_before_the_checkpoint(house, run, node, monkeypatch)
-    # What looks like an end to those who look at `next` only.
-    assert found.next == () and [one.name for one in found.tasks] == [node]
+    killed_after(run, key, monkeypatch)
     before = keys(run)
-    assert "close" not in before
-    drive(quick_session(run))
-    assert keys(run)[: len(before)] == before
+    assert before[-1] == key
+    ran = nodes_of(run, monkeypatch)
+    assert ran[0] == ENTERED[key]
+    assert keys(run)[: len(before)] == before and len(set(keys(run))) == len(keys(run))
     assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+    assert verify_run(run, "trail.sqlite", "store").exit_code == 0
 
 
-@in_savers
-def test_a_session_would_be_dropped_by_those_who_look_at_next_only(
+@in_both
+def test_a_session_that_is_led_from_the_beginning_again_repeats_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
 ) -> None:
+    """Without its position the graph would begin anew; that it does no harm is the trail's doing."""
     run = open_quick(tmp_path)
-    killed_before_the_checkpoint(house, run, "launch", monkeypatch)
-    real = runtime._snapshot  # pyright: ignore[reportPrivateUsage]
-
-    def told(session: Session, compiled: Any, config: Any) -> Any:
-        snapshot = real(session, compiled, config)
-        if not snapshot.next:
-            raise Finished
-        return snapshot
-
-    with monkeypatch.context() as patched:
-        patched.setattr(runtime, "_snapshot", told)
-        with pytest.raises(Finished):
-            drive(quick_session(run))
-    assert keys(run)[-1].startswith("launch/")
-
-
-@in_savers
-def test_a_session_that_was_led_from_the_beginning_again_repeats_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
-) -> None:
-    """Without `tasks` the graph would be given a beginning; that it does no harm is the trail's doing."""
-    run = open_quick(tmp_path)
-    killed_before_the_checkpoint(house, run, "launch", monkeypatch)
+    killed_after(run, "launch/small.sample.1", monkeypatch)
     before = keys(run)
-    real = runtime._snapshot  # pyright: ignore[reportPrivateUsage]
 
-    def told(session: Session, compiled: Any, config: Any) -> Any:
-        return real(session, compiled, config)._replace(tasks=())
+    def nowhere(*_: object) -> None:
+        return None
 
     with monkeypatch.context() as patched:
-        patched.setattr(runtime, "_snapshot", told)
+        patched.setattr(runtime, "position", nowhere)
         drive(quick_session(run))
     assert keys(run)[: len(before)] == before and len(set(keys(run))) == len(keys(run))
     assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
+
+
+@in_both
+@pytest.mark.parametrize("anew", [False, True], ids=["position", "anew"])
+def test_a_design_that_a_person_approved_is_not_asked_about_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse, anew: bool
+) -> None:
+    """From the beginning the edges of the graph lead to the answered question again: it is entered further on."""
+    run = open_quick(tmp_path)
+    drive(quick_session(run, reviewer=Away()))
+    assert keys(run)[-1] == "decision/design.1"
+    killed_after(run, "launch/small.base.1", monkeypatch, answer=RETRY | {"answer": "approve"})
+
+    def nowhere(*_: object) -> None:
+        return None
+
+    if anew:
+        monkeypatch.setattr(runtime, "position", nowhere)
+    ran = nodes_of(run, monkeypatch)
+    assert ran == ["open", "design_gate", "human"] if anew else ran[0] == "launch"
+    assert (read_entries(run / "trail.sqlite")[-1].entry.kind == "close") is not anew
 
 
 # ---- attempt numbers come from the trail --------------------------------------------------------------------
@@ -296,48 +277,23 @@ def attempts(run: Path, stage: str = "sample") -> list[int]:
     ]
 
 
-def without_the_graph(house: FaultHouse, run: Path) -> None:
-    """Remove all the graph knows."""
-    if house.name == POSTGRES:
-        house.sql(*(f"DELETE FROM {table}" for table in TABLES))
-        return
-    for path in run.glob(f"{STATE}*"):
-        path.unlink()
-
-
-def kept_graph(house: FaultHouse, run: Path) -> Callable[[], None]:
-    """Return what puts the graph back to what it knows now."""
-    if house.name == POSTGRES:
-        house.sql(*(f"CREATE TABLE old_{table} AS SELECT * FROM {table}" for table in TABLES))
-        return lambda: house.sql(*(f"INSERT INTO {table} SELECT * FROM old_{table}" for table in TABLES))
-    old = (run / STATE).read_bytes()
-
-    def put_back() -> None:
-        (run / STATE).write_bytes(old)
-
-    return put_back
-
-
-@in_savers
-def test_attempts_are_counted_by_the_trail_though_the_graph_forgets(tmp_path: Path, house: FaultHouse) -> None:
+@in_both
+def test_attempts_are_counted_by_the_trail(tmp_path: Path, house: FaultHouse) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Lost(attempts=2)))
-    without_the_graph(house, run)
     drive(quick_session(run, launcher=Lost(attempts=2)), RETRY)
-    without_the_graph(house, run)
     drive(quick_session(run, launcher=Lost(attempts=2)), RETRY)
     assert attempts(run) == [1, 2, 3]
     assert read_entries(run / "trail.sqlite")[-1].body["decision"] == "approve"
 
 
-@in_savers
+@in_both
 def test_attempts_counted_by_the_graph_would_begin_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
 ) -> None:
-    """With numbers in the graph's state, a session whose checkpoints are gone finds its old attempt and ends there."""
+    """With numbers in the graph's state, which nothing keeps, a session finds its old attempt and ends there."""
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Lost(attempts=1)))
-    without_the_graph(house, run)
     real = steps.open_stage
 
     def remembered(session: Session) -> Any:
@@ -348,20 +304,3 @@ def test_attempts_counted_by_the_graph_would_begin_again(
     drive(quick_session(run, launcher=Lost(attempts=1)), RETRY)
     assert attempts(run) == [1], "the second attempt was counted after all"
     assert read_entries(run / "trail.sqlite")[-1].entry.kind != "close"
-
-
-@in_savers
-def test_a_number_is_never_given_twice_whatever_the_state_says(tmp_path: Path, house: FaultHouse) -> None:
-    """Going back to an old checkpoint of the graph reuses no number: what is open says the trail."""
-    run = open_quick(tmp_path)
-    drive(quick_session(run, launcher=Lost(attempts=1)))
-    put_back = kept_graph(house, run)
-    drive(quick_session(run, launcher=Lost(attempts=1)), RETRY)
-    before = keys(run)
-    entries = read_entries(run / "trail.sqlite")
-    assert attempts(run) == [1, 2] and next_attempt(entries, "sample") == 3
-    # The session is closed; its graph is put back to where it asked. There is nothing it could open.
-    put_back()
-    drive(quick_session(run, launcher=Lost(attempts=1)))
-    assert keys(run) == before
-    assert attempts(run) == [1, 2]

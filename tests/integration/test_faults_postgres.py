@@ -19,12 +19,11 @@ from reviews.audit import verify_run
 from reviews.log import postgres as of_postgres
 from reviews.log.postgres_table import PostgresTable
 from reviews.trail import read_entries
-from sessions import runtime
-from specs.errors import AuditDamage, Blocked, DatabaseUnreachable, ExitCode
+from specs.errors import AuditDamage, DatabaseUnreachable, ExitCode
 from tests.fixtures.fault_houses import POSTGRES, FaultHouse, Through, in_houses
 from tests.fixtures.postgres_server import Server
 from tests.integration.test_disk_full import check_finished, disk, go_on, keys, used
-from tests.integration.test_faults_session import Lost, Stopped, Stopping, stopped
+from tests.integration.test_faults_session import Lost, stopped
 
 RETRY: dict[str, Any] = {"answer": "retry", "reason": "it was lost", "by": "ada", "expires": None}
 PAGE = 8192
@@ -37,15 +36,13 @@ CREATE FUNCTION public.cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   END IF;
   RETURN NEW; END $$;
 """
-EVERY = {"entry": 4, "head": 4, "commit": 4, "checkpoint": 4, "writes": 9}
-"""Of so many rows one ends the connection; several writes of a node are one step that is tried again as a whole."""
+EVERY = 4
+"""Of so many rows one ends the connection."""
 _CUT = "FOR EACH ROW EXECUTE FUNCTION public.cut"
 WHERE = {
     "entry": f"CREATE TRIGGER cut BEFORE INSERT ON peergate.entry {_CUT}",
     "head": f"CREATE TRIGGER cut BEFORE UPDATE ON peergate.log {_CUT}",
     "commit": f"CREATE CONSTRAINT TRIGGER cut AFTER INSERT ON peergate.entry DEFERRABLE INITIALLY DEFERRED {_CUT}",
-    "checkpoint": f"CREATE TRIGGER cut BEFORE INSERT ON checkpoints {_CUT}",
-    "writes": f"CREATE TRIGGER cut BEFORE INSERT ON checkpoint_writes {_CUT}",
 }
 """Where the server ends the connection."""
 
@@ -105,15 +102,15 @@ class Once(Through):
 
 
 @in_postgres
-@pytest.mark.parametrize("where", some(WHERE, "entry", "commit", "checkpoint"))
+@pytest.mark.parametrize("where", some(WHERE, "entry", "commit"))
 def test_a_connection_that_is_cut_again_and_again_stops_loses_and_repeats_nothing(
     tmp_path: Path, house: FaultHouse, postgres: Server, database: str, where: str
 ) -> None:
     run = stopped(house, tmp_path, "base")
     before = keys(run)
-    postgres.sql(name_of(database), f"{CUTS} {WHERE[where]}({EVERY[where]})")
+    postgres.sql(name_of(database), f"{CUTS} {WHERE[where]}({EVERY})")
     house.go_on(run)
-    cut = int(postgres.sql(name_of(database), "SELECT last_value FROM public.cuts")) // EVERY[where]
+    cut = int(postgres.sql(name_of(database), "SELECT last_value FROM public.cuts")) // EVERY
     assert cut >= 5, "nothing was cut"
     check_finished(run, before)
     effects_once(run)
@@ -265,7 +262,7 @@ def spoiled(postgres: Server, database: str, table: str) -> Callable[[], None]:
 
 
 @in_postgres
-@pytest.mark.parametrize("table", some(["peergate.entry", "peergate.log", "checkpoints"], "peergate.entry"))
+@pytest.mark.parametrize("table", some(["peergate.entry", "peergate.log"], "peergate.entry"))
 def test_a_damaged_page_of_the_database_is_told_as_damage_and_nothing_is_added(
     tmp_path: Path, house: FaultHouse, postgres: Server, database: str, table: str
 ) -> None:
@@ -275,88 +272,23 @@ def test_a_damaged_page_of_the_database_is_told_as_damage_and_nothing_is_added(
     done = go_on(run, house)
     assert done.returncode == ExitCode.DAMAGED and "Traceback" not in done.stderr, done.stderr
     assert "the database is damaged: invalid page in block " in done.stderr, done.stderr
-    if table == "checkpoints":
-        assert keys(run) == before
-    else:
-        with pytest.raises(AuditDamage, match="invalid page"):
-            read_entries(run / "trail.sqlite")
-        assert verify_run(run, "trail.sqlite", "store").damage
+    with pytest.raises(AuditDamage, match="invalid page"):
+        read_entries(run / "trail.sqlite")
+    assert verify_run(run, "trail.sqlite", "store").damage
     put_back()
     assert keys(run) == before
     house.go_on(run)
     check_finished(run, before)
 
 
-NEWEST = "WHERE checkpoint_id = (SELECT max(checkpoint_id) FROM checkpoints)"
-DAMAGED = {
-    "no-parts": f"UPDATE checkpoints SET checkpoint = '{{}}' {NEWEST}",
-    "no-versions": f"UPDATE checkpoints SET checkpoint = checkpoint - 'channel_versions' {NEWEST}",
-    "another-form": f"UPDATE checkpoints SET checkpoint = '\"x\"' {NEWEST}",
-    "writes": "UPDATE checkpoint_writes SET blob = '\\xc1c1c1'",
-    "writes-type": "UPDATE checkpoint_writes SET type = 'nothing'",
-}
-MISSING = {
-    "newest": f"DELETE FROM checkpoints {NEWEST}",
-    "values": "UPDATE checkpoints SET checkpoint = jsonb_set(checkpoint, '{channel_values}', '{}')",
-    "writes": "DELETE FROM checkpoint_writes",
-    "blobs": "DELETE FROM checkpoint_blobs",
-    "all": "DELETE FROM checkpoints; DELETE FROM checkpoint_writes; DELETE FROM checkpoint_blobs",
-}
-
-
 @in_postgres
-@pytest.mark.parametrize("what", some(DAMAGED, "no-versions", "writes"))
-def test_damaged_checkpoints_in_the_database_are_put_aside_and_the_trail_is_gone_on_from(
-    tmp_path: Path, house: FaultHouse, postgres: Server, database: str, what: str
-) -> None:
-    run = stopped(house, tmp_path, "train", after=what == "writes")
-    before = keys(run)
-    for number in (1, 2):
-        postgres.sql(name_of(database), DAMAGED[what])
-        with pytest.raises(Blocked, match="the checkpoints of the graph are damaged") as told:
-            house.go_on(run)
-        assert f".damaged.{number}; `peergate resume` goes on" in str(told.value)
-        assert told.value.exit_code == ExitCode.BLOCKED and keys(run) == before
-        if number == 1:
-            # Stopped anew, so that there are checkpoints again.
-            with pytest.raises(Stopped):
-                house.go_on(run, Stopping(house.launcher(), "train"))
-            assert keys(run) == before
-    house.go_on(run)
-    check_finished(run, before)
-    # What was put aside is kept, and nothing else of a session that is closed.
-    count = "SELECT count(*), count(DISTINCT thread_id) FROM checkpoints"
-    assert postgres.sql(name_of(database), f"{count} WHERE thread_id NOT LIKE '%.damaged.%'") == "0|0"
-    assert postgres.sql(name_of(database), count).endswith("|2")
-
-
-@in_postgres
-@pytest.mark.parametrize("what", some(MISSING, "values", "all"))
-def test_checkpoints_that_are_missing_in_the_database_change_nothing(
-    tmp_path: Path, house: FaultHouse, postgres: Server, database: str, what: str
-) -> None:
-    run = stopped(house, tmp_path, "train", after=True)
-    before = keys(run)
-    postgres.sql(name_of(database), MISSING[what])
-    house.go_on(run)
-    check_finished(run, before)
-    effects_once(run)
-
-
-@in_postgres
-@pytest.mark.parametrize("what", [MISSING["all"], DAMAGED["no-parts"]], ids=["missing", "damaged"])
-def test_without_its_rows_a_session_that_asks_a_person_asks_again(
-    tmp_path: Path, house: FaultHouse, postgres: Server, database: str, what: str
+def test_a_session_in_the_database_that_asks_a_person_asks_again_in_every_process(
+    tmp_path: Path, house: FaultHouse
 ) -> None:
     run = house.open(tmp_path)
     house.go_on(run, Lost(house.launcher(), house))
     before = keys(run)
-    postgres.sql(name_of(database), what)
-    if what != MISSING["all"]:
-        with pytest.raises(Blocked):
-            house.go_on(run)
     house.go_on(run)
     assert keys(run) == before, "asking has an effect"
     house.go_on(run, answer=RETRY)
     check_finished(run, before)
-    assert runtime.require_run(run) == run

@@ -23,8 +23,7 @@ import pytest
 from reviews.trail import read_entries
 from sessions import runtime
 from sessions.jobs.launcher import JobState, Launcher
-from sessions.savers import STATE
-from specs.errors import AuditDamage, Blocked, EvidenceMissing, ExitCode, GrantRefused
+from specs.errors import AuditDamage, EvidenceMissing, ExitCode, GrantRefused
 from specs.evidence import ExitRecord
 from tests.fixtures.fault_houses import (
     FILES,
@@ -290,26 +289,8 @@ def test_a_damaged_page_of_the_trail_stops_everything_and_nothing_is_added(tmp_p
     check_finished(run, before)
 
 
-@in_houses_with("page", {FILES: (0, 1, 3), WRAPPERS: (1,), RAY: (1,)})
-def test_damaged_checkpoints_of_the_graph_are_put_aside_and_the_trail_is_gone_on_from(
-    tmp_path: Path, house: FaultHouse, page: int
-) -> None:
-    run = stopped(house, tmp_path, "train", after=page == 1)
-    before = keys(run)
-    spoil(run / STATE, page)
-    with pytest.raises(Blocked, match="the checkpoints of the graph are damaged") as told:
-        house.go_on(run)
-    assert "kept as state.sqlite.damaged.1" in str(told.value) and told.value.exit_code == ExitCode.BLOCKED
-    assert keys(run) == before
-    assert (run / f"{STATE}.damaged.1").exists()
-    house.go_on(run)
-    check_finished(run, before)
-
-
-@in_houses_with("gone", {FILES: (False, True), WRAPPERS: (True,), RAY: (True,)})
-def test_without_its_checkpoints_a_session_that_asks_a_person_asks_again(
-    tmp_path: Path, house: FaultHouse, gone: bool
-) -> None:
+@in_files()
+def test_a_session_that_asks_a_person_asks_again_in_every_process(tmp_path: Path, house: FaultHouse) -> None:
     run = house.open(tmp_path)
     house.go_on(run, Lost(house.launcher(), house))
     before = keys(run)
@@ -317,13 +298,6 @@ def test_without_its_checkpoints_a_session_that_asks_a_person_asks_again(
     if house.jobs is not None:
         runaway = int((run / "jobs" / "small.sample.1" / "pid").read_text())
         assert is_gone(runaway), "what the lost job had started goes on"
-    if gone:
-        for path in run.glob(f"{STATE}*"):
-            path.unlink()
-    else:
-        spoil(run / STATE, 1)
-        with pytest.raises(Blocked):
-            house.go_on(run)
     house.go_on(run)
     assert keys(run) == before, "asking has an effect"
     house.go_on(run, answer={"answer": "retry", "reason": "lost", "by": "ada", "expires": None})

@@ -20,6 +20,7 @@ from specs.rows_text import GuardRow, InstructRow, RespondRow
 from specs.stages import PARAMETERS, InstructParameters, Kind
 from tests.fixtures.small_text import list_writer, seed_items, small_model
 from tests.fixtures.tiny_training import write_lines
+from training.code_state import code_digest
 from training.entry import Done, Job
 from training.stages.guard import guard
 from training.stages.instruct import instruct
@@ -88,6 +89,7 @@ def job(
         inputs=artifacts,
         task=grant.task,
         grant=grant,
+        code=code_digest(),
         max_seconds=600,
         model_kind=model_kind,
     )

@@ -1,7 +1,7 @@
 """Faults of the command's own process, asked for by variables: a kill at a counted step, and parts that are taken out.
 
-Steps are what can leave something behind: an append to the trail, a checkpoint of the graph, a file that is written
-durably, a process that is started. A kill may come before or after each.
+Steps are what can leave something behind: an append to the trail, a file that is written durably, a process that is
+started. A kill may come before or after each.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +18,13 @@ KILL_AT = "KILL_AT"
 COUNT = "KILL_COUNT"
 """A file that gets a line for every step."""
 WITHOUT = "KILL_WITHOUT"
-"""What is taken out: ``claim`` or ``tasks``."""
+"""What is taken out: ``claim`` or ``position``."""
 
 
 def arm(environ: Mapping[str, str]) -> None:
     """Put the faults in that the variables ask for."""
-    if environ.get(WITHOUT) == "tasks":
-        _without_tasks()
+    if environ.get(WITHOUT) == "position":
+        _without_position()
     at, path = int(environ.get(KILL_AT, "0")), environ.get(COUNT)
     if at or path:
         _count(at, path)
@@ -45,25 +43,17 @@ def without_claim() -> None:
     wrapper.claim = claim
 
 
-def _without_tasks() -> None:
-    """Take a session for finished when ``next`` is empty, which is not the same as having nothing to do."""
+def _without_position() -> None:
+    """Begin the graph anew at every start, wherever the trail says that the session is."""
     from sessions import runtime
 
-    real = runtime._snapshot  # pyright: ignore[reportPrivateUsage]
+    def nowhere(_: object) -> None:
+        return None
 
-    def told(session: Any, graph: Any, config: Any) -> Any:
-        snapshot = real(session, graph, config)
-        if session.trail.find("resume/1") is not None and not snapshot.next:
-            print("finished, it is thought", file=sys.stderr)
-            raise SystemExit(0)
-        return snapshot
-
-    runtime._snapshot = told  # pyright: ignore[reportPrivateUsage]
+    runtime.position = nowhere  # type: ignore[assignment]
 
 
 def _count(at: int, path: str | None) -> None:
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
     import sessions.jobs.engines
     import sessions.jobs.launcher
     import sessions.jobs.local
@@ -92,13 +82,7 @@ def _count(at: int, path: str | None) -> None:
 
         return step
 
-    savers: list[type[Any]] = [SqliteSaver]
-    if find_spec("psycopg"):
-        from langgraph.checkpoint.postgres import PostgresSaver
-
-        savers.append(PostgresSaver)
-    steps = [(owner, name) for owner in savers for name in ("put", "put_writes")]
-    for owner, name in (*steps, (Trail, "append"), (store.Store, "put")):
+    for owner, name in ((Trail, "append"), (store.Store, "put")):
         setattr(owner, name, counted(f"{owner.__name__}.{name}", getattr(owner, name)))
     for launcher in (sessions.jobs.local.LocalLauncher, sessions.jobs.engines.EngineLauncher):
         launcher.start = counted("start", launcher.start)  # type: ignore[method-assign]

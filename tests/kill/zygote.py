@@ -43,7 +43,7 @@ ASK_EVERY_S = 0.2
 OPEN_FILES = 1024
 LATE = ("httpx", "sessions.jobs.ray_head")
 """Modules that only sessions of some houses import."""
-POSTGRES = ("psycopg_pool", "langgraph.checkpoint.postgres", "reviews.log.postgres_table", "sessions.lease_rows")
+POSTGRES = ("psycopg_pool", "reviews.log.postgres_table", "sessions.lease_rows")
 
 
 def wire(weights: Path) -> None:

@@ -281,6 +281,7 @@ def evidence_of(
         output_digests=output_digests,
         inputs=inputs,
         log_tail="loading\ntraining\ndone",
+        ordered_code=digest_bytes(b"code"),
         code=SCRIPT if stage.kind == "recipe" else "",
         attempts=({"attempt": 1, "changes": {}, "outcome": None},),
         evaluations_of_heldout=1,

@@ -293,6 +293,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
     "another version of the measuring code": lambda one: replace(one, measured_by=OTHER),
     "code whose state is not declared": lambda one: with_manifest(one, code_state=None),
     "code that changed while the job ran": lambda one: with_manifest(one, code=OTHER),
+    "code other than that of the session": lambda one: replace(one, ordered_code=digest_bytes(b"other")),
     "code with changes that no commit holds": lambda one: with_manifest(one, code_state=_state(one, changed=2)),
     "code of an unknown commit": lambda one: with_manifest(
         one, code_state=_state(one, commit=None, branch=None, changed=None, unknown="not a git checkout of Peergate")
@@ -365,6 +366,7 @@ CASES = [
     ("base", "another version of the measuring code", "registration.code", "FAIL"),
     ("base", "code whose state is not declared", "provenance.code", "FAIL"),
     ("base", "code that changed while the job ran", "provenance.code", "FAIL"),
+    ("base", "code other than that of the session", "provenance.code", "FAIL"),
     ("base", "code with changes that no commit holds", "provenance.code", "WARN"),
     ("base", "code of an unknown commit", "provenance.code", "WARN"),
     ("base", "code with changes where clean code is required", "provenance.code", "FAIL"),

@@ -18,6 +18,7 @@ from specs.stages import resolve_parameters
 from specs.trail import EntryKind
 from tests.unit.bodies import BODIES
 from tests.unit.spec_files import loads, write_spec
+from training.code_state import code_digest
 
 STAGE = """\
   - name: look
@@ -79,6 +80,7 @@ class RecipeSession:
             inputs=artifacts,
             task=self.resolved.spec.task,
             grant=grant,
+            code=code_digest(),
             max_seconds=changed.max_minutes * 60,
         )
 

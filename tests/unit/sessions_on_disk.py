@@ -17,6 +17,7 @@ from specs.stages import resolve_parameters
 from specs.verdicts import Outcome
 from tests.unit.bodies import body_of
 from tests.unit.spec_files import loads, write_spec
+from training.code_state import code_digest
 
 
 @dataclass
@@ -84,6 +85,7 @@ class OnDisk:
             inputs=self.inputs(grant.stage),
             task=self.resolved.spec.task,
             grant=grant,
+            code=code_digest(),
             max_seconds=stage.max_minutes * 60,
         )
         return order.model_copy(update=other)

@@ -15,6 +15,7 @@ from specs.digests import digest_bytes
 from specs.evidence import Artifact, ExitRecord, JobOrder, Resumed
 from specs.grants import Grant
 from specs.trail import GENESIS, Entry
+from training.code_state import code_digest
 
 STEP = Resumed(attempt=1, step=6, path="jobs/small.train.1/trainer/checkpoint-6", digest=digest_bytes(b"step"))
 
@@ -47,6 +48,7 @@ def order(attempt: int, *, resumes: Resumed | None = None, **changes: Any) -> Jo
         },
         task=grant.task,
         grant=grant,
+        code=code_digest(),
         max_seconds=60,
         resumes=resumes,
         **changes,
