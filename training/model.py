@@ -12,6 +12,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from specs.digests import digest_file, digest_tree, digest_value
 
 # Which version wrote a file and from where must not change the digest of the same weights.
 UNSTABLE = ("transformers_version", "_name_or_path", "is_local", "local_files_only")
+CONVERTERS = ("transformers", "tokenizers", "safetensors", "gguf")
+"""The packages that a converted checkpoint's bytes depend on."""
 _HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
 
 
@@ -38,8 +41,7 @@ def prepare(source: str, origin: Path, cache: Path) -> Path:
     scheme, _, name = source.partition(":")
     if scheme == "embedded":
         gguf = _embedded_gguf()
-        target = cache / "models" / f"{name}-{digest_file(gguf).removeprefix('sha256:')[:16]}"
-        return _make(target, lambda folder: _convert(gguf, folder))
+        return _make(cache / "models" / f"{name}-{_conversion(gguf)}", lambda folder: _convert(gguf, folder))
     found = _local(source, name, origin)
     if not (found / "config.json").is_file():
         raise SourceError(f"{found} holds no config.json: it is not a checkpoint folder")
@@ -73,6 +75,19 @@ def _embedded_gguf() -> Path:
     return files[0]
 
 
+def _conversion(gguf: Path) -> str:
+    """Return a key over the GGUF file and over all that turns it into a checkpoint: this file and the libraries.
+
+    Raises:
+        SourceError: one of the libraries is not installed.
+    """
+    try:
+        versions = [[name, version(name)] for name in CONVERTERS]
+    except PackageNotFoundError as error:
+        raise SourceError(f"the package {error.name} is not installed: pip install {error.name}") from error
+    return digest_value([digest_file(gguf), digest_file(Path(__file__)), versions]).removeprefix("sha256:")[:16]
+
+
 def _make(target: Path, make: Callable[[Path], None]) -> Path:
     """Fill a folder and give it its name in one step, once."""
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -87,11 +102,15 @@ def _make(target: Path, make: Callable[[Path], None]) -> Path:
 
 
 def _convert(gguf: Path, folder: Path) -> None:
-    """Dequantize a GGUF file into a checkpoint that can be trained and saved."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    """Dequantize a GGUF file into a checkpoint that can be trained and saved.
 
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    Raises:
+        SourceError: as of :func:`gguf_tokenizer`.
+    """
+    tokenizer = gguf_tokenizer(gguf)
+    import torch
+    from transformers import AutoModelForCausalLM
+
     loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     config = loaded.config
     # With this entry left in, saving and fine-tuning are refused as "quantized".
@@ -103,6 +122,37 @@ def _convert(gguf: Path, folder: Path) -> None:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     drop_unstable(folder)
+
+
+def gguf_tokenizer(gguf: Path) -> Any:
+    """Return the tokenizer of a GGUF file, which splits text as the file says its model was trained on.
+
+    Raises:
+        SourceError: the file names no pre-tokenizer, or one that is not written here.
+    """
+    from gguf import GGUFReader
+    from transformers import AutoTokenizer
+
+    entry = GGUFReader(gguf).get_field("tokenizer.ggml.pre")
+    named = None if entry is None else str(entry.contents())
+    splits = {"smollm": _single_digits}
+    if named not in splits:
+        raise SourceError(
+            f"{gguf} names the pre-tokenizer {named!r}; known here: {', '.join(sorted(splits))}. "
+            "Split in another way, texts become other tokens than in training: use a folder with its tokenizer.json"
+        )
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    # transformers takes every pre-tokenizer that it does not know for GPT-2's, without a word.
+    tokenizer.backend_tokenizer.pre_tokenizer = splits[named]()
+    return tokenizer
+
+
+def _single_digits() -> Any:
+    """Return SmolLM's pre-tokenizer: every digit alone, then GPT-2's words."""
+    from tokenizers import pre_tokenizers
+
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
 
 
 def drop_unstable(folder: Path) -> None:
