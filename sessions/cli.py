@@ -344,8 +344,10 @@ def main() -> None:
     """Run the command line; every error Peergate raises on purpose is one message and its exit code."""
     try:
         from sessions.origin import require_own_packages
+        from sessions.terminal import mask_output
 
         require_own_packages()
+        mask_output()
         app()
     except PeergateError as error:
         print(f"peergate: {error}", file=sys.stderr)
