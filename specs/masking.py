@@ -44,7 +44,8 @@ _INVISIBLE = (
 _HIDING = r"%\\&\x1b" + _INVISIBLE
 _DISGUISE = (
     r"(?:(?<=%)(?P<percent>[2-7][0-9A-Fa-f])|(?<=\\)\\*(?:x|u00|u\{|U000000)(?P<hex>[2-7][0-9A-Fa-f])\}?"
-    r"|(?<=\\)\\*(?P<slash>[/\"'])|(?<=&)#(?:x(?P<entity>[2-7][0-9A-Fa-f])|(?P<decimal>[1-9][0-9]{1,2}));"
+    r"|(?<=\\)\\*(?P<slash>[/\"'])|(?<=\\)(?P<backslash>\\)\\*"
+    r"|(?<=&)#(?:x(?P<entity>[2-7][0-9A-Fa-f])|(?P<decimal>[1-9][0-9]{1,2}));"
     r"|(?<=\x1b)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])?|(?<=[" + _INVISIBLE + r"])"
 )
 # What a pattern begins with decides how fast it is: one set of letters, and only then what follows each of them.
@@ -234,8 +235,8 @@ class _View:
 def _read(match: re.Match[str]) -> str:
     """Return the character that an escape stands for; nothing for what is drawn as nothing."""
     found = match.groupdict()
-    if found["slash"]:
-        return found["slash"]
+    if said := found["slash"] or found["backslash"]:
+        return said
     if found["decimal"]:
         return chr(int(found["decimal"])) if 32 < int(found["decimal"]) < 127 else ""
     digits = found["percent"] or found["hex"] or found["entity"]

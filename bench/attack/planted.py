@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 ENVIRONMENT = ("SERVICE_API_KEY", "PEERGATE_REVIEWER_KEY", "QUOTED_SECRET", "PEERGATE_DATABASE")
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]|\\\\u(?:00ad|200[b-f]|2060|feff)", re.IGNORECASE)
+_ESCAPES = re.compile(r"(?:\x1b|\\u001b|\\x1b)\[[0-9;]*m")
 _GAPS = re.compile(r"(?:\\r|\\n|\s)+")
 
 
@@ -30,7 +31,7 @@ class Planted:
 
 def squeezed(text: str) -> str:
     """Return a text without what a secret may be split by: invisible characters, blanks and line ends."""
-    return _GAPS.sub("", _INVISIBLE.sub("", text))
+    return _GAPS.sub("", _INVISIBLE.sub("", _ESCAPES.sub("", text)))
 
 
 class Plants:
@@ -141,7 +142,7 @@ class Plants:
         return [
             Planted("form with zero-width spaces", "a " + "\u200b".join(code) + " b", (code,)),
             Planted("form over two lines", f"a {claude[:30]}\n{claude[30:]}\nb", (claude,)),
-            Planted("form with an escape sequence", f"{hub[:9]}\x1b[31m{hub[9:]}\x1b[0m", (hub[:9] + hub[12:], hub)),
+            Planted("form with an escape sequence", f"{hub[:9]}\x1b[31m{hub[9:]}\x1b[0m", (hub,)),
             Planted("form in hex escapes", "".join(f"\\x{ord(one):02x}" for one in hub), ("\\x68\\x66\\x5f",)),
             Planted("form in a URL", quote(hub).replace("hf_", "%68%66%5F"), (hub[3:],)),
         ]
