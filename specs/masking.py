@@ -55,6 +55,9 @@ _SPLIT = re.compile(
 )
 
 
+_CONTINUED = re.compile(r"[A-Za-z].*?[0-9]|[0-9].*?[A-Za-z]", re.DOTALL)
+
+
 class Masked(NamedTuple):
     """A text without its secrets, and how many were taken out."""
 
@@ -176,9 +179,8 @@ class Masker:
         for hidden, forms in ((_HIDDEN, FORMS), (_SPLIT, _MAY_BE_SPLIT)):
             bare = hidden.sub(_read, text)
             if bare != text and (spans := list(self._found(bare, forms))):
-                # What a line holds whole ends there: the next line does not belong to it.
                 more = _View(text, hidden).source(spans)
-                found = _joined([*found, *(one for one in more if not _begins_in(one, found))])
+                found = _joined([*found, *(one for one in more if _adds(text, one, found))])
         return found
 
     def _found(self, text: str, forms: Iterable[Form] = FORMS) -> Iterator[_Span]:
@@ -254,9 +256,15 @@ def _joined(spans: Iterable[_Span]) -> list[_Span]:
     return joined
 
 
-def _begins_in(one: _Span, found: list[_Span]) -> bool:
+def _adds(text: str, one: _Span, found: list[_Span]) -> bool:
+    """Say whether a span of a text in disguise belongs to a secret.
+
+    A key that a line holds whole ends there, and the word that the next line begins with is no part of it.
+    """
     place = bisect_right(found, one.start, key=lambda each: each.start) - 1
-    return place >= 0 and one.start < found[place].end
+    if place < 0 or one.start >= found[place].end:
+        return True
+    return _CONTINUED.search(text[found[place].end : one.end]) is not None
 
 
 def _line_ends(text: str) -> str:
