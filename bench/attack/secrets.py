@@ -42,7 +42,7 @@ from tests.fixtures.quick_session import POWERED, QuickLauncher, drive, open_qui
 from tests.fixtures.scripted_builder import Call, Said, calls, follows_the_spec, scripted_builder, texts_of
 from tests.unit.evidence_on_disk import resolved_spec
 
-BUILDER = "builder: {vendor: anthropic, model: claude-opus-5, max_turns: 200}"
+BUILDER = "builder: {vendor: anthropic, model: claude-opus-5}"
 AREAS = ("trail", "store", "run folder", "export", "report", "transcript", "terminal", "error")
 _CODED = re.compile(rb"[A-Za-z0-9+/]{64,}={0,2}")
 _QUESTION = {
@@ -60,6 +60,16 @@ def run(seed: int, folder: Path) -> Outcome:
         _lost_job(folder / "lost", plants, found)
         _specs(folder / "specs", plants, found)
         _commands(folder / "commands", plants, found)
+    return found.outcome(plants)
+
+
+def run_in_process(seed: int, folder: Path, count: int) -> Outcome:
+    """Attack with every so many forms, without commands: for the quick test, which turns the masker off as well."""
+    plants, found = Plants(seed), _Found()
+    plants.all = plants.all[::count]
+    with _environment(plants):
+        _played_session(folder / "played", plants, found, commands=False)
+        _lost_job(folder / "lost", plants, found)
     return found.outcome(plants)
 
 
@@ -130,6 +140,13 @@ def _all_of(door: str, plants: Sequence[Planted]) -> str:
     return "\n\n".join(f"{door}\n{one.text}" for one in plants)
 
 
+def _some_of(door: str, plants: Sequence[Planted], limit: int) -> str:
+    """Return as many as fit: a secret that was cut by whoever planted it is half of one."""
+    while len(text := _all_of(door, plants)) > limit:
+        plants = plants[:-1]
+    return text
+
+
 class _Logged(QuickLauncher):
     """Jobs that print secrets."""
 
@@ -170,7 +187,7 @@ class _Talkative:
         )
 
 
-def _played_session(folder: Path, plants: Plants, found: _Found) -> None:
+def _played_session(folder: Path, plants: Plants, found: _Found, commands: bool = True) -> None:
     """Drive a session to its end whose builder, jobs, reviewer and person say every secret."""
     folder.mkdir(parents=True)
     run = open_quick(folder, ("builder: {vendor: playbook}", BUILDER))
@@ -192,7 +209,13 @@ def _played_session(folder: Path, plants: Plants, found: _Found) -> None:
         module.ADDRESS = played.address
         terminal = Terminal(Console(file=MaskedStream(screen), width=200, soft_wrap=True))
         reason = _all_of("door-reason", plants.all)
-        for answer in (None, {"answer": "approve", "reason": reason, "by": "me", "expires": None}):
+        answers: list[dict[str, Any] | None] = [
+            None,
+            *[{"answer": "approve", "reason": reason, "by": "me", "expires": None}] * 4,
+        ]
+        for answer in answers:
+            if any(one.entry.kind == "close" for one in read_entries(run / "trail.sqlite")):
+                break
             chosen: Reviewer = reviewer
             session = quick_session(run, launcher=launcher, reviewer=chosen, display=terminal)
             session.builder = ModelBuilder(session.resolved.spec.builder)
@@ -200,17 +223,24 @@ def _played_session(folder: Path, plants: Plants, found: _Found) -> None:
         terminal.console.file.flush()
     found.add("terminal", screen.getvalue())
     found.add_run(run)
-    for command in (("report", run), ("transcript", run), ("transcript", run, "--json"), ("status", run.name)):
-        _peergate(found, *command, "--runs", run.parent) if command[0] == "status" else _peergate(found, *command)
-    _peergate(found, "audit", "list", run)
-    _peergate(found, "audit", "export", run, folder / "export")
-    for path in sorted(one for one in (folder / "export").rglob("*") if one.is_file()):
-        found.add("export", path.read_bytes())
+    if commands:
+        _told(folder, run, found)
     closed = any(one.entry.kind == "close" for one in read_entries(run / "trail.sqlite"))
     found.doors["the session ends"] = closed
     for door in ("door-call", "door-text", "door-log", "door-exception", "door-words"):
         found.door(door, "store" if door != "door-exception" else "trail", door)
     found.door("door-reason", "trail", "door-reason")
+
+
+def _told(folder: Path, run: Path, found: _Found) -> None:
+    """Have every reading command tell of the session, and export it."""
+    for command in (("report", run), ("transcript", run), ("transcript", run, "--json"), ("audit", "list", run)):
+        _peergate(found, *command)
+    _peergate(found, "status", run.name, "--runs", run.parent)
+    _peergate(found, "audit", "export", run, folder / "export")
+    for path in sorted(one for one in (folder / "export").rglob("*") if one.is_file()):
+        found.add("export", path.read_bytes())
+    found.doors["the export is there"] = (folder / "export").is_dir()
 
 
 def _reads_the_log(body: dict[str, Any]) -> Said:
@@ -241,8 +271,8 @@ def _specs(folder: Path, plants: Plants, found: _Found) -> None:
     source = (folder / "spec.yaml").read_text(encoding="utf-8")
     for number, one in enumerate(plants.all):
         path = folder / f"spec-{number}.yaml"
-        lines = "".join(f"# {line}\n" for line in one.text.splitlines())
-        path.write_text(f"{source}\n{lines}", encoding="utf-8")
+        # What ends a line is written as YAML writes it.
+        path.write_text(f"{source}\nnote: {json.dumps(one.text)}\n", encoding="utf-8")
         try:
             load_spec(path)
             found.doors[f"a spec with '{one.name}' is refused"] = False
@@ -256,18 +286,18 @@ def _commands(folder: Path, plants: Plants, found: _Found) -> None:
     folder.mkdir(parents=True)
     # What a process has not read it cannot know: the bearer token is known to the server of tools alone.
     forms = [one for one in plants.all if one.name != "bearer token"]
-    _peergate(found, "start", _all_of("door-argument", forms)[:8000], "--runs", folder / "none", area="error")
+    _peergate(found, "start", _some_of("door-argument", forms, 8000), "--runs", folder / "none", area="error")
     found.door("door-argument", "error", "door-argument")
     database = {"PEERGATE_DATABASE": plants.environ["ANALYTICS_DATABASE_URL"].replace("db.invalid:5432", "127.0.0.1:1")}
     _peergate(found, "list", "--everywhere", "--runs", folder / "none", area="error", environ=database)
     asked = folder / "asked"
     asked.mkdir()
     (asked / "notes.md").write_text(_all_of("door-file", forms), encoding="utf-8")
-    words = _all_of("door-answer", forms)
+    words = _some_of("door-answer", forms, 1500)
     with loopback_api() as api:
         at = ("--vendor", "openai", "--model", "tiny", "--base-url", api.address, "--price-in", "1", "--price-out", "2")
-        api.steps = [answered(OPENAI, json.dumps(_QUESTION | {"reasoning": words[:1500]}))]
-        question = ("review", "ask", "--topic", "arms", "--question", _all_of("door-question", forms)[:7900], *at)
+        api.steps = [answered(OPENAI, json.dumps(_QUESTION | {"reasoning": words}))]
+        question = ("review", "ask", "--topic", "arms", "--question", _some_of("door-question", forms, 7900), *at)
         _peergate(found, *question, "--kind", "statistics", cwd=asked)
         api.next_review()
         body = json.dumps({"error": {"type": "some_error", "message": _all_of("door-server", forms)}})
