@@ -19,11 +19,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from specs.digests import Contract
 from specs.secret_forms import FORMS, Form
+
+if TYPE_CHECKING:
+    # Every command loads this module to print; pydantic takes longer than `peergate --help` may.
+    from specs.digests import Contract
 
 _MAY_BE_SPLIT = tuple(one for one in FORMS if one.may_be_split)
 SHORTEST_VALUE = 8
@@ -319,7 +322,7 @@ def _spellings(value: str) -> set[str]:
     return {one for one in found if len(one) >= SHORTEST_VALUE and one.isprintable() or one == value}
 
 
-ContractT = TypeVar("ContractT", bound=Contract)
+ContractT = TypeVar("ContractT", bound="Contract")
 
 
 def without_secrets(value: ContractT, masker: Masker | None = None) -> ContractT:
