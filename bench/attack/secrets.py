@@ -18,7 +18,7 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from rich.console import Console
 
@@ -207,7 +207,7 @@ def _played_session(folder: Path, plants: Plants, found: _Found, commands: bool 
         module = __import__("agents.providers.anthropic", fromlist=["ADDRESS"])
         undo.callback(setattr, module, "ADDRESS", module.ADDRESS)
         module.ADDRESS = played.address
-        terminal = Terminal(Console(file=MaskedStream(screen), width=200, soft_wrap=True))
+        terminal = Terminal(Console(file=cast(IO[str], MaskedStream(screen)), width=200, soft_wrap=True))
         reason = _all_of("door-reason", plants.all)
         answers: list[dict[str, Any] | None] = [
             None,
@@ -255,7 +255,7 @@ def _lost_job(folder: Path, plants: Plants, found: _Found) -> None:
     folder.mkdir(parents=True)
     launcher, screen = _Lost(), io.StringIO()
     launcher.why = _all_of("door-lost", plants.all)
-    terminal = Terminal(Console(file=MaskedStream(screen), width=200, soft_wrap=True))
+    terminal = Terminal(Console(file=cast(IO[str], MaskedStream(screen)), width=200, soft_wrap=True))
     run = open_quick(folder)
     drive(quick_session(run, launcher=launcher, display=terminal))
     terminal.console.file.flush()
@@ -288,7 +288,7 @@ def _commands(folder: Path, plants: Plants, found: _Found) -> None:
     forms = [one for one in plants.all if one.name != "bearer token"]
     _peergate(found, "start", _some_of("door-argument", forms, 8000), "--runs", folder / "none", area="error")
     found.door("door-argument", "error", "door-argument")
-    database = {"PEERGATE_DATABASE": plants.environ["ANALYTICS_DATABASE_URL"].replace("db.invalid:5432", "127.0.0.1:1")}
+    database = {"PEERGATE_DATABASE": plants.environ["ANALYTICS_DATABASE_URL"].replace("postgresql", "mysql")}
     _peergate(found, "list", "--everywhere", "--runs", folder / "none", area="error", environ=database)
     asked = folder / "asked"
     asked.mkdir()
