@@ -38,6 +38,10 @@ def test_every_planted_form_is_masked(masker: Masker, planted: object) -> None:
         told = masker.json(json.dumps(value))
         assert not planted.is_in(told, squeezed(told)), told
         assert json.loads(told) != value
+        told = masker.json(json.dumps({"text": json.dumps(value)}))
+        assert not planted.is_in(told, squeezed(told)), told
+        told = masker.text(f"note: {json.dumps(value)}")
+        assert not planted.is_in(told, squeezed(told)), told
 
 
 def test_forms_of_secrets_are_found_without_any_known_value() -> None:
