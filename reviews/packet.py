@@ -19,6 +19,7 @@ from specs.digests import digest_value
 from specs.errors import EvidenceMissing
 from specs.evidence import PackageRow, TrainingRow
 from specs.grants import ClaimResult
+from specs.masking import without_secrets
 from specs.metrics import MetricSet
 from specs.session import ResolvedSpec
 from specs.text import plain
@@ -69,7 +70,7 @@ def build_packet(
     rows = _rows(evidence)
     flagged = [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
     log = plain(evidence.log_tail, 1_000_000)
-    return Packet(
+    packet = Packet(
         stage=stage.name,
         kind=stage.kind,
         registration=resolved.registration(),
@@ -107,6 +108,7 @@ def build_packet(
             if any(one.script is not None for one in way)
         },
     )
+    return without_secrets(packet)
 
 
 def evidence_digest(packet: Packet) -> str:
@@ -132,7 +134,7 @@ def evidence_digest(packet: Packet) -> str:
 def build_design_packet(resolved: ResolvedSpec, checks: tuple[CheckResult, ...], *, checks_digest: str) -> Packet:
     """Build the packet of the design gate: there are no rows yet, only what is registered."""
     flagged = [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
-    return Packet(
+    packet = Packet(
         stage=DESIGN,
         kind=DESIGN,
         registration=resolved.registration(),
@@ -153,6 +155,7 @@ def build_design_packet(resolved: ResolvedSpec, checks: tuple[CheckResult, ...],
         claims=(),
         left_out={"flagged_rows": max(0, len(flagged) - FLAGGED_ROWS)},
     )
+    return without_secrets(packet)
 
 
 def resolvable(span: Span, packet: Packet) -> bool:

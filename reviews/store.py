@@ -13,6 +13,7 @@ from typing import Any
 
 from specs.digests import Contract, canonical_bytes, digest_bytes
 from specs.errors import AuditDamage, EvidenceMissing
+from specs.masking import current
 from specs.regular_files import read_regular
 
 
@@ -65,7 +66,10 @@ class Store:
         return self.root / name[:2] / name[2:]
 
     def put(self, data: bytes) -> str:
-        """Keep bytes and return their digest; keeping the same bytes again changes nothing."""
+        """Keep bytes as they are and return their digest; keeping the same bytes again changes nothing.
+
+        For evidence and for what was masked before. What a person, a model or a job says is a text or a value.
+        """
         digest = digest_bytes(data)
         path = self.path(digest)
         if not path.exists():
@@ -73,9 +77,14 @@ class Store:
             write_durably(path, data, self.root)
         return digest
 
+    def put_text(self, text: str | bytes) -> str:
+        """Keep a text that somebody wrote, without its secrets, and return its digest."""
+        return self.put(current().data(text if isinstance(text, bytes) else text.encode("utf-8", "replace")))
+
     def put_value(self, value: Contract | list[Any] | dict[str, Any]) -> str:
-        """Keep a value as canonical JSON and return its digest."""
-        return self.put(value.canonical() if isinstance(value, Contract) else canonical_bytes(value))
+        """Keep a value, without its secrets, as canonical JSON and return its digest."""
+        plain = value.model_dump(mode="json") if isinstance(value, Contract) else value
+        return self.put(canonical_bytes(current().value(plain)))
 
     def get(self, digest: str) -> bytes:
         """Return the bytes of a digest.

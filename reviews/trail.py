@@ -42,6 +42,7 @@ from reviews.store import write_durably
 from specs.bodies import FORMS, misfit
 from specs.digests import canonical_bytes, digest_bytes
 from specs.errors import AuditDamage, DiskUnwritable, LeaseLost, PeergateError, UserError
+from specs.masking import current
 from specs.policy import ROLES, SIGNERS, Policy, PolicyKey, Role
 from specs.text import plain
 from specs.trail import GENESIS, Entry, EntryKind, Head
@@ -100,7 +101,7 @@ class Trail:
         self._table: Table = open_table(path)
 
     def append(self, kind: EntryKind, key: str, body: dict[str, Any]) -> Recorded:
-        """Add one entry and return it; if ``key`` is already there, return the entry that is.
+        """Add one entry, without secrets, and return it; if ``key`` is already there, return the entry that is.
 
         The first append of a key wins, so a repeated step must use the body that is returned, not its own.
 
@@ -283,6 +284,8 @@ class Trail:
         newest, size = edge.newest, edge.tree.size
         try:
             written, said = canonical_body(body)
+            if (masked := current().value(said)) is not said:
+                written, said = canonical_body(masked)
             entry = Entry(
                 seq=size,
                 kind=kind,

@@ -18,6 +18,7 @@ from sessions.session import Display
 from sessions.wiring import make_session
 from specs.errors import BudgetExceeded, UserError
 from specs.loading import load_spec
+from specs.masking import current
 from specs.verdicts import Packet, Verdict
 
 
@@ -32,6 +33,8 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
         BudgetExceeded: not even the shares for reviews and teardown pay for its review.
         LeaseHeld: the session runs.
     """
+    # The packet quotes it, and is built again from what the trail holds.
+    reason = current().text(reason)
     with lease(require_run(run)) as held:
         session = make_session(run, display)
         try:

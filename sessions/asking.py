@@ -17,6 +17,7 @@ from reviews.trail import Recorded
 from sessions import ledger
 from sessions.session import Session
 from specs.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
+from specs.masking import current
 from specs.policy import PERSON
 from specs.verdicts import Packet, Verdict
 
@@ -155,6 +156,8 @@ def _record(
 def _signed(
     session: Session, key: str, stage: str, attempt: int, packet: str, answer: Answer, facts: dict[str, Any]
 ) -> Recorded:
+    # As the trail will hold it: the reviewer's process signs these words.
+    answer = answer._replace(error=current().text(answer.error))
     verdict = answer.verdict or no_verdict(answer.reviewer, answer.error)
     if answer.verdict is None and answer.reviewer != PERSON:
         questions.no_verdict(session.reviewing, packet, answer.reviewer, answer.error)
@@ -172,7 +175,7 @@ def _settled(session: Session, judged: Recorded) -> Recorded:
 
 def exchange_facts(store: Store, exchange: Exchange) -> dict[str, Any]:
     """Keep both bodies of an exchange and return what the trail says about it."""
-    return facts_of(exchange, store.put)
+    return facts_of(exchange, store.put_text)
 
 
 def _spoken(session: Session, key: str) -> questions.Spoken:

@@ -345,9 +345,11 @@ def main() -> None:
     try:
         from sessions.origin import require_own_packages
         from sessions.private import keep_private
+        from sessions.terminal import mask_output
 
         keep_private()
         require_own_packages()
+        mask_output()
         app()
     except PeergateError as error:
         print(f"peergate: {error}", file=sys.stderr)

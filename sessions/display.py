@@ -15,6 +15,7 @@ from rich.text import Text
 from agents.turns import Turn, Usage
 from sessions.ledger import Balance
 from specs.evidence import Progress as JobProgress
+from specs.masking import current
 from specs.metrics import MetricSet
 from specs.text import plain
 from specs.verdicts import CheckResult, Decision, Outcome, Status
@@ -82,7 +83,8 @@ class Terminal:
 
     def progress(self, stage: str, progress: JobProgress) -> None:
         """Show how far the job is, with the time left at the present speed."""
-        note = plain("  ".join(f"{name} {_short(value)}" for name, value in progress.note.items()), NOTE_CHARACTERS)
+        note = "  ".join(f"{name} {_short(value)}" for name, value in progress.note.items())
+        note = plain(current().text(note), NOTE_CHARACTERS)
         if self.console.is_terminal:
             self._show_bar(stage, progress, note)
             return
@@ -141,7 +143,8 @@ class Terminal:
 
     def _line(self, text: str, style: str = "") -> None:
         stamp = Text(time.strftime("%H:%M:%S "), style="dim")
-        self.console.print(stamp + Text(plain(text, LINE_CHARACTERS), style=style))
+        # Before it is cut: half of a secret has the form of none.
+        self.console.print(stamp + Text(plain(current().text(text), LINE_CHARACTERS), style=style))
 
     def _show_bar(self, stage: str, progress: JobProgress, note: str) -> None:
         if self._bar is None:

@@ -34,6 +34,7 @@ from specs.digests import canonical_bytes, digest_file
 from specs.errors import EvidenceMissing
 from specs.evidence import TrainingRow
 from specs.exact import holds
+from specs.masking import current
 from specs.metrics import Metric, metrics_of
 from specs.rows_training import PreferenceStep
 from specs.session import ResolvedSpec
@@ -62,6 +63,7 @@ def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FI
     data, arms = _data(run, entries, store, outcome)
     pictures = plots.draw(run / folder, data, _losses(entries, store, resolved))
     data["plots"] = pictures
+    data = current().value(data)
     markdown, for_machines = f"{folder}/report.md", f"{folder}/report.json"
     write_durably(run / markdown, _rendered(data, arms).encode())
     write_durably(
@@ -144,7 +146,7 @@ def _rendered(data: dict[str, Any], arms: Arms | None) -> str:
         loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["cell"] = _cell
-    return environment.get_template("report.md.j2").render(report=data, examples=_examples(arms))
+    return current().text(environment.get_template("report.md.j2").render(report=data, examples=_examples(arms)))
 
 
 _BY_PEOPLE = ("human", "override", "amendment", "retraction")

@@ -24,6 +24,7 @@ from sessions.asking import exchange_facts
 from sessions.desk import AnyRequest, Desk, Requested
 from sessions.folders import STORE, TRAIL
 from specs.errors import BudgetExceeded, PeergateError, ReviewerUnavailable, UserError
+from specs.masking import current, without_secrets
 from specs.requests import (
     AdversarialRequest,
     Answer,
@@ -315,6 +316,7 @@ class Book:
         self, opened: _Open, by: AnsweredBy, answer: Answer | None, error: PeergateError | None = None, **facts: Any
     ) -> Requested:
         """Record what came of a request and settle what it cost, both or nothing."""
+        answer = without_secrets(answer, current()) if answer else None
         told = {
             "number": opened.body.number,
             "asked": opened.asked.digest,

@@ -22,7 +22,6 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from reviews.requests.masking import Masker
 from reviews.requests.policy import policy_answer, tier_of
 from reviews.requests.reading import FOR_MODEL, FOR_RULES, Reader
 from reviews.requests.registered import Registered
@@ -31,6 +30,7 @@ from reviews.requests.run_files import RunEvidence, add_run, is_run
 from sessions.desk import Desk, Requested
 from sessions.request_book import Book
 from specs.errors import UserError
+from specs.masking import masker_of
 from specs.requests import (
     AdversarialRequest,
     PolicyAnswer,
@@ -98,8 +98,7 @@ def request_review(request: ReviewRequest, desk: Desk) -> Requested:
         reading = reader.reading
         book.require_files(reading, bool(reader.sources))
         _say_left_out(desk, reader)
-        masker = Masker(desk.environ)
-        material = Material(reading, reader.sources, desk.readable, lambda text: masker.mask(text).text)
+        material = Material(reading, reader.sources, desk.readable, masker_of(desk.environ).text)
         return book.carry_out(request, reading, request.effort, material=material)
 
 
@@ -160,13 +159,13 @@ def _begin(request: RequestT, desk: Desk, book: Book) -> tuple[RequestT, Reader]
     Raises:
         UserError: the request cannot be kept: it holds half of a character pair, or is too long once masked.
     """
-    masker = Masker(desk.environ)
+    masker = masker_of(desk.environ)
     values = request.model_dump(mode="json")
     for name in ("topic", "question", "context", "note"):
         if name in values:
-            values[name] = masker.mask(values[name]).text
+            values[name] = masker.text(values[name])
     if "options" in values:
-        values["options"] = [masker.mask(one).text for one in values["options"]]
+        values["options"] = [masker.text(one) for one in values["options"]]
     try:
         masked = type(request).model_validate(values)
         masked.canonical()

@@ -38,6 +38,7 @@ from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_sess
 from specs.errors import Blocked, LeaseLost, UserError
 from specs.loading import load_spec
 from specs.machines import LauncherName
+from specs.masking import current
 from specs.session import ResolvedSpec
 from specs.text import plain
 from training.code_state import code_state
@@ -188,7 +189,13 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> N
         store = Store(partial / STORE)
         spec = resolved.spec
         for named in (spec.heldout, *spec.data.values()):
-            store.put(resolved.path(named.path).read_bytes())
+            data = resolved.path(named.path).read_bytes()
+            if secret := current().known_in(data):
+                # It is pinned by its digest, so it cannot be kept with a mark in its place.
+                raise UserError(
+                    f"holds the value of {secret}", where=named.path, hint="take it out; nothing was started"
+                )
+            store.put(data)
         store.put(resolved.path(spec.constitution).read_bytes())
         source = spec_path.read_bytes()
         (partial / "spec.yaml").write_bytes(source)
@@ -233,6 +240,7 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
     """
     if session.trail.fence is None:
         session.trail.fence = session.trail.epoch()
+    answer = current().value(answer)
     # Of a process that was killed before it could follow it.
     pausing.take_back(session.run)
     taken_over = False

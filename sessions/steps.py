@@ -13,6 +13,7 @@ from typing import Any
 from reviews import grants
 from reviews.collect import accepted_attempt
 from reviews.screen import is_screened, screened
+from reviews.store import write_durably
 from reviews.trail import Recorded
 from sessions import ledger, report
 from sessions.building import watch_over, work_through
@@ -26,10 +27,11 @@ from sessions.recipes import keep_files
 from sessions.session import Session
 from sessions.state import State
 from sessions.takeover import with_takeover
-from specs.digests import digest_path
+from specs.digests import digest_path, list_tree
 from specs.errors import PeergateError
 from specs.evidence import Artifact, JobOrder, Manifest, Observed, Progress
 from specs.machines import held_hours
+from specs.masking import current
 from specs.model_kinds import kind_in_order
 from specs.session import ModelSource
 from specs.stages import FOLDERS, RecipeParameters, Stage, outputs_of, resolve_parameters
@@ -256,6 +258,9 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | N
         return None, outputs
     with manifest_path.open("rb") as handle:
         raw = handle.read(MANIFEST_BYTES + 1)
+    if named := current().known_in(raw):
+        session.display.say(f"{stage.name}: the job's manifest holds the value of {named}; it does not count")
+        return None, outputs
     try:
         read_json(raw, MANIFEST_BYTES)
         Manifest.model_validate_json(raw)
@@ -270,6 +275,10 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | N
         if stored and not is_own_file(path):
             session.display.say(f"{stage.name}: the job's {name} are a link or no file; they do not count")
             continue
+        if (stored or kind == "files") and (named := _known_in(path)):
+            # Evidence is kept as it is or not at all: its digest, and the metrics made from it, are of these bytes.
+            session.display.say(f"{stage.name}: the job's {name} hold the value of {named}; they do not count")
+            continue
         if kind == "files":
             digest = keep_files(session.store, path)
         else:
@@ -280,11 +289,21 @@ def _keep_outputs(session: Session, stage: Stage, folder: Path) -> tuple[str | N
     return session.store.put(raw), outputs
 
 
+def _known_in(path: Path) -> str | None:
+    """Return the name of a secret of this process that is in an output; None where there is none."""
+    files = [path] if path.is_file() else list_tree(path)
+    return next((named for one in files if (named := current().known_in(one.read_bytes()))), None)
+
+
 def _log(session: Session, stage: Stage, folder: Path) -> bytes:
-    """Return the job's log; what is no file of the job is none, which its exit record shows."""
+    """Return the job's log without secrets; what is no file of the job is none, which its exit record shows."""
     try:
         with open_file(folder / "log.txt") as handle:
-            return handle.read()
+            log = handle.read()
+        if (masked := current().data(log)) != log:
+            # Where it was printed to as well: a run folder is copied and handed on as it is.
+            write_durably(folder / "log.txt", masked)
+        return masked
     except NotReadable as error:
         session.display.say(f"{stage.name}: the job has no log: {error}")
         return b""

@@ -6,7 +6,6 @@ prints that. Everything in it was written by models, jobs and reviewers: it is m
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agents.turns import Turn
-from reviews.requests.masking import Masker
 from reviews.store import Store, write_durably
 from reviews.trail import Recorded
 from specs.errors import EvidenceMissing
+from specs.masking import Masker, current
 from specs.text import plain
 
 MARKDOWN = "transcript.md"
@@ -70,7 +69,7 @@ class Transcript:
 
     def __init__(self, store: Store, masker: Masker | None = None) -> None:
         self._store = store
-        self._masker = masker or Masker(os.environ)
+        self._masker = masker or current()
 
     def attempts(self, entries: Sequence[Recorded]) -> Iterator[Attempt]:
         """Yield the attempts in the order in which they began."""
@@ -111,7 +110,7 @@ class Transcript:
             return Text("(it is not in the store any more)", digest)
 
     def _clean(self, text: str) -> str:
-        return self._masker.mask(plain(text, len(text))).text
+        return self._masker.text(plain(text, len(text)))
 
     def turn(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
         """Tell an answer of the model."""

@@ -3,24 +3,24 @@
 Taken out are secrets (values of variables named like secrets, issued keys, private keys), held-out prompts, what was
 answered to them, the reviewers' prompts, and who reviews. Of held-out prompts and answers a part is enough: a line of a
 log with half a prompt loses that half. What stands in the training data as well is no secret and stays. The limits are
-those of :mod:`sessions.wording` and :mod:`reviews.requests.masking`.
+those of :mod:`sessions.wording` and :mod:`specs.masking`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from reviews.collect import load_items
-from reviews.requests.masking import Masker
 from reviews.store import Store
 from sessions.heldout import rows_on_heldout
 from sessions.session import Session
 from sessions.wording import Protected
+from specs.masking import map_json, map_strings, masker_of
 from specs.text import plain
 from specs.tools import TOOLS
 from specs.vendors.markers import enclose
@@ -33,8 +33,6 @@ ANSWER_RUN = 12
 """Of an answer to one: shorter runs stand in what the model writes about anything."""
 INSTRUCTIONS_RUN = 10
 _INSTRUCTIONS = ("vendors/reviewer.md", "requests/question.md", "requests/review.md", "requests/adversarial.md")
-# Every ed25519 key in PKCS #8 begins like this; the masker knows it only between its PEM lines.
-_KEY_BODY = re.compile(r"MC4CAQAwBQYDK2VwBCIE[A-Za-z0-9+/]{20,}={0,2}")
 _ONLY_PRINTABLE = re.compile(r"[\x20-\x7e\n\t]*")
 MOST_KEPT = 1024
 MOST_READ = 4
@@ -50,7 +48,7 @@ class Wall:
     """Takes out what a text must not carry to a builder, a transcript or the trail."""
 
     def __init__(self, session: Session, environ: Mapping[str, str]) -> None:
-        self._masker = Masker(environ)
+        self._masker = masker_of(environ)
         store, digests = session.store, session.resolved.data_digests
         known = tuple(digest for name, digest in sorted(digests.items()) if name != "heldout")
         answers = tuple(rows_on_heldout(session))
@@ -90,12 +88,7 @@ class Wall:
 
         What is no JSON, or says something twice, is scrubbed as the text it is.
         """
-        try:
-            value = json.loads(text, object_pairs_hook=_each_once)
-            scrubbed = _map(value, self.scrub)
-            return text if scrubbed == value else json.dumps(scrubbed, ensure_ascii=False)
-        except (ValueError, RecursionError):
-            return self.scrub(text)
+        return map_json(self._masker.json(text), self.scrub)
 
     def scrub_bytes(self, data: bytes) -> bytes:
         """Return the body of a request or response without what is withheld."""
@@ -103,7 +96,7 @@ class Wall:
 
     def _scrubbed(self, text: str) -> str:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        text = _KEY_BODY.sub("[masked: a private key]", self._masker.mask(text).text)
+        text = self._masker.text(text)
         if self._reviewers is not None:
             text = self._reviewers.sub(REVIEWER, text)
         for rule in self._rules:
@@ -146,7 +139,7 @@ def _long_texts(line: str) -> Iterator[str]:
     """Yield the texts of a row that are long enough to tell something; a row may be anything."""
     found: list[str] = []
     try:
-        _map(json.loads(line), lambda text: found.append(text) or text)
+        map_strings(json.loads(line), lambda text: found.append(text) or text)
     except (ValueError, RecursionError):
         return
     yield from (one for one in found if len(one.split()) >= ANSWER_RUN)
@@ -172,22 +165,3 @@ def _names(session: Session) -> re.Pattern[str] | None:
 def _printable(text: str) -> str:
     """Return a text as it is printed; most texts are that already, which is quicker seen than made."""
     return text if _ONLY_PRINTABLE.fullmatch(text) else plain(text, len(text))
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse an object with a name that stands in it twice: readers would see one of the two only."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands in it twice")
-    return found
-
-
-def _map(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a JSON value with all its strings changed, names of fields included."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, list):
-        return [_map(one, change) for one in value]
-    if isinstance(value, dict):
-        return {change(name): _map(one, change) for name, one in value.items()}
-    return value

@@ -34,6 +34,7 @@ from specs.tools import TOOLS, Tool
 
 MOST_RESULT = 24_000
 """Characters of one result. What is longer is read in pages."""
+IN_PIECES = b"[withheld: the stream spelled out, in pieces, what is masked in the turn]"
 _REPEATED = (
     f"this call has had the same result {SAME_RESULTS} times; do something else: change the arguments, go on to the "
     "next step, or ask a person"
@@ -215,12 +216,14 @@ class SessionWorkbench:
                 ),
             }
         )
+        # In a stream a text comes in pieces, and no piece of it can be known for what it is.
+        in_pieces = b"data:" in response and (said.text, said.calls) != (turn.text, turn.calls)
         body = {
             **self._at,
             "number": self._turns + 1,
             "said": store.put_value(said),
             "request": store.put(wall.scrub_bytes(request)),
-            "response": store.put(wall.scrub_bytes(response)),
+            "response": store.put(IN_PIECES if in_pieces else wall.scrub_bytes(response)),
             "model": said.model,
             "stop": turn.stop,
             "usage": turn.usage.model_dump(mode="json") if turn.usage else None,

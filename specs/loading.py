@@ -21,6 +21,7 @@ from specs.explain import explain
 from specs.home import HOME
 from specs.lint import lint, lint_constitution
 from specs.machines import LauncherName
+from specs.masking import current
 from specs.places import LintProblem, Loc, closest, dotted, printable
 from specs.positions import Document, Place, UnreadableError, read_yaml
 from specs.profiles import apply_profile, profile_names
@@ -156,6 +157,14 @@ class _Report:
         self.others: list[Problem] = []
 
     def read(self, raw: bytes) -> Document | None:
+        text = raw.decode("utf-8", "replace")
+        for start, what in current().places(text):
+            # It is kept as it is, by its digest. Nothing else is said of the file: it would quote it.
+            hint = "take it out of the file; keys are read from variables of the environment"
+            line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
+            self.own.append(Problem(str(self.path), line, column, "", f"here begins a secret ({what})", hint))
+        if self.own:
+            return None
         try:
             document = read_yaml(raw)
         except UnreadableError as error:

@@ -115,7 +115,7 @@ class Model:
                     http.why(error), passes=passes, may_be_billed=billed, told_s=http.told_to_wait_s
                 ) from error
             except NotWhole as error:
-                message = plain(http.without_key(str(error)), REASON_CHARACTERS)
+                message = plain(http.without_secrets(str(error)), REASON_CHARACTERS)
                 # A page or a body in one piece is no stream that was cut off, and will not be one the next time.
                 streamed = b"data:" in (http.received or b"")
                 said = message if streamed else "the response is no stream of events"

@@ -45,6 +45,7 @@ from reviews.checks.design import DESIGN_CHECKS, DesignCheck, design_checks
 from reviews.evidence import Evidence
 from reviews.installed import GROUP, entry_points_of_checks, identity
 from specs.errors import UserError
+from specs.masking import without_secrets
 from specs.metrics import MetricSet
 from specs.stages import STAGE_KINDS
 from specs.text import plain
@@ -136,4 +137,6 @@ def all_checks() -> tuple[Check, ...]:
 
 def run_checks(evidence: Evidence, metrics: MetricSet | None) -> tuple[CheckResult, ...]:
     """Run every check that belongs to the stage's kind, in a fixed order."""
-    return tuple(apply(check, evidence, metrics) for check in all_checks() if evidence.stage.kind in check.kinds)
+    return tuple(
+        without_secrets(apply(check, evidence, metrics)) for check in all_checks() if evidence.stage.kind in check.kinds
+    )

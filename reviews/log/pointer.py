@@ -20,6 +20,7 @@ from reviews.log.keys import FOLDER
 from reviews.store import write_durably
 from specs.digests import Contract
 from specs.errors import AuditDamage, UserError
+from specs.masking import know, secrets_of_address
 from specs.regular_files import read_regular
 
 SUFFIX = ".postgres"
@@ -124,6 +125,8 @@ def checked(address: str, where: str) -> str:
         fits = False
     if not fits:
         raise UserError("this is no address of a Postgres database", where=where, hint=f"write {_FORM}")
+    for one in secrets_of_address(address):
+        know("the database's address", one)
     return address
 
 

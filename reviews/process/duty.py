@@ -21,6 +21,7 @@ from reviews.process import messages
 from reviews.reviewer import FACTS, Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
 from specs.digests import digest_bytes
 from specs.errors import Blocked, PeergateError, UserError
+from specs.masking import current, without_secrets
 from specs.policy import PERSON
 from specs.session import Reviewer as ReviewerSpec
 from specs.trail import Entry
@@ -119,7 +120,7 @@ class Duty:
             else:
                 verdict = reviewer.review(packet, asked.digest)
         except PeergateError as failed:
-            error = f"{type(failed).__name__}: {failed.message}"
+            error = current().text(f"{type(failed).__name__}: {failed.message}")
             return messages.Reviewed(verdict=None, error=error, exchange=_on_the_wire(exchange))
         facts = facts_of(exchange, digest_bytes) if exchange else {}
         return self._remember(asked.digest, verdict, facts, exchange=exchange)
@@ -162,6 +163,8 @@ class Duty:
         error: str = "",
         exchange: Exchange | None = None,
     ) -> messages.Reviewed:
+        # Before it is signed: what is kept must be what was signed.
+        verdict = without_secrets(verdict, current())
         data = verdict.canonical()
         self._said[Said(packet, digest_bytes(data), verdict.reviewer, error)] = facts
         return messages.Reviewed(verdict=data.decode(), error=error, exchange=_on_the_wire(exchange))

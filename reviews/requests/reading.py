@@ -14,9 +14,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from reviews.requests.masking import Masker
 from specs.digests import digest_bytes, digest_file
 from specs.errors import UserError
+from specs.masking import Masker
 from specs.requests import LeftOut, ReadFile, Reading
 
 MAX_CONTEXT_BYTES = 64 * 1024

@@ -8,9 +8,11 @@ import stat
 from pathlib import Path
 
 from specs.errors import UserError
+from specs.masking import know
 
 SHORTEST = 32
 """Characters; a token made here has 43, which are 256 random bits."""
+NAME = "the bearer token"
 
 
 def read_token(path: Path) -> str:
@@ -44,6 +46,7 @@ def read_token(path: Path) -> str:
             where=str(path),
             hint="remove the file: a new token is made",
         )
+    know(NAME, token)
     return token
 
 
@@ -55,4 +58,5 @@ def _make(path: Path) -> str:
         raise UserError(f"the token's file cannot be made: {error.strerror}", where=str(path)) from error
     with os.fdopen(handle, "w", encoding="ascii") as file:
         file.write(f"{token}\n")
+    know(NAME, token)
     return token

@@ -57,7 +57,7 @@ def propose_amendment(work: Work, arguments: ProposeAmendment) -> str:
 def _note(work: Work, what: str, text: str) -> str:
     """Keep a text; the same text for the same attempt is kept once."""
     session = work.session
-    digest = session.store.put(text.encode("utf-8", "replace"))
+    digest = session.store.put_text(text)
     body = {"stage": work.stage.name, "attempt": work.attempt, "what": what, "text": digest}
     key = note_key(work.call)
     same = next((one for one in session.trail.iterate("note") if one.body == body and one.entry.key != key), None)
@@ -118,7 +118,7 @@ def write_recipe(work: Work, arguments: WriteRecipe) -> str:
 def hand_in(work: Work, arguments: HandIn) -> str:
     """End a helper's task with its result."""
     told = _note(work, "helper", arguments.result)
-    text = work.session.store.put(arguments.result.encode("utf-8", "replace"))
+    text = work.session.store.put_text(arguments.result)
     kept = next(one for one in work.session.trail.iterate("note") if one.body["text"] == text)
     work.handed_in = note_name(work.session, kept.entry.key)
     return told

@@ -8,6 +8,7 @@ that may have been billed; a builder waits longer (``agents/providers/patience.p
 
 from __future__ import annotations
 
+import os
 import random
 import ssl
 import time
@@ -17,6 +18,7 @@ from typing import Any
 
 import httpx2
 
+from specs.masking import SHORTEST_VALUE, Masker
 from specs.text import plain
 
 RETRIES = 3
@@ -27,9 +29,6 @@ REASON_CHARACTERS = 500
 MAX_RESPONSE_BYTES = 4 * 2**20
 _REFUSED_FOR_NOW = (408, 409, 429)
 _HEADERS = ("host", "accept", "content-type", "content-length", "user-agent", "anthropic-version")
-REMOVED = "[key removed]"
-_SHORTEST_KEY = 8
-"""Shorter keys are words, not secrets: removing them would only garble the answer."""
 
 
 @cache
@@ -39,7 +38,7 @@ def _certificates() -> ssl.SSLContext:
 
 
 class RecordedClient(httpx2.Client):
-    """An HTTP client for one turn or one review: keeps the bodies, ends at a deadline and removes an echoed key.
+    """An HTTP client for one turn or one review: keeps the bodies, ends at a deadline and masks secrets in answers.
 
     Redirects are not followed: the SDKs put the key into headers of their own, which would travel along. Sent are the
     headers of ``_HEADERS`` and the key, nothing else: the SDKs add what ``OPENAI_CUSTOM_HEADERS`` and its like hold,
@@ -52,7 +51,7 @@ class RecordedClient(httpx2.Client):
         self.deadline = self.started + timeout_s
         self._authorization = f"Bearer {key.strip()}"
         self._most_bytes = most_bytes or MAX_RESPONSE_BYTES
-        self._key = key.strip() if len(key.strip()) >= _SHORTEST_KEY else ""
+        self._masker = Masker(os.environ, {key.strip(): "the key"} if len(key.strip()) >= SHORTEST_VALUE else {})
         self.sent = b""
         self.received: bytes | None = None
         self.statuses: list[int | None] = []
@@ -70,9 +69,9 @@ class RecordedClient(httpx2.Client):
         status = self.statuses[-1] if self.statuses else None
         return self._reached and (status is None or status < 400)
 
-    def without_key(self, text: str) -> str:
-        """Return a text with the key taken out."""
-        return text.replace(self._key, REMOVED) if self._key else text
+    def without_secrets(self, text: str) -> str:
+        """Return a text without the key and every other secret."""
+        return self._masker.text(text)
 
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request and read its whole response; ``stream`` is not supported and ignored."""
@@ -92,9 +91,7 @@ class RecordedClient(httpx2.Client):
             self._reached = True
             raise
         self._reached = True
-        data = self._read(response)
-        if self._key:
-            data = data.replace(self._key.encode(), REMOVED.encode())
+        data = self._without_secrets(self._read(response))
         self.received, self.statuses[-1], self._answer_headers = data, response.status_code, response.headers
         headers = [
             (name, value)
@@ -102,6 +99,13 @@ class RecordedClient(httpx2.Client):
             if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
         ]
         return httpx2.Response(response.status_code, headers=headers, content=data, request=request)
+
+    def _without_secrets(self, data: bytes) -> bytes:
+        """Return a body without secrets; each event of a stream is masked alone, so that the others stay whole."""
+        if data.lstrip()[:1] in (b"{", b"[") or b"data:" not in data:
+            return self._masker.data(data)
+        lines = data.splitlines(keepends=True)
+        return b"".join(b"data:" + self._masker.data(one[5:]) if one[:5] == b"data:" else one for one in lines)
 
     def _read(self, response: httpx2.Response) -> bytes:
         """Read the body. A server that sends a byte now and then ends at the deadline as well."""
@@ -141,7 +145,7 @@ class RecordedClient(httpx2.Client):
         """Say in one line why there is no answer, without the key."""
         calls = len(self.statuses)
         status = self.statuses[-1] if self.statuses else None
-        said = plain(self.without_key(str(error)), REASON_CHARACTERS)
+        said = plain(self.without_secrets(str(error)), REASON_CHARACTERS)
         answered = "no whole response" if status is None else f"status {status}"
         return f"{answered} after {calls} {'call' if calls == 1 else 'calls'}: {type(error).__name__}: {said}"
 

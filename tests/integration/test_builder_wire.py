@@ -349,7 +349,7 @@ def test_what_does_not_pass_is_told_at_once(sdk: str, monkeypatch: pytest.Monkey
     ran = run(sdk, monkeypatch, echo)
     assert isinstance(ran.error, BuilderUnavailable) and f"status {status} after 1 call" in str(ran.error)
     assert (
-        "[key removed]" in str(ran.error)
+        "[masked: the key]" in str(ran.error)
         and "mend the cause first" in str(ran.error)
         and ran.bench.waits == []
         and ran.bench.settled == {"turn/1": 0.0}

@@ -379,7 +379,7 @@ def test_the_key_travels_in_its_header_only_and_an_echo_is_removed(
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
     assert KEY in "".join(api.got[0].headers.values()) and KEY.encode() not in api.got[0].body
     assert exchange.response is not None and KEY.encode() not in exchange.request + exchange.response
-    assert "[key removed]" in message
+    assert "[masked: the key]" in message
 
 
 def test_a_request_that_the_cap_does_not_pay_for_is_not_sent(

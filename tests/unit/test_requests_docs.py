@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import typer
 
-from reviews.requests.masking import SHORTEST_VALUE
 from reviews.requests.policy import MUST_ASK, SURE
 from reviews.requests.reading import FOR_MODEL, FOR_RULES
 from sessions.cli import app
+from specs.masking import SHORTEST_VALUE
 from specs.requests import MAX_WORDS
 from specs.session import Effort, Efforts
 

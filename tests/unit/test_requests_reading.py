@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from reviews.requests import reading as limits
-from reviews.requests.masking import Masker
 from reviews.requests.reading import Limits, Reader
 from specs.digests import digest_bytes
 from specs.errors import UserError
+from specs.masking import Masker
 from specs.requests import Reading
 
 KEY = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz"

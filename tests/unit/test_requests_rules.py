@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from reviews.requests.forms import places_in
-from reviews.requests.masking import Masker
 from reviews.requests.places import Places
 from reviews.requests.reading import FOR_RULES, Reader
 from reviews.requests.rules.found import Material
@@ -19,6 +18,7 @@ from reviews.requests.rules.scorecard import score
 from reviews.requests.run_files import RunEvidence, add_run
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
+from specs.masking import Masker
 from specs.requests import AdversarialAnswer, ReadFile, ReviewAnswer
 from tests.unit.small_run import small_run
 from tests.unit.spec_files import write_spec

@@ -1,0 +1,353 @@
+"""Family ``secrets``: every form of the planted set at every door, searched for in all that is left.
+
+Doors: a builder's texts and calls over a stream, their results, a job's log, why a job was lost, a reviewer's words,
+the error of a server and of an SDK, a person's reason, a question and the files of a requested review, the spec,
+arguments of commands. Searched are trail, store, run folder, export, report, transcript,
+terminal and errors, base64 in them decoded.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+from rich.console import Console
+
+from agents.model_builder import ModelBuilder
+from bench.attack.outcome import Outcome
+from bench.attack.planted import Planted, Plants, squeezed
+from reviews.reviewer import Reviewer
+from reviews.trail import read_entries
+from sessions.display import Terminal
+from sessions.jobs.launcher import JobState
+from sessions.terminal import MaskedStream
+from specs import masking
+from specs.digests import digest_file
+from specs.errors import ReviewerUnavailable, SpecError
+from specs.evidence import ExitRecord
+from specs.loading import load_spec
+from specs.vendors import calls as calls_module
+from specs.verdicts import Packet, Verdict
+from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, answered, loopback_api
+from tests.fixtures.quick_session import POWERED, QuickLauncher, drive, open_quick, quick_session
+from tests.fixtures.scripted_builder import Call, Said, calls, follows_the_spec, scripted_builder, texts_of
+from tests.unit.evidence_on_disk import resolved_spec
+
+BUILDER = "builder: {vendor: anthropic, model: claude-opus-5}"
+AREAS = ("trail", "store", "run folder", "export", "report", "transcript", "terminal", "error")
+_CODED = re.compile(rb"[A-Za-z0-9+/]{64,}={0,2}")
+_QUESTION = {
+    "recommendation": "Take two seeds.",
+    "risks": ["small sample"],
+    "approve": False,
+}
+
+
+def run(seed: int, folder: Path) -> Outcome:
+    """Plant every form at every door and report each one that is found in an area."""
+    plants, found = Plants(seed), _Found()
+    with _environment(plants):
+        _played_session(folder / "played", plants, found)
+        _lost_job(folder / "lost", plants, found)
+        _specs(folder / "specs", plants, found)
+        _commands(folder / "commands", plants, found)
+    return found.outcome(plants)
+
+
+def run_in_process(seed: int, folder: Path, count: int) -> Outcome:
+    """Attack with every so many forms, without commands: for the quick test, which turns the masker off as well."""
+    plants, found = Plants(seed), _Found()
+    plants.all = plants.all[::count]
+    with _environment(plants):
+        _played_session(folder / "played", plants, found, commands=False)
+        _lost_job(folder / "lost", plants, found)
+    return found.outcome(plants)
+
+
+class _Found:
+    """What was left in each area, and which doors led to it."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, list[str]] = {area: [] for area in AREAS}
+        self.doors: dict[str, bool] = {}
+
+    def add(self, area: str, data: bytes | str) -> None:
+        """Take what is in an area, and what is coded in it."""
+        raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
+        self.texts[area].append(raw.decode("utf-8", "replace"))
+        for match in _CODED.finditer(raw):
+            with_padding = match.group() + b"=" * (-len(match.group()) % 4)
+            try:
+                self.texts[area].append(base64.b64decode(with_padding, validate=True).decode("utf-8", "replace"))
+            except ValueError:
+                continue
+
+    def add_run(self, run: Path) -> None:
+        """Take a run folder with its trail, store and report."""
+        for path in sorted(one for one in run.rglob("*") if one.is_file()):
+            parts = path.relative_to(run).parts
+            area = "transcript" if "transcript" in path.name else {"store": "store", "report": "report"}.get(parts[0])
+            self.add(area or "run folder", path.read_bytes())
+        for entry in read_entries(run / "trail.sqlite"):
+            self.add("trail", json.dumps(entry.body, ensure_ascii=False))
+
+    def door(self, name: str, area: str, tag: str) -> None:
+        """Note whether what was planted at a door came through: a door that was never open proves nothing."""
+        self.doors[name] = any(tag in text for text in self.texts[area])
+
+    def outcome(self, plants: Plants) -> Outcome:
+        """Search every area for every form."""
+        outcome = Outcome()
+        for area in AREAS:
+            whole = "\n".join(self.texts[area])
+            bare = squeezed(whole)
+            for one in plants.all:
+                outcome.record(not one.is_in(whole, bare), f"{one.name} is in the {area}")
+        for door, reached in self.doors.items():
+            outcome.record(reached, f"nothing that was planted came through the door '{door}'")
+        return outcome
+
+
+@contextmanager
+def _environment(plants: Plants) -> Generator[None]:
+    """Have the values known, as in the process of a session."""
+    keys = {"ANTHROPIC_API_KEY": plants.environ["PEERGATE_REVIEWER_KEY"]}
+    before, known = dict(os.environ), dict(masking._known)  # pyright: ignore[reportPrivateUsage]
+    backoff = calls_module.BACKOFF_S
+    os.environ.update(plants.environ | keys)
+    calls_module.BACKOFF_S = 0.01
+    masking.know("the bearer token", plants.bearer)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        calls_module.BACKOFF_S = backoff
+        masking._known.clear()  # pyright: ignore[reportPrivateUsage]
+        masking._known.update(known)  # pyright: ignore[reportPrivateUsage]
+
+
+def _all_of(door: str, plants: Sequence[Planted]) -> str:
+    return "\n\n".join(f"{door}\n{one.text}" for one in plants)
+
+
+def _some_of(door: str, plants: Sequence[Planted], limit: int) -> str:
+    """Return as many as fit: a secret that was cut by whoever planted it is half of one."""
+    while len(text := _all_of(door, plants)) > limit:
+        plants = plants[:-1]
+    return text
+
+
+class _Logged(QuickLauncher):
+    """Jobs that print secrets."""
+
+    log = ""
+
+    def start(self, folder: Path) -> None:
+        super().start(folder)
+        (folder / "log.txt").write_text(f"loading\n{self.log}\ndone\n", encoding="utf-8")
+        record = ExitRecord.model_validate_json((folder / "exit.json").read_bytes())
+        told = record.model_copy(update={"log": digest_file(folder / "log.txt")})
+        (folder / "exit.json").write_bytes(told.canonical())
+
+
+class _Lost(QuickLauncher):
+    """Jobs that are lost, with a reason that quotes secrets."""
+
+    why = ""
+
+    def poll(self, folder: Path) -> JobState:
+        return JobState("lost", None, self.why)
+
+
+class _Talkative:
+    """A reviewer whose client raises once, and that says secrets then."""
+
+    name = "talkative"
+
+    def __init__(self, error: str, words: str) -> None:
+        self._error, self._words, self._asked = error, words, 0
+
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        """Fail at the second gate, and approve every other one."""
+        self._asked += 1
+        if self._asked == 2:
+            raise ReviewerUnavailable(self._error, where=self.name)
+        return Verdict(
+            reviewer=self.name, findings=(), recommendation="go on", reasoning=self._words, risks=(), approve=True
+        )
+
+
+def _played_session(folder: Path, plants: Plants, found: _Found, commands: bool = True) -> None:
+    """Drive a session to its end whose builder, jobs, reviewer and person say every secret."""
+    folder.mkdir(parents=True)
+    run = open_quick(folder, ("builder: {vendor: playbook}", BUILDER))
+    notes = [Call("write_note", {"text": f"door-call {one.text}"}) for one in plants.all]
+    reads = [Call("read_artifact", {"name": f"note.{number}"}) for number in range(1, 4)]
+    script = [
+        Said(_all_of("door-text", plants.all), tuple(notes[:30])),
+        Said("", tuple(notes[30:])),
+        calls(*reads),
+        calls(Call(f"no-such-{plants.all[0].text}", {"door-tool": plants.all[0].text})),
+    ]
+    launcher = _Logged()
+    launcher.log = _all_of("door-log", plants.all)
+    screen = io.StringIO()
+    reviewer = _Talkative(_all_of("door-exception", plants.all), _all_of("door-words", plants.all))
+    with scripted_builder(ANTHROPIC, script, then=_reads_the_log) as played, ExitStack() as undo:
+        module = __import__("agents.providers.anthropic", fromlist=["ADDRESS"])
+        undo.callback(setattr, module, "ADDRESS", module.ADDRESS)
+        module.ADDRESS = played.address
+        terminal = Terminal(Console(file=cast(IO[str], MaskedStream(screen)), width=200, soft_wrap=True))
+        reason = _all_of("door-reason", plants.all)
+        answers: list[dict[str, Any] | None] = [
+            None,
+            *[{"answer": "approve", "reason": reason, "by": "me", "expires": None}] * 4,
+        ]
+        for answer in answers:
+            if any(one.entry.kind == "close" for one in read_entries(run / "trail.sqlite")):
+                break
+            chosen: Reviewer = reviewer
+            session = quick_session(run, launcher=launcher, reviewer=chosen, display=terminal)
+            session.builder = ModelBuilder(session.resolved.spec.builder)
+            drive(session, answer)
+        terminal.console.file.flush()
+    found.add("terminal", screen.getvalue())
+    found.add_run(run)
+    if commands:
+        _told(folder, run, found)
+    closed = any(one.entry.kind == "close" for one in read_entries(run / "trail.sqlite"))
+    found.doors["the session ends"] = closed
+    for door in ("door-call", "door-text", "door-log", "door-exception", "door-words"):
+        found.door(door, "store" if door != "door-exception" else "trail", door)
+    found.door("door-reason", "trail", "door-reason")
+
+
+def _told(folder: Path, run: Path, found: _Found) -> None:
+    """Have every reading command tell of the session, and export it."""
+    for command in (("report", run), ("transcript", run), ("transcript", run, "--json"), ("audit", "list", run)):
+        _peergate(found, *command)
+    _peergate(found, "status", run.name, "--runs", run.parent)
+    _peergate(found, "audit", "export", run, folder / "export")
+    for path in sorted(one for one in (folder / "export").rglob("*") if one.is_file()):
+        found.add("export", path.read_bytes())
+    found.doors["the export is there"] = (folder / "export").is_dir()
+
+
+def _reads_the_log(body: dict[str, Any]) -> Said:
+    """Look into the log before each submission, then follow the spec."""
+    told = texts_of(body)
+    first = len(told) == 1 and "phase 'submit'" in told[0]
+    return calls(Call("job_logs", {"lines": 500})) if first else follows_the_spec(body)
+
+
+def _lost_job(folder: Path, plants: Plants, found: _Found) -> None:
+    """Drive a session until it asks a person, because its job is gone."""
+    folder.mkdir(parents=True)
+    launcher, screen = _Lost(), io.StringIO()
+    launcher.why = _all_of("door-lost", plants.all)
+    terminal = Terminal(Console(file=cast(IO[str], MaskedStream(screen)), width=200, soft_wrap=True))
+    run = open_quick(folder)
+    drive(quick_session(run, launcher=launcher, display=terminal))
+    terminal.console.file.flush()
+    found.add("terminal", screen.getvalue())
+    found.add_run(run)
+    found.door("door-lost", "trail", "door-lost")
+
+
+def _specs(folder: Path, plants: Plants, found: _Found) -> None:
+    """Write a spec with each secret in it: it is refused, and the error does not repeat it."""
+    folder.mkdir(parents=True)
+    resolved_spec(folder, POWERED)
+    source = (folder / "spec.yaml").read_text(encoding="utf-8")
+    for number, one in enumerate(plants.all):
+        path = folder / f"spec-{number}.yaml"
+        # What ends a line is written as YAML writes it.
+        path.write_text(f"{source}\nnote: {json.dumps(one.text)}\n", encoding="utf-8")
+        try:
+            load_spec(path)
+            found.doors[f"a spec with '{one.name}' is refused"] = False
+        except SpecError as error:
+            found.add("error", str(error))
+            found.doors[f"a spec with '{one.name}' is refused"] = "secret" in str(error)
+
+
+def _commands(folder: Path, plants: Plants, found: _Found) -> None:
+    """Run commands, each a process of its own, whose arguments, files and servers hold the secrets."""
+    folder.mkdir(parents=True)
+    # What a process has not read it cannot know: the bearer token is known to the server of tools alone.
+    forms = [one for one in plants.all if one.name != "bearer token"]
+    _peergate(found, "start", _some_of("door-argument", forms, 8000), "--runs", folder / "none", area="error")
+    found.door("door-argument", "error", "door-argument")
+    database = {"PEERGATE_DATABASE": plants.environ["ANALYTICS_DATABASE_URL"].replace("postgresql", "mysql")}
+    _peergate(found, "list", "--everywhere", "--runs", folder / "none", area="error", environ=database)
+    asked = folder / "asked"
+    asked.mkdir()
+    (asked / "notes.md").write_text(_all_of("door-file", forms), encoding="utf-8")
+    words = _some_of("door-answer", forms, 1500)
+    with loopback_api() as api:
+        at = ("--vendor", "openai", "--model", "tiny", "--base-url", api.address, "--price-in", "1", "--price-out", "2")
+        api.steps = [answered(OPENAI, json.dumps(_QUESTION | {"reasoning": words}))]
+        question = ("review", "ask", "--topic", "arms", "--question", _some_of("door-question", forms, 7900), *at)
+        _peergate(found, *question, "--kind", "statistics", cwd=asked)
+        api.next_review()
+        body = json.dumps({"error": {"type": "some_error", "message": _all_of("door-server", forms)}})
+        api.steps = [Step(body.encode(), 400)]
+        _peergate(found, "review", "request", "notes.md", "--kind", "code", *at, cwd=asked, area="error")
+        sent = "\n".join(got.body.decode("utf-8", "replace") for got in api.got)
+    for path in sorted(one for one in asked.rglob("*") if one.is_file() and one.name != "notes.md"):
+        found.add("store", path.read_bytes())
+    # What is sent to a reviewer leaves the machine: it is searched as an export is.
+    found.add("export", sent)
+    found.doors["the reviewer is asked"] = "door-question" in sent and "door-file" in sent
+    _reviewed(folder, forms, found)
+
+
+def _reviewed(folder: Path, forms: Sequence[Planted], found: _Found) -> None:
+    """Start sessions whose reviewer, a process of its own, is answered with secrets: an error, then a verdict."""
+    body = json.dumps({"error": {"type": "some_error", "message": _all_of("door-http", forms)}}).encode()
+    verdict = {
+        "findings": [], "conditions": [], "risks": [], "not_judged": [], "recommendation": "stop", "approve": False,
+        "reasoning": _all_of("door-verdict", forms),
+    }  # fmt: skip
+    for number, step in enumerate((Step(body, 400), answered(OPENAI, json.dumps(verdict)))):
+        with loopback_api() as api:
+            api.steps = [step]
+            reviewer = (
+                f'reviewer: {{vendor: openai, model: tiny, base_url: "{api.address}", '
+                "usd_per_million_tokens: {input: 0, output: 0}}"
+            )
+            at = folder / f"reviewed-{number}"
+            at.mkdir()
+            resolved_spec(at, POWERED, ("reviewer: {vendor: checklist}", reviewer), ("review: 0.05", "review: 0.3"))
+            _peergate(found, "start", at / "spec.yaml", "--runs", at / "runs", area="error")
+        found.add_run(at / "runs" / "small")
+    found.door("door-http", "store", "door-http")
+    found.door("door-verdict", "store", "door-verdict")
+
+
+def _peergate(
+    found: _Found,
+    *arguments: str | Path,
+    area: str = "terminal",
+    cwd: Path | None = None,
+    environ: dict[str, str] | None = None,
+) -> None:
+    """Run a command and take what it prints."""
+    home = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "sessions.cli", *map(str, arguments)]
+    own = dict(os.environ) | {"PYTHONPATH": str(home)} | (environ or {})
+    done = subprocess.run(command, capture_output=True, cwd=cwd or home, env=own, check=False, timeout=300)
+    if b"Traceback" in done.stderr:
+        found.doors[f"{' '.join(map(str, arguments[:2]))[:60]} ends without a traceback"] = False
+    found.add(area, done.stdout)
+    found.add(area, done.stderr)

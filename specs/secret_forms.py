@@ -1,0 +1,232 @@
+"""The forms in which secrets are written: keys as services issue them, private keys, passwords in their places.
+
+A form is looked for only where one of its hints stands, so that a long text costs little. Digests and key ids
+(hexadecimal, ``sha256:...``) have the form of no secret unless a word such as ``wandb`` stands before them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+
+
+class Form:
+    """One form of a secret: what it begins with, what follows, and what must stand before it."""
+
+    def __init__(self, mark: str, hints: str, pattern: str, before: str = "", may_be_split: bool = True) -> None:
+        """Describe it.
+
+        Args:
+            mark: what is written in its place.
+            hints: in lower case, what it begins with, separated by commas.
+            pattern: matches from a hint on; its last named group is the secret, all of it where it has none.
+            before: matches what stands before the hint, up to it; a named group in it belongs to the secret. What
+                one letter before it decides is better left to the pattern: that is quicker.
+            may_be_split: whether it is clear enough to be looked for in a text without line ends.
+        """
+        self.mark = mark
+        self.hints = tuple(hints.split(","))
+        self.may_be_split = may_be_split
+        self._pattern = pattern
+        self._before = before
+
+    @cached_property
+    def _patterns(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
+        """Compiled when a hint is found first: most never are."""
+        return re.compile(self._pattern, re.S), re.compile(f"(?:{self._before})\\Z")
+
+    def spans(self, text: str, lower: str) -> Iterator[tuple[int, int]]:
+        """Yield where it stands in a text, which is also given in lower case, letter for letter."""
+        for hint in self.hints:
+            at = lower.find(hint)
+            while at >= 0:
+                end = at + 1
+                if (found := self._at(text, at)) is not None:
+                    yield found
+                    end = max(end, found[1])
+                at = lower.find(hint, end)
+
+    def _at(self, text: str, at: int) -> tuple[int, int] | None:
+        pattern, before = self._patterns
+        match = pattern.match(text, at)
+        if match is None:
+            return None
+        start, end = match.span(match.lastgroup or 0)
+        # At most what a name before a value can have.
+        ahead = before.search(text, max(0, at - 80), at) if self._before else match
+        if ahead is None or text.startswith("[masked: ", start):
+            return None
+        if ahead is match:
+            return start, end
+        return (ahead.start(ahead.lastgroup), end) if ahead.lastgroup else (start, end)
+
+
+_APART, _AFTER = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9])"
+
+
+def _key(hints: str, pattern: str, before: str = "") -> Form:
+    return Form("a key", hints, f"{'' if before else _APART}(?:{pattern}){_AFTER}", before)
+
+
+_ISSUED = (
+    _key("sk-", r"sk-(?:ant-[A-Za-z0-9_-]{16,}|(?:proj|svcacct|admin|or-v1)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,})"),
+    _key("sk_live_,sk_test_,rk_live_,rk_test_", r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),  # Stripe
+    _key("whsec_", r"whsec_[A-Za-z0-9+/=]{24,}"),
+    _key("akia,asia,abia,acca", r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}"),  # AWS
+    _key("ghp_,gho_,ghu_,ghs_,ghr_", r"gh[pousr]_[A-Za-z0-9]{30,}"),
+    _key("github_pat_", r"github_pat_[A-Za-z0-9_]{30,}"),
+    _key(
+        "glpat-,gldt-,glrt-,glptt-,glcbt-,glsoat-,glimt-,glft-,glagent-", r"gl[a-z]{2,5}-[A-Za-z0-9_.-]{20,}"
+    ),  # GitLab
+    _key("hf_", r"hf_[A-Za-z0-9]{30,}"),
+    _key("npm_", r"npm_[A-Za-z0-9]{30,}"),
+    _key("pypi-", r"pypi-[A-Za-z0-9_-]{40,}"),
+    _key("r8_", r"r8_[A-Za-z0-9]{30,}"),  # Replicate
+    _key("gsk_,xai-,pplx-", r"(?:gsk_|xai-|pplx-)[A-Za-z0-9]{40,}"),  # Groq, xAI, Perplexity
+    _key("lsv2_", r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{30,}"),  # LangSmith
+    _key("rpa_", r"rpa_[A-Z0-9]{30,}"),  # RunPod
+    _key("nvapi-", r"nvapi-[A-Za-z0-9_-]{40,}"),
+    _key("wandb_v1_", r"wandb_v1_[A-Za-z0-9_]{30,}"),
+    _key("aiza", r"AIza[0-9A-Za-z_-]{35}"),
+    _key("ya29.", r"ya29\.[0-9A-Za-z_-]{20,}"),
+    _key("gocspx-", r"GOCSPX-[0-9A-Za-z_-]{20,}"),
+    _key("xox", r"xox[a-z]-[A-Za-z0-9-]{10,}"),  # Slack
+    _key("xapp-", r"xapp-\d-[A-Za-z0-9-]{20,}"),
+    _key("hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows)/(?P<secret>[A-Za-z0-9/_+-]{20,})"),
+    _key("api/webhooks/", r"api/webhooks/\d+/(?P<secret>[\w-]{20,})"),  # Discord
+    _key(".", r"\.[\w-]{6}\.[\w-]{27,40}", r"(?<![\w.-])(?P<secret>[MNO][A-Za-z\d_-]{22,28})"),  # Discord bots
+    _key(":aa", r":AA[A-Za-z0-9_-]{32,34}(?![\w-])", r"(?<![A-Za-z0-9_])(?P<secret>\d{8,10})"),  # Telegram bots
+    _key("sg.", r"SG\.[\w-]{16,32}\.[\w-]{16,64}"),  # SendGrid
+    _key("sk", r"SK[0-9a-f]{32}"),  # Twilio
+    _key("key-", r"key-[0-9a-f]{32}"),  # Mailgun
+    _key("-us", r"-us\d{1,2}", r"(?<![A-Za-z0-9_])(?P<secret>[0-9a-f]{32})"),  # Mailchimp
+    _key("dapi", r"dapi[0-9a-f]{32}(?:-\d)?"),  # Databricks
+    _key("hvs.,hvb.", r"hv[sb]\.[A-Za-z0-9_-]{20,}"),  # Vault
+    _key("dop_v1_,doo_v1_,dor_v1_", r"do[opr]_v1_[0-9a-f]{64}"),
+    _key("dckr_pat_", r"dckr_pat_[A-Za-z0-9_-]{20,}"),
+    _key("shpat_,shpca_,shppa_,shpss_", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
+    _key("lin_api_,ntn_", r"(?:lin_api|ntn)_[A-Za-z0-9]{30,}"),
+    _key("figd_,sbp_", r"figd_[A-Za-z0-9_-]{30,}|sbp_[0-9a-f]{40}"),
+    _key(".atlasv1.", r"\.atlasv1\.[A-Za-z0-9_-]{50,}", r"(?<![A-Za-z0-9])(?P<secret>[A-Za-z0-9]{14})"),
+    _key("glc_,glsa_", r"gl(?:c|sa)_[A-Za-z0-9+/=_]{30,}"),  # Grafana
+    _key("q~", r"Q~[A-Za-z0-9_~.-]{31,34}", r"(?<![A-Za-z0-9_~.-])(?P<secret>[A-Za-z0-9_~.-]{3}\d)"),  # Entra
+    Form("a private key", "age-secret-key-1", _APART + r"(?i:AGE-SECRET-KEY-1[0-9A-Z]{30,})"),
+    Form("a token", "eyj", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{6,}(?:\.[\w-]*){1,3}"),  # JWT, JWE
+)
+
+_PRIVATE_KEYS = (
+    # One without an end reaches to the end of the text.
+    Form(
+        "a private key",
+        "-----begin ,---- begin ",
+        r"-{4,5} ?BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)? ?-{4,5}"
+        r".*?(?:-{4,5} ?END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)? ?-{4,5}|\Z)",
+    ),
+    Form("a private key", "private-lines:", r"(?i:Private-Lines: ?\d.*?)(?=Private-MAC|\Z)"),  # PuTTY
+    # Without the lines around it: Ed25519 in PKCS #8, OpenSSH's own form, and a PEM once more in base64.
+    Form("a private key", "mc4caqawbqydk2vwbcie", r"MC4CAQAwBQYDK2VwBCIE[A-Za-z0-9+/]{20,}={0,2}"),
+    Form("a private key", "b3blbnnzac1rzxktdje", r"b3BlbnNzaC1rZXktdjE[A-Za-z0-9+/]{20,}={0,2}"),
+    Form("a private key", "ls0tls1crudjti", r"LS0tLS1CRUdJTi(?!BDRVJU|BQVUJM)[A-Za-z0-9+/]{30,}={0,2}"),
+)
+
+_IS = r"\\{0,3}[\"'`]?[ \t]{0,3}(?:=>|:=|=|:)[ \t]{0,3}"
+_NO_VALUE = r"(?!\[masked: |\{|\$|<|%\(|None\b|null\b|true\b|false\b|str\b|bool\b)"
+# Long, of letters and digits: the `token` of a model's configuration is no such thing.
+_PASSWORD = r"(?i:password|passwd|passphrase|passwort|pwd)s?"
+_PASSWORD_HINTS = "password,passwd,passphrase,passwort,pwd"
+_NEAR = r"[^\n]{0,80}?(?<![0-9a-f:])"
+_LETTERS = r"[\w+/=.%~:!@#$^&*-]"
+_VALUE = (
+    rf"(?P<secret>(?!\[masked: |sha256:|https?://)(?={_LETTERS}{{0,200}}?\d)(?={_LETTERS}{{0,200}}?[A-Za-z])"
+    rf"{_LETTERS}{{16,2000}}+)(?![(\[])"
+)
+
+
+def _in_place(mark: str, hints: str, pattern: str, before: str = "", may_be_split: bool = False) -> Form:
+    return Form(mark, hints, pattern, before, may_be_split)
+
+
+_UNMASKED = r"(?!\[masked: )"
+_NAMED = r"api|access|account|secret|auth|shared|client|encryption|signing|service|subscription|app|private|refresh|id"
+_IN_PLACE = (
+    # With a digit in it: "Bearer authentication" is prose.
+    _in_place(
+        "a token",
+        "bearer,basic",
+        r"(?<![A-Za-z])(?i:bearer|basic)[ \t:]{1,8}"
+        r"(?P<secret>(?=[A-Za-z._~+/-]{0,200}\d)[A-Za-z0-9._~+/-]{12,}={0,2})",
+    ),
+    _in_place(
+        "a password",
+        "basic",
+        r"(?i:basic)[ \t]+(?P<secret>[A-Za-z0-9+/_-]{6,}={0,2})",
+        r"(?i:authorization)[\"' \t:=\\]{1,8}",
+    ),
+    # What has the form of the place where a database or a person is described (`USER:PASSWORD@HOST`) is none.
+    _in_place(
+        "a password",
+        "://",
+        r"://[^\s/:@?#\"'<>\[\]]{0,200}:(?!\d{1,5}/)"
+        r"(?P<secret>(?!\[masked|PASSWORD@|\*+@)[^\s\"'<>@]{1,200}(?:@[^\s\"'<>@/]{1,200})?)@[\w\[]",
+        may_be_split=True,
+    ),
+    _in_place("a token", "://", r"://(?P<secret>(?=[^\s@/]*\d)[A-Za-z0-9_-]{20,200})@[\w\[]", may_be_split=True),
+    # In quotes anything; without them no code (`password=getpass(`), and no word of a sentence.
+    _in_place(
+        "a password",
+        _PASSWORD_HINTS,
+        rf"{_PASSWORD}{_IS}(?P<quote>\\{{0,3}}[\"']){_NO_VALUE}(?P<secret>(?:(?!(?P=quote)|\n).){{6,200}})(?P=quote)",
+    ),
+    _in_place(
+        "a password",
+        _PASSWORD_HINTS,
+        rf"{_PASSWORD}(?:{_IS}|[ \t]is[ \t]){_NO_VALUE}"
+        r"(?P<secret>(?=[^\s;,]*[\d!@#$%^&*+])[^\s\"'`,;()\[\]{}<>]{6,200}+)(?![\[(])",
+    ),
+    _in_place(
+        "a key",
+        "key,secret,token,credential",
+        rf"(?i:key|secret|token|credential)s?(?:[_ ]?value)?{_IS}[\"'`\\]{{0,3}}{_VALUE}",
+        rf"(?i:(?:{_NAMED})[_ .-]{{0,2}}(?:access[_ .-]?)?)",
+    ),
+    # The key of a trail's entry and of a job is called `key` alone.
+    _in_place(
+        "a key",
+        "secret,token,credential",
+        rf"(?<![A-Za-z_])(?i:secret|token|credential)s?{_IS}[\"'`\\]{{0,3}}{_VALUE}",
+    ),
+    _in_place(
+        "a signature",
+        "sig=,signature=,security-token=",
+        rf"(?i:sig|signature|security-token)={_VALUE}",
+        r"[?&;]|X-Amz-|X-Goog-|SharedAccess",
+    ),
+    _in_place(
+        "a key",
+        "aws,akia,asia",
+        r"(?:(?i:aws)|AKIA|ASIA).{0,80}?(?<![A-Za-z0-9+/=])(?P<secret>(?=[a-z0-9+/]{0,40}[A-Z])(?=[A-Z0-9+/]{0,40}[a-z])"
+        r"(?=[A-Za-z+/]{0,40}\d)[A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])",
+    ),
+    _in_place("a key", "wandb", rf"(?i:wandb){_NEAR}(?P<secret>[0-9a-f]{{40}})(?![0-9a-f])"),
+    _in_place("a key", "twilio", rf"(?i:twilio){_NEAR}(?P<secret>(?:SK)?[0-9a-f]{{32}})(?![0-9a-f])"),
+    _in_place(
+        "a password",
+        "machine ,default",
+        rf"(?:machine\s+\S+|default)\s+login\s+\S+\s+password\s+(?P<secret>{_UNMASKED}[^\s\"'\\]+)",
+    ),
+    _in_place(
+        "a password",
+        "curl ",
+        rf"curl\b[^\n]{{0,200}}?\s(?:-u|--user)[ =]\s*[\"']?[^\s:\"']+:(?P<secret>{_UNMASKED}[^\s\"']{{4,}})",
+    ),
+    # A line of ~/.pgpass: host:port:database:user:password. The hint is the port.
+    _in_place(
+        "a password",
+        ":5,:6,:*:",
+        rf":(?:\d{{4,5}}|\*):[^:\s]+:[^:\s]+:(?P<secret>{_UNMASKED}[^\s:\"'\\()]{{4,}})(?=[\s\"'\\)]|\Z)",
+        r"(?:\A|[\s\"'(\\])[\w.*-]+",
+    ),
+)
+
+FORMS = (*_ISSUED, *_PRIVATE_KEYS, *_IN_PLACE)
