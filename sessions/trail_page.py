@@ -123,7 +123,7 @@ def _gates(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
                 "reasons": one.body.get("reasons", []),
                 "conditions": one.body.get("conditions", []),
                 "reviewer": judged.body.get("reviewer", "") if judged else "",
-                "error": judged.body.get("error", "") if judged else "no verdict",
+                "error": judged.body.get("error", "") if judged else "not on record",
                 "findings": [
                     {"severity": each.get("severity", ""), "text": each.get("statement", each.get("text", ""))}
                     for each in findings

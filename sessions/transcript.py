@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agents.turns import Turn
+from reviews.packet import DESIGN
 from reviews.requests.masking import Masker
 from reviews.store import Store, write_durably
 from reviews.trail import Recorded
@@ -78,13 +79,14 @@ class Transcript:
         for one in entries:
             event = self._event(one)
             if event is not None:
-                found.setdefault((one.body["stage"], one.body["attempt"]), []).append(event)
+                # Entries about the design name no stage, or this one.
+                found.setdefault((one.body["stage"] or DESIGN, one.body["attempt"]), []).append(event)
         for (stage, attempt), events in found.items():
             yield Attempt(stage, attempt, tuple(events))
 
     def _event(self, one: Recorded) -> Event | None:
         tell = _TELL.get(one.entry.kind)
-        if tell is None or not one.body.get("stage"):
+        if tell is None:
             return None
         what, texts = tell(self, one.body)
         when = datetime.fromtimestamp(int(one.entry.time_ns) / 1e9, UTC).isoformat(timespec="seconds")
@@ -157,6 +159,12 @@ class Transcript:
         told = "\n".join([*body["reasons"], *required])
         return f"the gate: {body['outcome']}", (self.text(told, TOLD),) if told else ()
 
+    def verdict(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
+        """Tell who judged, or why nobody did; what a verdict leads to, the decision says."""
+        if not body["error"]:
+            return f"judged by {body['reviewer']}", ()
+        return f"no verdict from {body['reviewer']} ({body.get('cause')})", (self.text(body["error"], SHORT),)
+
     def human(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
         """Tell what a person answered."""
         return f"{body['by']} answered: {body['answer']}", (self.text(body["reason"], SHORT),)
@@ -175,6 +183,7 @@ _TELL = {
     "exit": Transcript.job,
     "lost": Transcript.job,
     "submit": Transcript.submit,
+    "verdict": Transcript.verdict,
     "decision": Transcript.decision,
     "human": Transcript.human,
 }

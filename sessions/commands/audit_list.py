@@ -17,7 +17,7 @@ from specs.text import plain
 
 _SHOWN = (
     *("stage", "attempt", "key", "mode", "topic", "number", "outcome", "decision", "what", "usd"),
-    *("answer", "reason", "error"),
+    *("answer", "reason", "cause", "error"),
 )
 
 _BY_PEOPLE = ("human", "override", "amendment", "retraction")
