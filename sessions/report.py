@@ -30,6 +30,7 @@ from sessions.interruptions import interruptions
 from sessions.report_critics import critic_in_words
 from sessions.report_waiting import answers_to, question, reasons_of, result_of
 from sessions.scripts import trained_by_scripts
+from specs import markdown
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import EvidenceMissing
 from specs.evidence import TrainingRow
@@ -141,9 +142,13 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
 
 def _rendered(data: dict[str, Any], arms: Arms | None) -> str:
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(_TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=markdown.finalize,
     )
-    environment.filters["cell"] = _cell
+    environment.filters |= {"cell": markdown.cell, "code": markdown.code, "written": markdown.Markup}
     return environment.get_template("report.md.j2").render(report=data, examples=_examples(arms))
 
 
@@ -432,12 +437,6 @@ def _losses(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -
 def _not_judged(entries: Sequence[Recorded], store: Store) -> tuple[str, ...]:
     judged = next((one for one in reversed(entries) if one.entry.kind == "verdict"), None)
     return Verdict.model_validate(store.get_value(judged.body["verdict"])).not_judged if judged else NOT_JUDGED
-
-
-def _cell(text: str) -> str:
-    """Make untrusted text one harmless cell of a Markdown table."""
-    short = plain(text, 160).replace("\n", " / ").replace("`", "'").replace("|", "\\|")
-    return f"`{short}`" if short.strip() else "(empty)"
 
 
 def _when(recorded: Recorded) -> str:

@@ -25,10 +25,11 @@ from specs import text as plain_text
 from specs.errors import PeergateError
 from specs.policy import Policy
 from specs.regular_files import read_regular
-from specs.text import plain
+from specs.text import one_line, plain
 
 MOST_ENTRIES = 10_000
 """A longer trail is shown without the bodies of what its story does not tell; a browser would not open them all."""
+LINE_CHARACTERS = 4000
 MOST_CHARACTERS = 60_000
 """Of one value from the store."""
 MOST_EVIDENCE = 20_000_000
@@ -58,7 +59,7 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["plain"] = lambda value: _plain(str(value), 4000)
+    environment.filters["plain"] = lambda value: _line(str(value))
     closing = next((one for one in entries if one.entry.kind == "close"), None)
     told = list(story.tell(entries, store))
     shown = _shown(entries, {one.entry.entry.seq for one in told})
@@ -192,6 +193,11 @@ def _text(value: Any) -> str:
         return "not in the content store"
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
     return _plain(text, MOST_CHARACTERS)
+
+
+def _line(text: str) -> str:
+    short = len(text) <= LINE_CHARACTERS and text.isascii() and text.isprintable() and "  " not in text
+    return text.strip() if short else one_line(text, LINE_CHARACTERS)
 
 
 def _plain(text: str, limit: int) -> str:
