@@ -38,6 +38,10 @@ GROUP = 250
 """So many entries open at once."""
 _TEMPLATES = Path(__file__).parent / "templates"
 _TEMPLATE = "trail.html.j2"
+_SOURCES = ("page_result", "report_waiting", "result", "story")
+STATES = ("approve", "null", "reject", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
+MOST_REASONS = 6
+"""Of why a session ended, at the head of the page; a check may name many rows."""
 _SHOWN = (
     *("packet", "verdict", "checks", "metrics", "decision", "exit", "manifest", "order"),
     *("request", "response", "answer"),
@@ -46,12 +50,17 @@ _SHOWN = (
 
 def page_code() -> str:
     """Return the digest of what makes the page: another one may well make it otherwise."""
-    sources = [Path(__file__), _TEMPLATES / _TEMPLATE, Path(story.__file__), Path(str(plain_text.__file__))]
+    here = Path(__file__).parent
+    sources = [Path(__file__), _TEMPLATES / _TEMPLATE, *(here / f"{name}.py" for name in _SOURCES)]
+    sources.append(Path(str(plain_text.__file__)))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def trail_page(entries: list[Recorded], store: Store) -> str:
     """Return the page of a trail."""
+    # The head takes the whole of a gate's code, which is slow to import.
+    from sessions.page_result import page_result
+
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         undefined=StrictUndefined,
@@ -63,6 +72,7 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
     closing = next((one for one in entries if one.entry.kind == "close"), None)
     told = list(story.tell(entries, store))
     shown = _shown(entries, {one.entry.entry.seq for one in told})
+    decision = closing.body.get("decision") if closing else None
     evidence = _Evidence(store)
     return environment.get_template(_TEMPLATE).render(
         code=page_code(),
@@ -70,7 +80,11 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         count=len(entries),
         newest=entries[-1].digest if entries else "",
         reviews=bool(entries) and entries[0].entry.kind == "workspace",
-        closed=closing.body.get("decision") if closing else None,
+        result=page_result(entries, store),
+        most_reasons=MOST_REASONS,
+        closed=decision,
+        closed_state=_state(decision),
+        overrides=sum(_is_override(one) for one in entries),
         keys=_keys(entries),
         gates=_gates(entries, store),
         told=[
@@ -121,6 +135,7 @@ def _gates(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
                 "stage": stage or "design",
                 "attempt": attempt,
                 "outcome": one.body.get("outcome"),
+                "state": _state(one.body.get("outcome")),
                 "reasons": one.body.get("reasons", []),
                 "conditions": one.body.get("conditions", []),
                 "reviewer": judged.body.get("reviewer", "") if judged else "",
@@ -175,6 +190,20 @@ def _entry(one: Recorded, evidence: _Evidence) -> dict[str, Any]:
 
 def _time(one: Recorded) -> str:
     return datetime.fromtimestamp(int(one.entry.time_ns) // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _state(outcome: Any) -> str:
+    """Return what a decision is drawn as: no text of an entry becomes a name of a style."""
+    return outcome if outcome in STATES else ""
+
+
+def _is_override(one: Recorded) -> bool:
+    kind, body = one.entry.kind, one.body
+    return (
+        kind == "override"
+        or (kind == "human" and body.get("answer") == "approve")
+        or (kind == "amendment" and bool(body.get("overridden")))
+    )
 
 
 def _stored(store: Store, digest: Any) -> Any:
