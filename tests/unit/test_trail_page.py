@@ -26,10 +26,12 @@ HOSTILE = (
 )
 LISTED = """
 html head meta title style body h1 h2 p strong code nav a ol li span div table thead tbody tr th td br details summary
-pre
+pre header ul dl dt dd
 """
 TAGS = set(LISTED.split())
-ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "open"}
+ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "open"} | {
+    *("style", "role", "aria-label", "data-name"),
+}
 
 
 class Page(HTMLParser):
