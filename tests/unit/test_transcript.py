@@ -61,14 +61,14 @@ def test_an_attempt_is_told_in_order_with_costs_and_what_the_gate_said(session: 
         "== sample.1: 0.0100 USD for the builder's turns ==",
         "-- plan --",
         "turn 1 of some-model: 0.0100 USD, tokens: 100 input, 10 output, tool_use",
-        "I shall note this.",
+        "    | I shall note this.",
         "call 1: write_note",
-        "done\n    kept as note.1",
-        "refused\n    malformed arguments: name:",
+        "done\n    | kept as note.1",
+        "refused\n    | malformed arguments: name:",
         "done, the phase ends",
-        "launched, temperature = 0.9\n    because",
-        "handed in with 1 claims, 2 sent back before\n    sample accepted = 3",
-        "the gate: revise\n    too few\n    required: temperature = 1",
+        "launched, temperature = 0.9\n    | because",
+        "handed in with 1 claims, 2 sent back before\n    | sample accepted = 3",
+        "the gate: revise\n    | too few\n    | required: temperature = 1",
     ):
         assert line in text, line
 
