@@ -164,10 +164,10 @@ def test_a_closed_session_has_its_transcript_among_the_files_of_the_report(tmp_p
     (reported,) = [one for one in read_entries(run / "trail.sqlite") if one.entry.kind == "report"]
     assert f"report/{MARKDOWN}" in reported.body["files"]
     page = (run / "report" / MARKDOWN).read_text(encoding="utf-8")
-    assert "## ship, attempt 1" in page and "launch\\_stage" in page and "the gate: approve" in page
+    assert "## ship, attempt 1" in page and "launch_stage" in page and "the gate: approve" in page
     report = (run / "report" / "report.md").read_text(encoding="utf-8")
-    assert "- claimed, supported: `tuned` `accuracy` = 1, measured 1\n" in report
-    assert "- claimed, unsupported: `tuned` `invented` = 7\n" in report
+    assert "- claimed, supported: tuned accuracy = 1, measured 1\n" in report
+    assert "- claimed, unsupported: tuned invented = 7\n" in report
     assert [one["status"] for one in packet_of(run, "tuned").model_dump()["claims"]] == ["supported", "unsupported"]
     checks = next(one for one in packet_of(run, "tuned").checks if one.id == "claims.as_measured")
     assert (checks.status, checks.detail) == (
