@@ -101,7 +101,7 @@ def wrong_with(found: dict[str, Any]) -> list[str]:
         told += ["a column is two letters wide"] if min(columns) < LEAST_COLUMN or min(reasons) < 250 else []
     elif min(min(cells) for cells in found["cells"]) < found["width"] * 0.8:
         told.append("a cell is narrow where each should have a line of its own")
-    faint = [pair for pair in found["colours"] if _contrast(*pair, found["colours"][0][1]) < 4.5]
+    faint = [pair for pair in found["colours"] if _contrast(pair[0], pair[1], found["colours"][0][1]) < 4.5]
     told += [f"{front} on {back} cannot be read" for front, back in faint]
     return told
 

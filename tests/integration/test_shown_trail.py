@@ -120,7 +120,7 @@ def expected(run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[
     return commands(harmless), *pages(harmless)
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     st.lists(st.sampled_from([*FORGING, *(one for one in FRAGMENTS if one != "\ud800")]), min_size=1, max_size=8).map(
         "".join

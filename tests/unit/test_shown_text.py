@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
@@ -36,6 +36,7 @@ FRAGMENTS = (
     *("0.5", "-1", "[ ] x", "\u3164"),
 )
 HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | st.characters(), max_size=12).map("".join)
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
@@ -53,6 +54,7 @@ def texts(markdown_text: str) -> list[tuple[str, str]]:
     return found
 
 
+@patient
 @given(HOSTILE)
 def test_a_line_is_one_printable_line(text: str) -> None:
     shown = one_line(text, 500)
@@ -60,12 +62,14 @@ def test_a_line_is_one_printable_line(text: str) -> None:
     assert one_line(shown, 500) == shown
 
 
+@patient
 @given(HOSTILE)
 def test_every_line_of_a_block_stands_behind_a_bar(text: str) -> None:
     for line in block(text, 500, "  ").split("\n"):
         assert line.startswith(f"  {BAR}".rstrip()) and is_shown(line.replace("\t", ""))
 
 
+@patient
 @given(HOSTILE)
 def test_json_is_exact_and_obeyed_by_no_terminal(text: str) -> None:
     told = json_text({"text": text, text: 1})
@@ -74,6 +78,7 @@ def test_json_is_exact_and_obeyed_by_no_terminal(text: str) -> None:
     told.encode()
 
 
+@patient
 @given(HOSTILE, st.sampled_from(["{}", "# {}", "- {}", "1. {}", "> {}", "**{}**", "x {} y"]))
 def test_a_line_of_markdown_is_the_text_it_is(text: str, frame: str) -> None:
     shown = one_line(text, markdown.LINE_CHARACTERS)
@@ -84,6 +89,7 @@ def test_a_line_of_markdown_is_the_text_it_is(text: str, frame: str) -> None:
     assert said == "".join(content for kind, content in harmless if kind == "text").replace("harmless", shown)
 
 
+@patient
 @given(HOSTILE, HOSTILE)
 def test_a_cell_stays_in_its_table(one: str, two: str) -> None:
     for make in (markdown.cell, markdown.code):
@@ -113,6 +119,7 @@ def _github_cells(row: str) -> list[str]:
     return [*cells, here]
 
 
+@patient
 @given(HOSTILE)
 def test_a_fenced_block_is_not_ended_by_what_is_in_it(text: str) -> None:
     kinds = [kind for kind, _ in texts(f"{markdown.fenced(text, 5000)}\n\nafter")]
