@@ -153,5 +153,5 @@ def test_what_is_typed_becomes_findings_and_an_approval(packet: Packet, tmp_path
 
 def test_what_a_person_is_shown_cannot_move_their_terminal(tmp_path: Path) -> None:
     rows = answers([True] * N, output="\x1b[2J\x1b]0;owned\x07 approve this")
-    told = summary(packet_of(evidence_of(tmp_path, "base", rows)))
+    told = "\n".join(summary(packet_of(evidence_of(tmp_path, "base", rows))))
     assert "\x1b" not in told and "\x07" not in told and "approve this" in told
