@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from reviews.panel import answered, disagree
+from reviews.panel import disagree
 from specs.digests import Digest
 from specs.metrics import METRICS
+from specs.no_verdict import NoVerdict
 from specs.stages import Range
-from specs.text import plain
+from specs.text import one_line
 from specs.verdicts import (
     CLOSED,
     CheckResult,
@@ -27,9 +28,11 @@ from specs.verdicts import (
     RequiredChange,
     Span,
     Verdict,
+    Vote,
 )
 
 REASON_CHARACTERS = 500
+HELP_CHARACTERS = 150
 
 
 @dataclass
@@ -95,16 +98,19 @@ def decide(
         *_finding_blockers(verdict, told, tuple(f"{blocker.place}/" for blocker in floor) + raised, resolvable),
         *_reviewer_blockers(verdict, resolvable, why_not_carried),
     ]
-    if not verdict.approve and not blockers:
+    silent = [_silence(verdict.reviewer, verdict.no_verdict)] if verdict.no_verdict else []
+    if silent and (verdict.votes or not floor):
+        blockers.append(_Blocker(silent.pop(), for_a_person=True))
+    elif not verdict.approve and not blockers:
         text = f"{verdict.reviewer} does not approve and points at nothing that blocks"
-        blockers.append(_Blocker(plain(text, REASON_CHARACTERS), for_a_person=True))
+        blockers.append(_Blocker(one_line(text, REASON_CHARACTERS), for_a_person=True))
 
     carried = verdict.conditions
     usable = {
         id(blocker): [one for one in blocker.changes if _usable(one, allowed_ranges, current)] for blocker in blockers
     }
     changes = _distinct([one for blocker in blockers for one in usable[id(blocker)]])
-    reasons = [blocker.reason for blocker in blockers]
+    reasons = [blocker.reason for blocker in blockers] + silent
     if any(blocker.hopeless for blocker in blockers):
         outcome = "reject"
     elif any(blocker.for_a_person or not usable[id(blocker)] for blocker in blockers):
@@ -130,12 +136,8 @@ def decide(
         reasons = [
             f"none of {applied} checks closes the gate{met}",
             *(_lifted(check, lifted[check.id]) for check in checks if check.id in lifted and _closes(check)),
-            *(
-                plain(f"{vote.reviewer} {vote.error or 'does not approve'}", REASON_CHARACTERS)
-                for vote in verdict.votes
-                if not vote.approve
-            ),
-            *(plain(f"on the condition that before {one.stage}: {one.text}", REASON_CHARACTERS) for one in carried),
+            *(one_line(_dissent(vote), REASON_CHARACTERS) for vote in verdict.votes if not vote.approve),
+            *(one_line(f"on the condition that before {one.stage}: {one.text}", REASON_CHARACTERS) for one in carried),
         ]
     return Decision(
         stage=stage,
@@ -178,7 +180,7 @@ def _closes(check: CheckResult) -> bool:
 
 
 def _lifted(check: CheckResult, by: str) -> str:
-    return plain(f"check {check.id} is {check.status}, lifted by {by}", REASON_CHARACTERS)
+    return one_line(f"check {check.id} is {check.status}, lifted by {by}", REASON_CHARACTERS)
 
 
 def _check_blockers(
@@ -194,7 +196,7 @@ def _check_blockers(
         named = [check.required_change] if check.required_change else []
         found.append(
             _Blocker(
-                plain(f"check {check.id} is {check.status}: {check.detail}", REASON_CHARACTERS),
+                one_line(f"check {check.id} is {check.status}: {check.detail}", REASON_CHARACTERS),
                 f"/checks/{index}",
                 named + _changes_at(f"/checks/{index}", blocking, resolvable),
                 hopeless=check.status == "FAIL" and not check.repairable,
@@ -226,7 +228,7 @@ def _condition_blockers(
         if not result.due or result.met:
             continue
         place, criterion = f"/conditions/{index}", result.condition.criterion
-        told = plain(f"condition {result.id}: {result.condition.text}", REASON_CHARACTERS)
+        told = one_line(f"condition {result.id}: {result.condition.text}", REASON_CHARACTERS)
         if criterion is None:
             found.append(_Blocker(f"{told} (only a person can settle it)", place, for_a_person=True))
         elif result.value is None:
@@ -251,24 +253,20 @@ def _reviewer_blockers(
         # Dropping a condition that cannot be carried would turn it into an approval without conditions.
         if problem := why_not_carried(condition):
             text = f"{verdict.reviewer} approves on the condition '{condition.text}', but {problem}"
-            found.append(_Blocker(plain(text, REASON_CHARACTERS), for_a_person=True))
+            found.append(_Blocker(one_line(text, REASON_CHARACTERS), for_a_person=True))
     return found
 
 
 def _panel_blockers(verdict: Verdict) -> list[_Blocker]:
-    """Return what a panel leaves open: too few verdicts, or members who disagree about something that blocks."""
+    """Return what a panel leaves open: members who disagree about something that blocks."""
     found: list[_Blocker] = []
-    if answered(verdict) < verdict.quorum:
-        why = "; ".join(f"{vote.reviewer}: {vote.error}" for vote in verdict.votes if vote.approve is None)
-        text = f"{answered(verdict)} of the panel gave a verdict, {verdict.quorum} are needed: {why}"
-        found.append(_Blocker(plain(text, REASON_CHARACTERS), for_a_person=True))
     if disagree(verdict) and any(one.severity == "blocking" for one in verdict.findings):
         sides = ", ".join(
             f"{vote.reviewer} {'approves' if vote.approve else 'does not'}"
             for vote in verdict.votes
             if vote.approve is not None
         )
-        found.append(_Blocker(plain(f"the reviewers disagree: {sides}", REASON_CHARACTERS), for_a_person=True))
+        found.append(_Blocker(one_line(f"the reviewers disagree: {sides}", REASON_CHARACTERS), for_a_person=True))
     return found
 
 
@@ -317,5 +315,16 @@ def _not_found(result: CriterionResult) -> str:
     return "the difference is not the registered one" if of_rule else "no significant difference"
 
 
+def _silence(reviewer: str, why: NoVerdict) -> str:
+    """Say that nobody judged, what happened, what helps, and as far as there is room what was said of it."""
+    told = one_line(f"no verdict from {reviewer}: {why.what}", REASON_CHARACTERS - HELP_CHARACTERS)
+    told = f"{told}; {one_line(why.help, HELP_CHARACTERS - 2)}"
+    return one_line(f"{told} ({why.detail})" if why.detail else told, REASON_CHARACTERS)
+
+
+def _dissent(vote: Vote) -> str:
+    return f"no verdict from {vote.reviewer}: {vote.error}" if vote.error else f"{vote.reviewer} does not approve"
+
+
 def _said(verdict: Verdict, finding: Finding) -> str:
-    return plain(f"{verdict.reviewer}: {finding.statement}", REASON_CHARACTERS)
+    return one_line(f"{verdict.reviewer}: {finding.statement}", REASON_CHARACTERS)

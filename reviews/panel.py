@@ -14,6 +14,7 @@ from typing import NamedTuple
 from reviews.log.envelope import Recorded
 from reviews.reviewer import Reviewer
 from reviews.store import Store
+from specs.no_verdict import HELP, NoVerdict
 from specs.verdicts import Condition, Finding, Verdict, Vote
 
 NAME = "panel"
@@ -30,17 +31,18 @@ class Panel:
 
 
 class Answer(NamedTuple):
-    """What became of asking one member: a verdict, or the reason why there is none."""
+    """What became of asking a reviewer: a verdict, or the reason why there is none."""
 
     reviewer: str
     verdict: Verdict | None
-    error: str
+    """For a panel that did not answer: what its members said."""
+    no_verdict: NoVerdict | None = None
 
 
 def member_answer(store: Store, judged: Recorded) -> Answer:
     """Return what a member said, from its entry."""
     verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
-    return Answer(judged.body["reviewer"], None if judged.body["error"] else verdict, judged.body["error"])
+    return Answer(judged.body["reviewer"], None if verdict.no_verdict else verdict, verdict.no_verdict)
 
 
 def merge(answers: Sequence[Answer], quorum: int) -> Verdict:
@@ -72,20 +74,23 @@ def merge(answers: Sequence[Answer], quorum: int) -> Verdict:
                 reviewer=one.reviewer,
                 approve=None if one.verdict is None else one.verdict.approve,
                 verdict=None if one.verdict is None else one.verdict.content_digest(),
-                error=one.error,
+                error=one.no_verdict.what if one.no_verdict else "",
             )
             for one in answers
         ),
         quorum=quorum,
+        no_verdict=_too_few(answers, quorum),
     )
 
 
-def too_few(answers: Sequence[Answer], quorum: int) -> str:
-    """Say why what the members said is no verdict of the panel; empty when it is one."""
-    missing = sum(one.verdict is None for one in answers)
-    if len(answers) - missing >= quorum:
-        return ""
-    return f"{missing} of {len(answers)} members gave no verdict, {quorum} have to"
+def _too_few(answers: Sequence[Answer], quorum: int) -> NoVerdict | None:
+    """Return why what the members said is no verdict of the panel; None when it is one."""
+    silent = [one for one in answers if one.verdict is None]
+    if len(answers) - len(silent) >= quorum:
+        return None
+    gave = f"{len(answers) - len(silent)} of {len(answers)} members of the panel gave a verdict, {quorum} have to"
+    why = [f"{one.reviewer}: {one.no_verdict.what if one.no_verdict else 'nothing'}" for one in silent]
+    return NoVerdict(cause="no_quorum", what="; ".join([gave, *why]), help=HELP["no_quorum"])
 
 
 def disagree(verdict: Verdict) -> bool:

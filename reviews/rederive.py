@@ -17,7 +17,7 @@ from reviews.grants import opened_by
 from reviews.measure import measure
 from reviews.measuring_code import measuring_code
 from reviews.packet import DESIGN, build_design_packet
-from reviews.panel import Answer, merge
+from reviews.panel import member_answer, merge
 from reviews.reviewer import no_verdict
 from reviews.settle import carried, settle
 from reviews.store import Store
@@ -155,13 +155,17 @@ def _verdict_and_decision(
         problems.append("the decision names another verdict, or one on another packet, than the one on record")
     if entry is not None and "members" in entry.body and _merged(entries, store, entry) != verdict:
         problems.append("the members' verdicts give another panel verdict than the recorded one")
+    why = verdict.no_verdict
+    stated = (entry.body["error"], entry.body.get("cause")) if entry is not None else None
+    if stated is not None and stated != ((str(why), why.cause) if why else ("", None)):
+        problems.append("the entry of the verdict does not say of its absence what the stored verdict says")
     before = verdict_again(entries, store, packet)
     if before is not None and before != verdict:
         problems.append(f"the evidence is that of attempt {packet.unchanged_since}, the verdict is another")
     if verdict.reviewer == Checklist.name and before is None:
         # What was said before is compared above: its words have the figures of then. A process may have been killed.
         # Whatever it would have said, what stands for it approves nothing.
-        lost = entry.body["error"] if entry is not None else ""
+        lost = verdict.no_verdict
         if verdict != (no_verdict(verdict.reviewer, lost) if lost else Checklist().review(packet, told.packet)):
             problems.append("the checklist gives another verdict than the recorded one")
     again = settle(resolved, packet, verdict, attempt)
@@ -181,15 +185,7 @@ def _merged(entries: list[Recorded], store: Store, entry: Recorded) -> Verdict:
     """Merge the verdicts of a panel's members again."""
     asked = [find(entries, f"{entry.entry.key}/{number}") for number in range(1, entry.body["members"] + 1)]
     recorded = Verdict.model_validate_json(store.get(entry.body["verdict"]))
-    answers = [
-        Answer(
-            one.body["reviewer"],
-            None if one.body["error"] else Verdict.model_validate_json(store.get(one.body["verdict"])),
-            one.body["error"],
-        )
-        for one in asked
-        if one is not None
-    ]
+    answers = [member_answer(store, one) for one in asked if one is not None]
     return merge(answers, recorded.quorum)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from specs.errors import ReviewerUnavailable
+from specs.no_verdict import NoVerdict
 from specs.verdicts import Packet, Verdict
 
 T = TypeVar("T")
@@ -73,15 +74,16 @@ def facts_of(exchange: Exchange, keep: Callable[[bytes], str]) -> dict[str, Any]
     }
 
 
-def no_verdict(reviewer: str, error: str) -> Verdict:
+def no_verdict(reviewer: str, why: NoVerdict) -> Verdict:
     """Return what stands in the place of a verdict that nobody gave: it approves nothing."""
     return Verdict(
         reviewer=reviewer,
         findings=(),
         recommendation="none: the reviewer gave no verdict",
-        reasoning=error,
+        reasoning=str(why),
         risks=(),
         approve=False,
+        no_verdict=why,
     )
 
 

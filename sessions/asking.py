@@ -17,7 +17,8 @@ from reviews.trail import Recorded
 from sessions import ledger
 from sessions.session import Session
 from specs.errors import BudgetExceeded, DiskUnwritable, PeergateError, ReviewerUnavailable
-from specs.masking import current
+from specs.masking import current, without_secrets
+from specs.no_verdict import no_verdict_of
 from specs.policy import PERSON
 from specs.verdicts import Packet, Verdict
 
@@ -56,7 +57,7 @@ def _repeat(session: Session, stage: str, attempt: int, packet: Packet, digest: 
 
     Nothing is judged here, so where the reviewer's process is killed meanwhile the next one is asked the same.
     """
-    answer, facts = Answer(again.reviewer, again, ""), {"same_as": packet.unchanged_since}
+    answer, facts = Answer(again.reviewer, again), {"same_as": packet.unchanged_since}
     at, before = f"verdict/{stage}.{attempt}", f"{stage}.{packet.unchanged_since}"
     if again.reviewer == PERSON:
         return _record(session, at, stage, attempt, digest, answer, facts)
@@ -78,7 +79,7 @@ def without_review(session: Session, stage: str, attempt: int, error: BudgetExce
     if packet is None:
         raise PeergateError("there is no packet to judge", where=f"{stage}.{attempt}")
     name = NAME if isinstance(session.reviewer, Panel) else session.reviewer.name
-    answer = Answer(name, None, f"{type(error).__name__}: {error.message}")
+    answer = Answer(name, None, no_verdict_of(error))
     return _record(session, f"verdict/{stage}.{attempt}", stage, attempt, packet.body["packet"], answer, {})
 
 
@@ -103,10 +104,10 @@ def _ask_panel(
             members.append(panel.tie_breaker)
     try:
         spoken = [_spoken(session, f"verdict/{stage}.{attempt}/{number}") for number in range(1, len(answers) + 1)]
-        merged, error = questions.merge(session.reviewing, digest, panel.quorum, spoken)
+        merged = questions.merge(session.reviewing, digest, panel.quorum, spoken)
     except ReviewerUnavailable as failed:
-        return Answer(NAME, None, f"{type(failed).__name__}: {failed.message}"), {}
-    return Answer(NAME, merged, error), {"members": len(answers)}
+        return Answer(NAME, None, no_verdict_of(failed)), {}
+    return Answer(NAME, merged, merged.no_verdict), {"members": len(answers)}
 
 
 def _ask_one(
@@ -116,7 +117,7 @@ def _ask_one(
     facts: dict[str, Any] = {}
     try:
         if not isinstance(reviewer, PaidReviewer):
-            return Answer(reviewer.name, reviewer.review(packet, digest), ""), facts
+            return Answer(reviewer.name, reviewer.review(packet, digest)), facts
         cap = reviewer.cost_cap(packet)
         at = f"{attempt}{member}"
         key = ledger.reserve_review(session.trail, session.resolved.spec.budget, stage, at, cap)
@@ -126,16 +127,16 @@ def _ask_one(
         facts |= exchange_facts(session.store, review.exchange)
         if review.value is None:
             raise review.error or ReviewerUnavailable("no verdict", where=reviewer.name)
-        return Answer(reviewer.name, review.value, ""), facts
+        return Answer(reviewer.name, review.value), facts
     except BudgetExceeded as refused:
         # No money is no judgement: with more of it the same packet can be reviewed. A call that was made is one.
         if not facts:
             raise
-        return Answer(reviewer.name, None, f"{type(refused).__name__}: {refused.message}"), facts
+        return Answer(reviewer.name, None, no_verdict_of(refused)), facts
     except DiskUnwritable:
         raise
     except PeergateError as failed:
-        return Answer(reviewer.name, None, f"{type(failed).__name__}: {failed.message}"), facts
+        return Answer(reviewer.name, None, no_verdict_of(failed)), facts
 
 
 def _record(
@@ -148,7 +149,7 @@ def _record(
             # Of a repeated verdict, whoever asked tries the next process.
             raise
         # The process that came to it is gone, and nobody else may sign it.
-        lost = Answer(answer.reviewer, None, f"{type(failed).__name__}: {failed.message}")
+        lost = Answer(answer.reviewer, None, no_verdict_of(failed))
         facts = {name: value for name, value in facts.items() if name != "members"}
         return _settled(session, _signed(session, key, stage, attempt, packet, lost, facts))
 
@@ -157,12 +158,17 @@ def _signed(
     session: Session, key: str, stage: str, attempt: int, packet: str, answer: Answer, facts: dict[str, Any]
 ) -> Recorded:
     # As the trail will hold it: the reviewer's process signs these words.
-    answer = answer._replace(error=current().text(answer.error))
-    verdict = answer.verdict or no_verdict(answer.reviewer, answer.error)
-    if answer.verdict is None and answer.reviewer != PERSON:
-        questions.no_verdict(session.reviewing, packet, answer.reviewer, answer.error)
+    why = without_secrets(answer.no_verdict, current()) if answer.no_verdict else None
+    verdict = answer.verdict
+    if verdict is None:
+        assert why is not None
+        verdict = no_verdict(answer.reviewer, why)
+        if answer.reviewer != PERSON:
+            questions.no_verdict(session.reviewing, packet, answer.reviewer, why)
     digest = session.store.put_value(verdict)
-    body = {"stage": stage, "attempt": attempt, "packet": packet, "verdict": digest, "error": answer.error}
+    body = {"stage": stage, "attempt": attempt, "packet": packet, "verdict": digest, "error": str(why) if why else ""}
+    if why:
+        body["cause"] = why.cause
     return session.trail.append("verdict", key, body | {"reviewer": answer.reviewer} | facts)
 
 

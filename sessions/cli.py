@@ -352,7 +352,9 @@ def main() -> None:
         mask_output()
         app()
     except PeergateError as error:
-        print(f"peergate: {error}", file=sys.stderr)
+        from sessions.commands.output import print_error
+
+        print_error(error)
         raise SystemExit(int(error.exit_code)) from None
     except KeyboardInterrupt:
         print("peergate: interrupted; `peergate resume` goes on", file=sys.stderr)
@@ -365,7 +367,9 @@ def main() -> None:
         told = no_room(error) or no_access(error)
         if told is None:
             raise
-        print(f"peergate: {told}", file=sys.stderr)
+        from sessions.commands.output import print_error
+
+        print_error(told)
         raise SystemExit(int(told.exit_code)) from None
 
 

@@ -17,7 +17,7 @@ from sessions.ledger import Balance
 from specs.evidence import Progress as JobProgress
 from specs.masking import current
 from specs.metrics import MetricSet
-from specs.text import plain
+from specs.text import one_line, plain
 from specs.verdicts import CheckResult, Decision, Outcome, Status
 
 LINE_CHARACTERS = 4000
@@ -65,18 +65,18 @@ class Terminal:
         usd = f"{turn.usd:.4f} USD{'' if turn.usd_is_measured else ' at most'}"
         asks = f"{len(turn.calls)} call{'' if len(turn.calls) == 1 else 's'}" if turn.calls else turn.stop
         money = f"{usd}, builder {taken_usd:.4f} of {most_usd:g} USD"
-        self._line(f"  {_one_line(turn.model, 60)}: {_tokens(turn.usage)}{asks}; {money}", "dim")
+        self._line(f"  {one_line(turn.model, 60)}: {_tokens(turn.usage)}{asks}; {money}", "dim")
 
     def call_begins(self, tool: str) -> None:
         """Announce a tool that may take its time, once as long as nothing else is called."""
         if tool in WAITING_TOOLS and self._last_call != tool:
-            self._line(f"    {_one_line(tool, 64)} ...")
+            self._line(f"    {one_line(tool, 64)} ...")
 
     def call(self, tool: str, arguments: str, text: str, is_error: bool) -> None:
         """Show a call with its outcome in one line; the same one again in a row is not shown again."""
-        given = "" if arguments in ("", "{}") else f" {_one_line(arguments, CALL_CHARACTERS)}"
-        told = _one_line(text, OUTCOME_CHARACTERS)
-        line = f"    {_one_line(tool, 64)}{given} -> {'refused: ' if is_error else ''}{told}"
+        given = "" if arguments in ("", "{}") else f" {one_line(arguments, CALL_CHARACTERS)}"
+        told = one_line(text, OUTCOME_CHARACTERS)
+        line = f"    {one_line(tool, 64)}{given} -> {'refused: ' if is_error else ''}{told}"
         if line != self._last_call:
             self._line(line, "yellow" if is_error else "")
         self._last_call = line if tool not in WAITING_TOOLS else tool
@@ -84,7 +84,7 @@ class Terminal:
     def progress(self, stage: str, progress: JobProgress) -> None:
         """Show how far the job is, with the time left at the present speed."""
         note = "  ".join(f"{name} {_short(value)}" for name, value in progress.note.items())
-        note = plain(current().text(note), NOTE_CHARACTERS)
+        note = one_line(current().text(note), NOTE_CHARACTERS)
         if self.console.is_terminal:
             self._show_bar(stage, progress, note)
             return
@@ -126,15 +126,16 @@ class Terminal:
         self._line(f"  checks: {summary}")
         for result in results:
             if result.status in STATUS_STYLE:
-                self._line(f"    {result.status} {result.id}: {result.detail}", STATUS_STYLE[result.status])
+                found = one_line(result.detail, LINE_CHARACTERS)
+                self._line(f"    {result.status} {result.id}: {found}", STATUS_STYLE[result.status])
 
     def decision(self, decision: Decision, balance: Balance) -> None:
         """Show the gate's decision, its reasons, and what is left."""
         self._line(f"  gate {decision.stage}: {decision.outcome}", OUTCOME_STYLE[decision.outcome])
         for reason in decision.reasons:
-            self._line(f"    - {reason}")
+            self._line(f"    - {one_line(reason, LINE_CHARACTERS)}")
         for change in decision.required_changes:
-            self._line(f"    required: {change.text}")
+            self._line(f"    required: {one_line(change.text, LINE_CHARACTERS)}")
         self._line(
             f"  spent {balance.spent_usd:.4f} USD, left {balance.left_usd:.4f} USD "
             f"and {balance.left_hours * 60:.0f} min",
@@ -143,13 +144,14 @@ class Terminal:
 
     def _line(self, text: str, style: str = "") -> None:
         stamp = Text(time.strftime("%H:%M:%S "), style="dim")
-        # Before it is cut: half of a secret has the form of none.
-        self.console.print(stamp + Text(plain(current().text(text), LINE_CHARACTERS), style=style))
+        # Masked before it is cut: half of a secret has the form of none.
+        shown = plain(current().text(text), LINE_CHARACTERS).replace("\n", " ")
+        self.console.print(stamp + Text(shown, style=style))
 
     def _show_bar(self, stage: str, progress: JobProgress, note: str) -> None:
         if self._bar is None:
             columns = (
-                TextColumn("         {task.description}"),
+                TextColumn("         {task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
@@ -161,11 +163,6 @@ class Terminal:
             self._bar.start()
             self._bar.add_task(stage, total=progress.total, note=note)
         self._bar.update(self._bar.task_ids[0], completed=progress.done, total=progress.total, note=note)
-
-
-def _one_line(text: str, limit: int) -> str:
-    """Return untrusted text as one line of at most so many characters."""
-    return plain(" ".join(plain(text[: 20 * limit], 20 * limit).split()), limit)
 
 
 def _tokens(usage: Usage | None) -> str:

@@ -19,7 +19,7 @@ from reviews.trail import Recorded, Trail
 from reviews.vendors.answer import to_verdict
 from specs.errors import ReviewerUnavailable, UserError
 from specs.policy import PERSON
-from specs.text import plain
+from specs.text import one_line
 from specs.verdicts import CLOSED, Packet, Verdict
 
 SHOWN_ROWS = 5
@@ -102,8 +102,8 @@ def _place(entries: Sequence[Recorded], store: Store, at: str) -> str:
     return key
 
 
-def summary(packet: Packet) -> str:
-    """Return what a person should look at first, as plain lines."""
+def summary(packet: Packet) -> list[str]:
+    """Return what a person should look at first, as lines whose texts can begin none."""
     lines = [f"gate {packet.stage} ({packet.kind})", f"objective: {packet.registered.get('objective', '')}"]
     lines += [f"metric {name} = {one['value']:.6g} (n = {one['n']})" for name, one in packet.metrics.items()]
     for result in packet.criteria:
@@ -121,13 +121,13 @@ def summary(packet: Packet) -> str:
     for index, found in enumerate(packet.previous_findings):
         lines.append(f"/previous_findings/{index} {found['severity']}: {found['statement']}")
     lines.append("left out: " + ", ".join(f"{count} {name}" for name, count in packet.left_out.items() if count))
-    return "\n".join(plain(line, LINE_CHARACTERS) for line in lines)
+    return [one_line(line, LINE_CHARACTERS) for line in lines]
 
 
 def ask_at_the_terminal(packet: Packet, read: Callable[[str], str] | None = None) -> dict[str, Any]:
     """Show the packet, ask for findings and approval, and return them in the form of an answer."""
     read = read or _read
-    print(summary(packet), file=sys.stderr)
+    print("\n".join(summary(packet)), file=sys.stderr)
     findings: list[dict[str, Any]] = []
     while read("Is there something that blocks? [y/N] ").lower().startswith("y"):
         statement = _needed(read, "What is wrong: ")

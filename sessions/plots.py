@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from specs.text import one_line
+
+NAME_CHARACTERS = 40
+
 
 def draw(folder: Path, report: dict[str, Any], losses: dict[str, list[float]]) -> list[str]:
     """Draw what there is data for; returns the file names.
@@ -54,7 +58,7 @@ def _accuracy(path: Path, kinds: dict[str, dict[str, Any]]) -> None:
         ]
         places = [index + shift for index in range(len(kinds))]
         axes.bar(places, shares, 0.38, yerr=errors, label=arm, color=color, ecolor="#555555", capsize=2)
-    axes.set_xticks(range(len(kinds)), list(kinds))
+    _name(axes, kinds)
     axes.set_ylim(0, 1)
     axes.set_title("Held-out accuracy by kind of constraint (95 % Wilson)")
     axes.legend(frameon=False)
@@ -67,10 +71,16 @@ def _pairs(path: Path, kinds: dict[str, dict[str, Any]]) -> None:
     axes.bar(range(len(kinds)), [kind["gained"] for kind in kinds.values()], 0.6, label="gained", color="#2ca02c")
     axes.bar(range(len(kinds)), [-kind["lost"] for kind in kinds.values()], 0.6, label="lost", color="#d62728")
     axes.axhline(0, color="#555555", linewidth=0.8)
-    axes.set_xticks(range(len(kinds)), list(kinds))
+    _name(axes, kinds)
     axes.set_title("Items gained and lost against the baseline")
     axes.legend(frameon=False)
     _save(figure, path)
+
+
+def _name(axes: Any, kinds: dict[str, dict[str, Any]]) -> None:
+    # Kinds are words of a data file: no formulas in them, and no line ends.
+    names = [one_line(kind, NAME_CHARACTERS) for kind in kinds]
+    axes.set_xticks(range(len(kinds)), names, parse_math=False)
 
 
 def _axes(x: str, y: str) -> tuple[Any, Any]:

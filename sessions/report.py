@@ -21,7 +21,6 @@ from reviews.collect import accepted_attempt, evaluations, find, gather, is_in_f
 from reviews.measure import Answered, answered
 from reviews.obligations import obligations
 from reviews.rows import read_rows
-from reviews.standing import standing
 from reviews.store import Store, write_durably
 from reviews.strata import Pair, each_kind
 from reviews.trail import Recorded, read_entries
@@ -29,18 +28,18 @@ from sessions import ledger, plots, transcript
 from sessions.interruptions import interruptions
 from sessions.report_critics import critic_in_words
 from sessions.report_waiting import answers_to, question, reasons_of, result_of
+from sessions.result import checks_of, comparison_of, result_in_words, why_it_ended
 from sessions.scripts import trained_by_scripts
+from specs import markdown
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import EvidenceMissing
 from specs.evidence import TrainingRow
-from specs.exact import holds
 from specs.masking import current
-from specs.metrics import Metric, metrics_of
 from specs.rows_training import PreferenceStep
 from specs.session import ResolvedSpec
 from specs.text import plain
 from specs.thresholds import Thresholds
-from specs.verdicts import CheckResult, Packet, Verdict
+from specs.verdicts import Packet, Verdict
 from training.tasks.conversation import said_in
 
 FINAL, INTERIM = "report", "interim"
@@ -94,15 +93,15 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
     stages = [_stage(entries, store, stage.name, stage.kind, limits) for stage in resolved.spec.stages]
     arms = _arms(run, entries, store, resolved)
     asked = question(entries) if outcome == WAITING else None
-    comparison = _comparison(entries, store, resolved)
+    comparison = comparison_of(entries, store, resolved)
     balance = ledger.balance_of(entries, resolved.spec.budget)
     model = find(entries, "model")
     data: dict[str, Any] = {
         "schema_version": 1,
         "session": entries[0].entry.session,
         "outcome": outcome,
-        "result": result_of(asked) if asked else _result(entries, resolved, outcome, comparison),
-        "why": reasons_of(asked) if asked else _why(entries, store) if outcome != "approve" else [],
+        "result": result_of(asked) if asked else result_in_words(entries, resolved, outcome, comparison),
+        "why": reasons_of(asked) if asked else why_it_ended(entries, store) if outcome != "approve" else [],
         "answers": answers_to(entries, asked, run.name) if asked else [],
         "objective": resolved.spec.objective,
         "registration": registered,
@@ -143,9 +142,13 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
 
 def _rendered(data: dict[str, Any], arms: Arms | None) -> str:
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(_TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=markdown.finalize,
     )
-    environment.filters["cell"] = _cell
+    environment.filters |= {"cell": markdown.cell, "code": markdown.code, "written": markdown.Markup}
     return current().text(environment.get_template("report.md.j2").render(report=data, examples=_examples(arms)))
 
 
@@ -189,90 +192,6 @@ def _person(one: Recorded) -> dict[str, Any]:
     }
 
 
-def _result(
-    entries: Sequence[Recorded], resolved: ResolvedSpec, outcome: str, comparison: dict[str, Any] | None
-) -> str:
-    """Say in one sentence how the session ended."""
-    last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
-    stage = (last.body["stage"] or "design") if last else "design"
-    overridden = any(one.entry.kind == "human" and one.body["answer"] == "approve" for one in standing(entries))
-    amended = any(is_in_force(one) and one.body["exploratory"] for one in entries)
-    exploratory = " (exploratory: amended after data had been seen)" if amended else ""
-    match outcome:
-        case "approve":
-            by = "accepted over a gate by a person" if overridden else "accepted"
-            return f"{by}{exploratory}: {_sentence(comparison)}" if comparison else f"{by}{exploratory}"
-        case "null":
-            none = f"{_nothing(comparison)}{exploratory}"
-            return f"{none}: {_sentence(comparison)}" if comparison else none
-        case "reject":
-            spent = ", before anything was paid for" if stage == "design" else ""
-            return f"rejected at the gate of '{stage}'{spent}"
-        case "stop":
-            return f"stopped by a person at the gate of '{stage}'"
-        case "budget":
-            return f"stopped after the gate of '{stage}': the next attempt does not fit in the budget"
-        case _:
-            return f"{outcome} after the gate of '{stage}'"
-
-
-def _nothing(comparison: dict[str, Any] | None) -> str:
-    """Say what a session without a result did not find: any difference, or the one that was registered."""
-    if comparison is not None:
-        metrics, analysis = comparison["metrics"], comparison["registered"]
-        p, gain = (Metric.model_validate(metrics[name]).exact() for name in ("mcnemar_p", "accuracy_gain"))
-        if holds(p, "<", analysis["alpha"]) and holds(gain, ">=", analysis["minimum_effect"]):
-            return "no result, the difference is not the registered one"
-    return "no significant difference"
-
-
-def _sentence(comparison: dict[str, Any]) -> str:
-    metrics, analysis = comparison["metrics"], comparison["registered"]
-    gain = metrics["accuracy_gain"]
-    low, high = gain["interval"]
-    word = comparison["primary_metric"].replace("_", " ")
-    return (
-        f"held-out {word} {comparison['baseline_accuracy']:.3f} -> {comparison['treatment_accuracy']:.3f} on "
-        f"{gain['n']} items, gain {gain['value']:+.3f} [{low:+.3f}, {high:+.3f}], "
-        f"{metrics['gained']['value']:.0f} gained, {metrics['lost']['value']:.0f} lost, "
-        f"exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
-        f"(registered: p < {analysis['alpha']:g} and gain >= {analysis['minimum_effect']:g})"
-    )
-
-
-def _why(entries: Sequence[Recorded], store: Store) -> list[str]:
-    """Return the reasons of the last judgement, with the rows that show them where a check failed."""
-    last = next((one for one in reversed(entries) if one.entry.kind in ("decision", "human", "budget")), None)
-    if last is None:
-        return []
-    if last.entry.kind == "budget":
-        return [plain(reason, 500) for reason in last.body["reasons"]]
-    if last.entry.kind == "human":
-        return [f"{plain(last.body['by'], 100)} answered '{last.body['answer']}': {plain(last.body['reason'], 500)}"]
-    lines = list(last.body["reasons"])
-    if last.body["outcome"] == "reject":
-        for check in _checks(entries, store, last.body["stage"] or "design", last.body["attempt"]):
-            if check.status == "FAIL" and check.blocking:
-                lines += [f"{check.id}: {_row(row)}" for row in check.shown]
-    return lines
-
-
-def _row(row: dict[str, Any]) -> str:
-    if "train_text" in row:
-        return (
-            f'{row["how"]} ({row["similarity"]:g}): {row["train"]} "{row["train_text"]}" '
-            f'= held-out {row["heldout"]} "{row["heldout_text"]}"'
-        )
-    return ", ".join(f"{name} {value}" for name, value in row.items())
-
-
-def _checks(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> list[CheckResult]:
-    recorded = find(entries, f"checks/{stage}.{attempt}")
-    if recorded is None:
-        return []
-    return [CheckResult.model_validate(one) for one in store.get_value(recorded.body["checks"])]
-
-
 def _times_decided(entries: Sequence[Recorded], stage: str | None) -> int:
     """Return how often a stage was decided on; None is the design, judged again after *retry*."""
     return sum(one.entry.kind == "decision" and one.body["stage"] == stage for one in entries)
@@ -291,7 +210,7 @@ def _gate(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -
         "required": decided.body["required"],
         "checks": [
             {"id": one.id, "title": one.title, "status": one.status, "blocking": one.blocking, "detail": one.detail}
-            for one in _checks(entries, store, stage, attempt)
+            for one in checks_of(entries, store, stage, attempt)
         ],
         "criteria": [
             {"criterion": str(one.criterion), "value": one.value, "met": one.met, "hypothesis": one.hypothesis}
@@ -336,32 +255,6 @@ def _job(entries: Sequence[Recorded], key: str) -> str:
     if find(entries, f"lost/{key}"):
         return "lost"
     return "launched" if find(entries, f"launch/{key}") else "not launched"
-
-
-def _comparison(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, Any] | None:
-    """Return the registered comparison from the metric sets of the two arms; None when it was not reached."""
-    analysis = resolved.spec.analysis
-    baseline = _latest_metrics(entries, store, analysis.baseline)
-    treatment = _latest_metrics(entries, store, analysis.treatment)
-    if baseline is None or treatment is None or "mcnemar_p" not in treatment[1]:
-        return None
-    names = ("accuracy_gain", "mcnemar_p", "gained", "lost", "cohens_h", *metrics_of("rule"))
-    return {
-        "primary_metric": analysis.primary_metric,
-        "baseline_accuracy": baseline[1][analysis.primary_metric]["value"],
-        "treatment_accuracy": treatment[1][analysis.primary_metric]["value"],
-        "metrics": {name: treatment[1][name] for name in names if name in treatment[1]},
-        "baseline_metrics": baseline[0],
-        "treatment_metrics": treatment[0],
-        "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
-    }
-
-
-def _latest_metrics(entries: Sequence[Recorded], store: Store, stage: str) -> tuple[str, dict[str, Any]] | None:
-    for one in reversed(entries):
-        if one.entry.kind == "metrics" and one.body["stage"] == stage and one.body["metrics"]:
-            return one.body["metrics"], store.get_value(one.body["metrics"])["metrics"]
-    return None
 
 
 def _arms(run: Path, entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Arms | None:
@@ -434,12 +327,6 @@ def _losses(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -
 def _not_judged(entries: Sequence[Recorded], store: Store) -> tuple[str, ...]:
     judged = next((one for one in reversed(entries) if one.entry.kind == "verdict"), None)
     return Verdict.model_validate(store.get_value(judged.body["verdict"])).not_judged if judged else NOT_JUDGED
-
-
-def _cell(text: str) -> str:
-    """Make untrusted text one harmless cell of a Markdown table."""
-    short = plain(text, 160).replace("\n", " / ").replace("`", "'").replace("|", "\\|")
-    return f"`{short}`" if short.strip() else "(empty)"
 
 
 def _when(recorded: Recorded) -> str:

@@ -13,12 +13,11 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from sessions.desk import Requested
+from specs import markdown
 from specs.errors import UserError
-from specs.text import plain
+from specs.text import one_line
 
-TEXT_CHARACTERS = 4000
 _TEMPLATES = Path(__file__).parent / "templates"
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 _TITLES = {"question": "Answer", "review": "Review", "adversarial": "Claims against evidence"}
 
 
@@ -32,8 +31,7 @@ def page(done: Requested, *, escaped: bool) -> str:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["text"] = _escaped if escaped else _one_line
-    environment.filters["cell"] = _cell
+    environment.filters["text"] = markdown.line if escaped else _unescaped
     answer = done.answer
     told = answer if answer is None or answer.mode != "question" else _WithoutLists(answer)
     text = environment.get_template("requested.md.j2").render(
@@ -134,17 +132,6 @@ def _answered_by(done: Requested) -> str:
     }[done.answered.by]
 
 
-def _one_line(text: object, limit: int = TEXT_CHARACTERS) -> str:
-    return " ".join(plain(str(text), limit).split())
-
-
-def _escaped(text: object, limit: int = TEXT_CHARACTERS) -> str:
-    """Return one line of text that Markdown takes for nothing but text."""
-    line = _MARKUP.sub(r"\\\1", _one_line(text, limit))
-    # "1." and "-" begin a list where the text stands at the beginning of a line.
-    return re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", re.sub(r"^([-+=])", r"\\\1", line))
-
-
-def _cell(text: str) -> str:
-    """Keep a text inside its cell; an escaped bar stays as it is."""
-    return re.sub(r"(?<!\\)\|", r"\\|", text)
+def _unescaped(text: object, limit: int = markdown.LINE_CHARACTERS) -> str:
+    # A bar ends a cell on a terminal too.
+    return one_line(text, limit).replace("|", "\u00a6")

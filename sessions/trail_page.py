@@ -25,10 +25,11 @@ from specs import text as plain_text
 from specs.errors import PeergateError
 from specs.policy import Policy
 from specs.regular_files import read_regular
-from specs.text import plain
+from specs.text import one_line, plain
 
 MOST_ENTRIES = 10_000
 """A longer trail is shown without the bodies of what its story does not tell; a browser would not open them all."""
+LINE_CHARACTERS = 4000
 MOST_CHARACTERS = 60_000
 """Of one value from the store."""
 MOST_EVIDENCE = 20_000_000
@@ -37,6 +38,10 @@ GROUP = 250
 """So many entries open at once."""
 _TEMPLATES = Path(__file__).parent / "templates"
 _TEMPLATE = "trail.html.j2"
+_SOURCES = ("page_result", "report_waiting", "result", "story")
+STATES = ("approve", "null", "reject", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
+MOST_REASONS = 6
+"""Of why a session ended, at the head of the page; a check may name many rows."""
 _SHOWN = (
     *("packet", "verdict", "checks", "metrics", "decision", "exit", "manifest", "order"),
     *("request", "response", "answer"),
@@ -45,12 +50,17 @@ _SHOWN = (
 
 def page_code() -> str:
     """Return the digest of what makes the page: another one may well make it otherwise."""
-    sources = [Path(__file__), _TEMPLATES / _TEMPLATE, Path(story.__file__), Path(str(plain_text.__file__))]
+    here = Path(__file__).parent
+    sources = [Path(__file__), _TEMPLATES / _TEMPLATE, *(here / f"{name}.py" for name in _SOURCES)]
+    sources.append(Path(str(plain_text.__file__)))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def trail_page(entries: list[Recorded], store: Store) -> str:
     """Return the page of a trail."""
+    # The head takes the whole of a gate's code, which is slow to import.
+    from sessions.page_result import page_result
+
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         undefined=StrictUndefined,
@@ -58,10 +68,11 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["plain"] = lambda value: _plain(str(value), 4000)
+    environment.filters["plain"] = lambda value: _line(str(value))
     closing = next((one for one in entries if one.entry.kind == "close"), None)
     told = list(story.tell(entries, store))
     shown = _shown(entries, {one.entry.entry.seq for one in told})
+    decision = closing.body.get("decision") if closing else None
     evidence = _Evidence(store)
     return environment.get_template(_TEMPLATE).render(
         code=page_code(),
@@ -69,7 +80,11 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         count=len(entries),
         newest=entries[-1].digest if entries else "",
         reviews=bool(entries) and entries[0].entry.kind == "workspace",
-        closed=closing.body.get("decision") if closing else None,
+        result=page_result(entries, store),
+        most_reasons=MOST_REASONS,
+        closed=decision,
+        closed_state=_state(decision),
+        overrides=sum(_is_override(one) for one in entries),
         keys=_keys(entries),
         gates=_gates(entries, store),
         told=[
@@ -120,10 +135,11 @@ def _gates(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
                 "stage": stage or "design",
                 "attempt": attempt,
                 "outcome": one.body.get("outcome"),
+                "state": _state(one.body.get("outcome")),
                 "reasons": one.body.get("reasons", []),
                 "conditions": one.body.get("conditions", []),
                 "reviewer": judged.body.get("reviewer", "") if judged else "",
-                "error": judged.body.get("error", "") if judged else "no verdict",
+                "error": judged.body.get("error", "") if judged else "not on record",
                 "findings": [
                     {"severity": each.get("severity", ""), "text": each.get("statement", each.get("text", ""))}
                     for each in findings
@@ -176,6 +192,20 @@ def _time(one: Recorded) -> str:
     return datetime.fromtimestamp(int(one.entry.time_ns) // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def _state(outcome: Any) -> str:
+    """Return what a decision is drawn as: no text of an entry becomes a name of a style."""
+    return outcome if outcome in STATES else ""
+
+
+def _is_override(one: Recorded) -> bool:
+    kind, body = one.entry.kind, one.body
+    return (
+        kind == "override"
+        or (kind == "human" and body.get("answer") == "approve")
+        or (kind == "amendment" and bool(body.get("overridden")))
+    )
+
+
 def _stored(store: Store, digest: Any) -> Any:
     try:
         data = store.get(str(digest))
@@ -192,6 +222,11 @@ def _text(value: Any) -> str:
         return "not in the content store"
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
     return _plain(text, MOST_CHARACTERS)
+
+
+def _line(text: str) -> str:
+    short = len(text) <= LINE_CHARACTERS and text.isascii() and text.isprintable() and "  " not in text
+    return text.strip() if short else one_line(text, LINE_CHARACTERS)
 
 
 def _plain(text: str, limit: int) -> str:

@@ -6,23 +6,26 @@ prints that. Everything in it was written by models, jobs and reviewers: it is m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agents.turns import Turn
+from reviews.packet import DESIGN
 from reviews.store import Store, write_durably
 from reviews.trail import Recorded
+from specs import markdown
 from specs.errors import EvidenceMissing
 from specs.masking import Masker, current
-from specs.text import plain
+from specs.text import block, one_line, plain
 
 MARKDOWN = "transcript.md"
 SAID, ASKED, TOLD = 6000, 2000, 2000
 """Characters of what a model said, of arguments, of a result."""
 SHORT = 600
+MOST = 4000
+"""Characters of one line."""
 
 
 class Text(NamedTuple):
@@ -77,13 +80,14 @@ class Transcript:
         for one in entries:
             event = self._event(one)
             if event is not None:
-                found.setdefault((one.body["stage"], one.body["attempt"]), []).append(event)
+                # Entries about the design name no stage, or this one.
+                found.setdefault((one.body["stage"] or DESIGN, one.body["attempt"]), []).append(event)
         for (stage, attempt), events in found.items():
             yield Attempt(stage, attempt, tuple(events))
 
     def _event(self, one: Recorded) -> Event | None:
         tell = _TELL.get(one.entry.kind)
-        if tell is None or not one.body.get("stage"):
+        if tell is None:
             return None
         what, texts = tell(self, one.body)
         when = datetime.fromtimestamp(int(one.entry.time_ns) / 1e9, UTC).isoformat(timespec="seconds")
@@ -95,7 +99,7 @@ class Transcript:
 
     def line(self, text: str) -> str:
         """Return a text as one printable line without secrets."""
-        return " ".join(self._clean(text).split())
+        return one_line(self._clean(text), MOST)
 
     def text(self, whole: str, most: int, digest: str | None = None) -> Text:
         """Return a text without secrets, cut to a size."""
@@ -156,6 +160,12 @@ class Transcript:
         told = "\n".join([*body["reasons"], *required])
         return f"the gate: {body['outcome']}", (self.text(told, TOLD),) if told else ()
 
+    def verdict(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
+        """Tell who judged, or why nobody did; what a verdict leads to, the decision says."""
+        if not body["error"]:
+            return f"judged by {body['reviewer']}", ()
+        return f"no verdict from {body['reviewer']} ({body.get('cause')})", (self.text(body["error"], SHORT),)
+
     def human(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
         """Tell what a person answered."""
         return f"{body['by']} answered: {body['answer']}", (self.text(body["reason"], SHORT),)
@@ -174,6 +184,7 @@ _TELL = {
     "exit": Transcript.job,
     "lost": Transcript.job,
     "submit": Transcript.submit,
+    "verdict": Transcript.verdict,
     "decision": Transcript.decision,
     "human": Transcript.human,
 }
@@ -190,26 +201,26 @@ def lines_of(attempt: Attempt) -> Iterator[str]:
         helper = f" [helper {one.helper}]" if one.helper else ""
         yield f"{one.time}  entry {one.seq}  {one.kind}{helper}: {one.what}"
         for text in one.texts:
-            yield from (f"    {line}" for line in text.shown.splitlines())
+            yield from block(text.shown, len(text.shown), "    ").split("\n")
             if text.digest:
                 yield f"    whole: {text.digest}"
 
 
 def markdown_of(session: str, attempts: Iterable[Attempt]) -> str:
     """Return all attempts as Markdown. Texts stand in fenced blocks that they cannot end."""
-    parts = [f"# {session}: what the builder did", _NOTE]
+    parts = [f"# {markdown.line(session)}: what the builder did", _NOTE]
     for attempt in attempts:
-        parts.append(f"## {attempt.stage}, attempt {attempt.attempt}")
+        parts.append(f"## {markdown.line(attempt.stage)}, attempt {attempt.attempt}")
         parts.append(f"The builder's turns cost {attempt.usd:.4f} USD.")
         phase = ""
         for one in attempt.events:
             if one.phase and one.phase != phase:
                 phase = one.phase
-                parts.append(f"### {phase}")
-            helper = f" (helper {_inline(one.helper)})" if one.helper else ""
-            parts.append(f"**{one.kind}**{helper}, entry {one.seq}, {one.time}: {_inline(one.what)}")
+                parts.append(f"### {markdown.line(phase)}")
+            helper = f" (helper {markdown.line(one.helper)})" if one.helper else ""
+            parts.append(f"**{one.kind}**{helper}, entry {one.seq}, {one.time}: {markdown.line(one.what)}")
             for text in one.texts:
-                parts.append(_fenced(text.shown))
+                parts.append(markdown.fenced(text.shown, len(text.shown)))
                 if text.digest:
                     parts.append(f"Cut; whole: `{text.digest}`")
     return "\n\n".join(parts) + "\n"
@@ -219,17 +230,6 @@ _NOTE = (
     "Read from the trail. What stands in blocks was written by models, jobs and reviewers. `peergate audit show RUN` "
     "with an entry or a digest prints it in full."
 )
-
-
-def _inline(text: str) -> str:
-    """Return a line that Markdown shows as it is."""
-    return re.sub(r"([\\`*_{}\[\]<>#|!~&])", r"\\\1", text)
-
-
-def _fenced(text: str) -> str:
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{text}\n{fence}"
 
 
 def write(folder: Path, session: str, entries: Sequence[Recorded], store: Store) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specs.digests import Contract, Digest
 from specs.grants import Grant
+from specs.no_verdict import Cause
 from specs.stages import Kind
 from specs.verdicts import Condition, Outcome, Status
 
@@ -52,6 +53,8 @@ class Judged(Contract):
     verdict: Digest
     error: str
     """Why there is no verdict; what ``verdict`` names then approves nothing."""
+    cause: Cause | None = None
+    """The same in a word."""
     reviewer: str
     same_as: int | None = None
     """The earlier attempt whose verdict this is, because nothing has changed since."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal
 
 
 class ExitCode(IntEnum):
@@ -128,8 +129,39 @@ class DatabaseUnreachable(Blocked):
     """The database with the trail cannot be reached. The session pauses; nothing is half-written or lost."""
 
 
+NoVerdictCause = Literal[
+    "key_refused",
+    "rate_limited",
+    "request_refused",
+    "server_error",
+    "unreachable",
+    "timed_out",
+    "cut_off",
+    "malformed",
+    "incomplete",
+    "refused",
+    "out_of_schema",
+    "cost_cap",
+    "process_lost",
+    "no_quorum",
+    "unusable",
+]
+"""Why a reviewer gave no verdict; what helps against each is in ``specs/no_verdict.py``."""
+
+
 class ReviewerUnavailable(Blocked):
-    """The reviewer was not reached, refused, or answered something that is no whole verdict."""
+    """The reviewer was not reached, refused, or answered something that is no whole verdict.
+
+    ``what`` is what happened, ``detail`` what a server or a model said of it; ``message`` is both.
+    """
+
+    def __init__(
+        self, what: str, *, where: str = "", hint: str = "", cause: NoVerdictCause = "unusable", detail: str = ""
+    ) -> None:
+        super().__init__(f"{what}: {detail}" if detail else what, where=where, hint=hint)
+        self.what = what
+        self.detail = detail
+        self.cause: NoVerdictCause = cause
 
 
 class AuditDamage(PeergateError):

@@ -1,14 +1,17 @@
 """Makes text that somebody else wrote safe to print: no escape sequences, no control or invisible characters.
 
-What it does not guarantee: that the text is true, that look-alike letters are told apart, or that it is safe to
-put into HTML, a shell or markup of ``rich`` (nothing is escaped here). Removing joiners changes how some scripts
-and emoji are drawn. A cut may fall between a letter and its combining mark.
+For a terminal use :func:`one_line` where a line is shown and :func:`block` where a text may have several lines, for
+Markdown ``specs/markdown.py``. What it does not guarantee: that the text is true, that look-alike letters are told
+apart, or that it is safe to put into HTML, a shell or markup of ``rich`` (nothing is escaped here). Removing joiners
+changes how some scripts and emoji are drawn. A cut may fall between a letter and its combining mark.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
+from typing import Any
 
 # ECMA-48 control functions, in their 7-bit (ESC x) and 8-bit (C1) forms. The body of a control string ends at any
 # control character, a line end included: an escape that is never closed cannot hide the lines after it, and every
@@ -25,6 +28,8 @@ _IGNORABLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_UNSHOWN = re.compile(r"[^\x00-\x7e]")
+_UNSHOWN_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 def plain(text: str, limit: int) -> str:
@@ -46,6 +51,36 @@ def plain(text: str, limit: int) -> str:
     text = _LINE_END.sub("\n", _ESCAPE.sub("", text))
     text = _SURROGATE.sub("\ufffd", _IGNORABLE.sub("", text))
     return _cut("".join(one for one in text if one in "\n\t" or unicodedata.category(one) not in ("Cc", "Cf")), limit)
+
+
+def one_line(text: object, limit: int) -> str:
+    """Return untrusted text as one printable line of at most ``limit`` characters: it cannot begin a line of ours."""
+    found = str(text)
+    if len(found) > 20 * limit:
+        # Only a little of it is shown, so only that much is looked at; what is left out is counted all the same.
+        found = plain(found, 20 * limit)
+    return plain(" ".join(plain(found, len(found)).split()), limit)
+
+
+BAR = "| "
+"""Stands before every line of a text that may have several."""
+
+
+def block(text: str, limit: int, indent: str = "") -> str:
+    """Return untrusted text of several lines, each behind a bar, so that none of them can pass for a line of ours."""
+    return "\n".join(f"{indent}{BAR}{line}".rstrip() for line in plain(text, limit).split("\n"))
+
+
+def json_text(data: Any) -> str:
+    """Return indented JSON without a character that a terminal obeys or does not show: those are escaped, and exact."""
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
+    return _UNSHOWN.sub(lambda found: _escaped(found[0]), text)
+
+
+def _escaped(character: str) -> str:
+    if unicodedata.category(character) not in _UNSHOWN_CATEGORIES and not _IGNORABLE.match(character):
+        return character
+    return json.dumps(character)[1:-1]
 
 
 def _cut(text: str, limit: int) -> str:

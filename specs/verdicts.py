@@ -9,6 +9,7 @@ from pydantic import Field
 from specs.digests import Contract, Digest
 from specs.exact import shown
 from specs.grants import ClaimResult
+from specs.no_verdict import NoVerdict
 from specs.stages import Criterion
 
 Status = Literal["PASS", "WARN", "FAIL", "NOT_APPLICABLE", "BLOCKED", "ERROR"]
@@ -83,6 +84,7 @@ class Vote(Contract):
     """None when the member gave no verdict."""
     verdict: Digest | None = None
     error: str = ""
+    """What happened, when it gave none."""
 
 
 class Verdict(Contract):
@@ -101,6 +103,8 @@ class Verdict(Contract):
     """Of a panel, what each member said; the findings are those of all of them."""
     quorum: int = 1
     """How many votes a panel's approval takes, and how many verdicts any answer of it."""
+    no_verdict: NoVerdict | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Why nobody judged; what is above then approves nothing."""
 
 
 class CriterionResult(Contract):

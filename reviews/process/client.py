@@ -155,13 +155,15 @@ class ReviewerProcess:
         try:
             line = messages.line_of(question)
         except ValueError as error:
-            raise ReviewerUnavailable(f"the question cannot be sent: {error}", where="reviewer") from error
+            what = "the question to the reviewer's process cannot be sent"
+            raise ReviewerUnavailable(what, where="reviewer", cause="process_lost", detail=str(error)) from error
         try:
             answer = messages.read_answer(_converse(child, line, time.monotonic() + seconds))
         except (ValueError, OSError) as error:
             told = self._last_words(child)
             self.close()
-            raise ReviewerUnavailable(f"the reviewer's process gave no answer: {error}{told}") from error
+            what = "the reviewer's process gave no answer"
+            raise ReviewerUnavailable(what, cause="process_lost", detail=f"{error}{told}") from error
         except BaseException:
             # Ctrl-C, say. What it would still answer would be taken for the answer to the next question.
             self.close()
@@ -170,7 +172,8 @@ class ReviewerProcess:
             return answer
         if not isinstance(answer, messages.Refused):
             self.close()
-            raise ReviewerUnavailable(f"the reviewer's process answered '{answer.op}' where it was not asked that")
+            what = f"the reviewer's process answered '{answer.op}' where it was not asked that"
+            raise ReviewerUnavailable(what, cause="process_lost")
         kind: type[PeergateError] = UserError if answer.is_users else ReviewerUnavailable
         raise kind(plain(answer.message, 1000), where=plain(answer.where, 300), hint=plain(answer.hint, 300))
 

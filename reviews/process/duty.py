@@ -16,18 +16,19 @@ from typing import Any, NamedTuple
 from reviews.checklist import Checklist
 from reviews.log.envelope import entry_of, open_envelope, pae, seal
 from reviews.log.keys import EARLIER, SigningKey, is_signed, load_key
-from reviews.panel import Answer, merge, too_few
+from reviews.panel import Answer, merge
 from reviews.process import messages
 from reviews.reviewer import FACTS, Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
 from specs.digests import digest_bytes
 from specs.errors import Blocked, PeergateError, UserError
 from specs.masking import current, without_secrets
+from specs.no_verdict import no_verdict_of
 from specs.policy import PERSON
 from specs.session import Reviewer as ReviewerSpec
 from specs.trail import Entry
 from specs.verdicts import Packet, Verdict
 
-OF_EVERY_VERDICT = frozenset({"stage", "attempt", "packet", "verdict", "error", "reviewer"})
+OF_EVERY_VERDICT = frozenset({"stage", "attempt", "packet", "verdict", "error", "cause", "reviewer"})
 
 
 class Refusal(Exception):
@@ -41,6 +42,7 @@ class Said(NamedTuple):
     verdict: str
     reviewer: str
     error: str
+    cause: str | None
 
 
 class Duty:
@@ -120,8 +122,8 @@ class Duty:
             else:
                 verdict = reviewer.review(packet, asked.digest)
         except PeergateError as failed:
-            error = current().text(f"{type(failed).__name__}: {failed.message}")
-            return messages.Reviewed(verdict=None, error=error, exchange=_on_the_wire(exchange))
+            why = without_secrets(no_verdict_of(failed), current())
+            return messages.Reviewed(verdict=None, no_verdict=why, exchange=_on_the_wire(exchange))
         facts = facts_of(exchange, digest_bytes) if exchange else {}
         return self._remember(asked.digest, verdict, facts, exchange=exchange)
 
@@ -131,10 +133,11 @@ class Duty:
             body, verdict = self._heard(one)
             if body["packet"] != asked.packet:
                 raise Refusal(f"a member's verdict is on {body['packet']}, the panel's on {asked.packet}")
-            answers.append(Answer(body["reviewer"], None if body["error"] else verdict, body["error"]))
-        merged = merge(answers, asked.quorum)
-        error = too_few(answers, asked.quorum)
-        return self._remember(asked.packet, merged, {"members": len(answers)}, error)
+            silent = verdict.no_verdict
+            if bool(body["error"]) != bool(silent):
+                raise Refusal("a member's entry and its verdict differ about whether there is one")
+            answers.append(Answer(body["reviewer"], None if silent else verdict, silent))
+        return self._remember(asked.packet, merge(answers, asked.quorum), {"members": len(answers)})
 
     def _repeat(self, asked: messages.Repeat) -> messages.Reviewed:
         from reviews.packet import evidence_digest
@@ -150,24 +153,23 @@ class Duty:
         return self._remember(now, turned(verdict, before, now), {"same_as": shown.unchanged_since})
 
     def _no_verdict(self, asked: messages.NoVerdict) -> messages.Reviewed:
-        if not asked.error:
+        if not asked.why.what:
             raise Refusal("nothing says why there is no verdict")
-        verdict = no_verdict(asked.reviewer, asked.error)
-        return self._remember(asked.packet, verdict, {}, asked.error)
+        return self._remember(asked.packet, no_verdict(asked.reviewer, asked.why), {})
 
     def _remember(
         self,
         packet: str,
         verdict: Verdict,
         facts: dict[str, Any],
-        error: str = "",
         exchange: Exchange | None = None,
     ) -> messages.Reviewed:
         # Before it is signed: what is kept must be what was signed.
         verdict = without_secrets(verdict, current())
-        data = verdict.canonical()
-        self._said[Said(packet, digest_bytes(data), verdict.reviewer, error)] = facts
-        return messages.Reviewed(verdict=data.decode(), error=error, exchange=_on_the_wire(exchange))
+        data, why = verdict.canonical(), verdict.no_verdict
+        error, cause = (str(why), why.cause) if why else ("", None)
+        self._said[Said(packet, digest_bytes(data), verdict.reviewer, error, cause)] = facts
+        return messages.Reviewed(verdict=data.decode(), no_verdict=why, exchange=_on_the_wire(exchange))
 
     def _heard(self, spoken: messages.Spoken) -> tuple[dict[str, Any], Verdict]:
         """Return body and verdict of an entry that this key, or a person's, signed."""
@@ -227,7 +229,7 @@ class Duty:
         if entry.policy is not None:
             return "verdicts change no policy"
         body = entry.body
-        said = Said(*(str(body.get(name)) for name in Said._fields))
+        said = Said(*(str(body.get(name)) for name in Said._fields[:-1]), cause=body.get("cause"))
         facts = self._said.get(said)
         if facts is None:
             return f"no reviewer here came to the verdict {said.verdict} of '{said.reviewer}' on {said.packet}"

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+import specs.no_verdict
 from specs.digests import Contract, Digest
 from specs.policy import Hex
 from specs.session import Reviewer
@@ -78,7 +79,7 @@ class NoVerdict(Message):
     op: Literal["no_verdict"] = "no_verdict"
     packet: Digest
     reviewer: str
-    error: str
+    why: specs.no_verdict.NoVerdict
 
 
 class Sign(Message):
@@ -114,7 +115,7 @@ class Reviewed(Message):
 
     op: Literal["reviewed"] = "reviewed"
     verdict: str | None
-    error: str = ""
+    no_verdict: specs.no_verdict.NoVerdict | None = None
     exchange: WireExchange | None = None
 
 

@@ -13,6 +13,7 @@ from reviews.reviewer import Answered, Exchange
 from reviews.vendors.efforts import effort_of
 from specs.digests import digest_bytes
 from specs.errors import ReviewerUnavailable
+from specs.no_verdict import NoVerdict
 from specs.session import Reviewer as ReviewerSpec
 from specs.vendors.keys import find_key
 from specs.vendors.prices import Price, is_free, missing_package, price_of
@@ -50,7 +51,7 @@ class Apart:
         return None if said.verdict is None else read_verdict(said, self.name)
 
     def _none(self, said: messages.Reviewed) -> NoReturn:
-        raise _as_error(said.error, self.name)
+        raise _as_error(said.no_verdict, self.name)
 
 
 class ModelApart(Apart):
@@ -73,10 +74,10 @@ class ModelApart(Apart):
         """
         said = self._said(packet, packet_digest, effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
         if said.exchange is None:
-            raise _as_error(said.error or "the reviewer's process tells no exchange", self.name)
+            raise _as_error(said.no_verdict, self.name)
         exchange = Exchange(**dict(said.exchange))
         verdict = self._verdict(said)
-        return Answered(exchange, value=verdict, error=None if verdict else _as_error(said.error, self.name))
+        return Answered(exchange, value=verdict, error=None if verdict else _as_error(said.no_verdict, self.name))
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
         """Return the model's verdict; errors as in :meth:`Apart.review`."""
@@ -95,7 +96,8 @@ def read_verdict(said: messages.Reviewed, who: str) -> Verdict:
     try:
         return Verdict.model_validate(json.loads(said.verdict or ""))
     except ValueError as error:
-        raise ReviewerUnavailable("the reviewer's process sent no whole verdict", where=who) from error
+        what = "the reviewer's process sent no whole verdict"
+        raise ReviewerUnavailable(what, where=who, cause="process_lost") from error
 
 
 def party(process: ReviewerProcess, number: int) -> Apart:
@@ -118,5 +120,7 @@ def _known_price(spec: ReviewerSpec, process: ReviewerProcess) -> Price:
     return price_of(spec.vendor, spec.model or "", spec.usd_per_million_tokens, "reviewer")
 
 
-def _as_error(text: str, who: str) -> ReviewerUnavailable:
-    return ReviewerUnavailable(text.removeprefix("ReviewerUnavailable: "), where=who)
+def _as_error(why: NoVerdict | None, who: str) -> ReviewerUnavailable:
+    if why is None or why.cause == "budget":
+        return ReviewerUnavailable("the reviewer's process does not say what came of it", where=who)
+    return ReviewerUnavailable(why.what, where=who, hint=why.help, cause=why.cause, detail=why.detail)

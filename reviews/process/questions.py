@@ -8,20 +8,20 @@ from reviews.process import messages
 from reviews.process.client import ReviewerProcess
 from reviews.process.messages import Spoken
 from reviews.process.parties import read_verdict
+from specs.no_verdict import NoVerdict
 from specs.verdicts import Verdict
 
 __all__ = ["Spoken", "merge", "no_verdict", "repeat"]
 
 
-def merge(process: ReviewerProcess, packet: str, quorum: int, members: Sequence[Spoken]) -> tuple[Verdict, str]:
-    """Return the verdict of a panel and why it is none (empty when it is one).
+def merge(process: ReviewerProcess, packet: str, quorum: int, members: Sequence[Spoken]) -> Verdict:
+    """Return the verdict of a panel; it says itself when too few members answered.
 
     Raises:
         ReviewerUnavailable: the process does not take what a member said for theirs, or is gone.
     """
     asked = messages.Merge(packet=packet, quorum=quorum, members=tuple(members))
-    said = process.ask(asked, messages.Reviewed)
-    return read_verdict(said, "panel"), said.error
+    return read_verdict(process.ask(asked, messages.Reviewed), "panel")
 
 
 def repeat(process: ReviewerProcess, packet: bytes, before: bytes, spoken: Spoken) -> Verdict:
@@ -30,11 +30,11 @@ def repeat(process: ReviewerProcess, packet: bytes, before: bytes, spoken: Spoke
     return read_verdict(process.ask(asked, messages.Reviewed), "earlier verdict")
 
 
-def no_verdict(process: ReviewerProcess, packet: str, reviewer: str, error: str) -> Verdict:
+def no_verdict(process: ReviewerProcess, packet: str, reviewer: str, why: NoVerdict) -> Verdict:
     """State that there is no verdict.
 
     Raises:
         ReviewerUnavailable: the process is gone.
     """
-    asked = messages.NoVerdict(packet=packet, reviewer=reviewer, error=error)
+    asked = messages.NoVerdict(packet=packet, reviewer=reviewer, why=why)
     return read_verdict(process.ask(asked, messages.Reviewed), reviewer)

@@ -84,7 +84,8 @@ def to_verdict(text: str, reviewer: str, packet_digest: str) -> Verdict:
     answer = read_part(text, Answer, reviewer)
     said = (answer.reasoning, answer.recommendation, *(finding.statement for finding in answer.findings))
     if not all(one.strip() for one in (*said, *(condition.text for condition in answer.conditions))):
-        raise ReviewerUnavailable("the answer leaves reasoning, recommendation or a statement empty", where=reviewer)
+        what = "the answer leaves reasoning, recommendation or a statement empty"
+        raise ReviewerUnavailable(what, where=reviewer, cause="out_of_schema")
     verdict = Verdict(
         reviewer=reviewer,
         findings=tuple(_finding(number, one, packet_digest) for number, one in enumerate(answer.findings, 1)),
@@ -99,7 +100,8 @@ def to_verdict(text: str, reviewer: str, packet_digest: str) -> Verdict:
         verdict.canonical()
     except ValueError as error:
         # Lone surrogates and integers of 2**53 and beyond pass a schema and cannot be stored.
-        raise ReviewerUnavailable(f"the answer cannot be stored: {error}", where=reviewer) from error
+        what = "the answer cannot be stored"
+        raise ReviewerUnavailable(what, where=reviewer, cause="out_of_schema", detail=str(error)) from error
     return verdict
 
 
@@ -123,8 +125,8 @@ def _condition(answer: AnswerCondition, reviewer: str) -> Condition:
         # A bound on nothing says nothing: the text stands alone.
         return Condition(text=answer.text, stage=answer.stage)
     if len(bounds) != 1:
-        message = f"a condition on '{answer.metric}' needs exactly one of at_least and at_most"
-        raise ReviewerUnavailable(message, where=reviewer)
+        what, detail = "a condition of the answer needs exactly one of at_least and at_most", f"on '{answer.metric}'"
+        raise ReviewerUnavailable(what, where=reviewer, cause="out_of_schema", detail=detail)
     return Condition(text=answer.text, stage=answer.stage, criterion=Criterion(metric=answer.metric, **bounds))
 
 

@@ -49,4 +49,5 @@ def read(message: Message) -> Reply:
         unusable = "the model refused"
     elif message.stop_reason == "max_tokens":
         unusable = "the answer is incomplete (max_tokens)"
-    return Reply(message.model, Usage(total, counted.output_tokens, cached), text, unusable)
+    cause = "refused" if message.stop_reason == "refusal" else "incomplete"
+    return Reply(message.model, Usage(total, counted.output_tokens, cached), text, unusable, cause)

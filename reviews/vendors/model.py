@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeVar
 
+import httpx2
+
 from reviews.reviewer import Answered, Exchange
 from reviews.vendors.wire import Form, Question, Reply
 from specs.digests import canonical_bytes
-from specs.errors import ReviewerUnavailable
+from specs.errors import NoVerdictCause, ReviewerUnavailable
 from specs.session import Effort
 from specs.session import Reviewer as ReviewerSpec
 from specs.text import plain
@@ -24,6 +26,21 @@ MOST_OUTPUT_TOKENS = 32_000
 LEAST_OUTPUT_TOKENS = 1_000
 
 _LATER = "under reviewer.effort in a new session"
+NOT_THE_API = "the response is not in the form of the API"
+_STATUSES = {
+    401: "key refused",
+    403: "not allowed",
+    404: "not found",
+    408: "timeout",
+    429: "too many requests",
+}
+_CAUSES: dict[int, NoVerdictCause] = {
+    401: "key_refused",
+    403: "key_refused",
+    408: "server_error",
+    409: "server_error",
+    429: "rate_limited",
+}
 Send = Callable[[Question, RecordedClient, str, str], Reply]
 _SENDERS = {
     ("openai", "responses"): ("openai", "send"),
@@ -73,7 +90,8 @@ class Model:
                 question = self._question(instructions, text, form, effort)
                 reply = self._send(question, http)
                 if reply.unusable:
-                    raise ReviewerUnavailable(plain(reply.unusable, REASON_CHARACTERS), where=self.name)
+                    told = plain(reply.unusable, REASON_CHARACTERS)
+                    raise ReviewerUnavailable(told, where=self.name, cause=reply.cause)
                 value = read(reply.text)
             except ReviewerUnavailable as error:
                 return Answered(self._exchange(http, reply, effort), error=error)
@@ -89,6 +107,7 @@ class Model:
                 f"and an answer of {LEAST_OUTPUT_TOKENS}",
                 where=self.name,
                 hint=f"raise max_cost_usd {_LATER}",
+                cause="cost_cap",
             )
         longest = min(longest, effort.max_output_tokens or longest)
         return Question(self.model, instructions, text, form, longest, effort.timeout_s, reasoning(effort))
@@ -103,12 +122,14 @@ class Model:
                 if wait is None:
                     refused = question.reasoning is not None and http.statuses[-1:] == [400]
                     hint = f"if it refuses to be asked for reasoning: reasoning: not_sent {_LATER}" if refused else ""
-                    raise ReviewerUnavailable(http.why(error), where=self.name, hint=hint) from error
+                    what, cause = unanswered(http, error)
+                    said = plain(http.without_secrets(f"{type(error).__name__}: {error}"), REASON_CHARACTERS)
+                    raise ReviewerUnavailable(what, where=self.name, hint=hint, cause=cause, detail=said) from error
                 time.sleep(wait)
             except (ValueError, TypeError, AttributeError) as error:
                 # The SDKs do not validate what they read: a body in another form surfaces as one of these.
-                message = f"the response is not in the form of the API ({type(error).__name__})"
-                raise ReviewerUnavailable(message, where=self.name) from error
+                told = f"{NOT_THE_API} ({type(error).__name__})"
+                raise ReviewerUnavailable(told, where=self.name, cause="malformed") from error
 
     def _exchange(self, http: RecordedClient, reply: Reply | None, effort: Effort) -> Exchange:
         usage = reply.usage if reply and is_count(reply.usage) else None
@@ -128,6 +149,28 @@ class Model:
             seconds=round(time.monotonic() - http.started, 3),
             reasoning=reasoning(effort),
         )
+
+
+def unanswered(http: RecordedClient, error: Exception) -> tuple[str, NoVerdictCause]:
+    """Say what became of the last call, in words and as a cause."""
+    status, count = http.statuses[-1] if http.statuses else None, len(http.statuses)
+    after = f" after {count} calls" if count > 1 else ""
+    if status is None:
+        if not http.was_reached:
+            return f"the reviewer's server was not reached{after}", "unreachable"
+        if _timed_out(error) or http.remaining_s <= 0:
+            return f"the reviewer's server did not answer in time{after}", "timed_out"
+        return f"the answer of the reviewer's server was cut off{after}", "cut_off"
+    if status < 300:
+        return NOT_THE_API, "malformed"
+    named = _STATUSES.get(status, "request refused" if status < 500 else "server error")
+    cause: NoVerdictCause = "server_error" if status >= 500 else _CAUSES.get(status, "request_refused")
+    return f"the reviewer's server answered {status} ({named}){after}", cause
+
+
+def _timed_out(error: BaseException | None) -> bool:
+    """Say whether an error, or one that it comes from, is a timeout; the SDKs wrap those of the connection."""
+    return error is not None and (isinstance(error, httpx2.TimeoutException) or _timed_out(error.__cause__))
 
 
 def reasoning(effort: Effort) -> Literal["low", "medium", "high"] | None:

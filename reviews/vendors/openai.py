@@ -58,14 +58,14 @@ def read(response: Response) -> Reply:
                 texts.append(part.text)
             else:
                 refusals.append(part.refusal)
-    unusable = ""
+    unusable, cause = "", "incomplete"
     if response.error is not None:
-        unusable = f"the API reports {response.error.code}: {response.error.message}"
+        unusable, cause = f"the API reports {response.error.code}: {response.error.message}", "server_error"
     elif response.incomplete_details is not None or response.status == "incomplete":
         reason = response.incomplete_details.reason if response.incomplete_details else "no reason given"
         unusable = f"the answer is incomplete ({reason})"
     elif response.status != "completed":
         unusable = f"the answer has the status '{response.status}'"
     elif refusals:
-        unusable = f"the model refused: {refusals[0]}"
-    return Reply(response.model, usage, "".join(texts), unusable)
+        unusable, cause = f"the model refused: {refusals[0]}", "refused"
+    return Reply(response.model, usage, "".join(texts), unusable, cause)

@@ -75,4 +75,4 @@ def read(completion: ChatCompletion) -> Reply:
         unusable = f"the answer is incomplete ({choice.finish_reason})"
     elif choice.finish_reason != "stop":
         unusable = f"the answer ended with '{choice.finish_reason}'"
-    return Reply(completion.model, usage, text, unusable)
+    return Reply(completion.model, usage, text, unusable, "refused" if refusal else "incomplete")

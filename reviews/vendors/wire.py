@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from specs.errors import ReviewerUnavailable
+from specs.errors import NoVerdictCause, ReviewerUnavailable
 from specs.vendors.prices import Usage
 
 
@@ -55,6 +55,8 @@ class Reply(NamedTuple):
     text: str
     unusable: str = ""
     """Why the text cannot be a whole answer (refused, cut off, filtered); empty when it can."""
+    cause: NoVerdictCause = "incomplete"
+    """The same in a word."""
 
 
 def read_part(text: str, part: type[PartT], who: str) -> PartT:
@@ -64,11 +66,12 @@ def read_part(text: str, part: type[PartT], who: str) -> PartT:
         ReviewerUnavailable: it is empty or not wholly in the form.
     """
     if not text.strip():
-        raise ReviewerUnavailable("the answer is empty", where=who)
+        raise ReviewerUnavailable("the answer is empty", where=who, cause="out_of_schema")
     try:
         return part.model_validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        message = f"the answer does not fit the schema: {place}{': ' if place else ''}{first['msg']}"
-        raise ReviewerUnavailable(message, where=who) from error
+        detail = f"{place}{': ' if place else ''}{first['msg']}"
+        what = "the answer does not fit the schema"
+        raise ReviewerUnavailable(what, where=who, cause="out_of_schema", detail=detail) from error

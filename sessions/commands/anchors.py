@@ -20,6 +20,7 @@ from reviews.log.walk import Walk, walk_trail
 from reviews.requests import record
 from reviews.store import write_durably
 from reviews.trail import Trail, read_entries
+from sessions.commands.output import print_line
 from sessions.folders import TRAIL, run_folder, trail_name
 from sessions.leases import lease, stand_by
 from sessions.private import as_the_user_wants
@@ -64,13 +65,13 @@ def anchor(place: Path, folder: Path | None, git: str | None, command: str | Non
         if folder is not None:
             with telling_no_place(folder):
                 path, older = keep_in_folder(folder, walk, note)
-            print(f"{path}: {head.size} entries, agrees with {older} heads that were kept before")
+            print_line(f"{path}: {head.size} entries, agrees with {older} heads that were kept before")
         if git is not None:
             commit, older = keep_in_git(git, walk, note)
-            print(f"{git} {commit}: {head.size} entries, agrees with {older} heads that were kept before")
+            print_line(f"{git} {commit}: {head.size} entries, agrees with {older} heads that were kept before")
         if command is not None:
             keep_by_command(command, walk, note)
-            print(f"{command}: {head.size} entries")
+            print_line(f"{command}: {head.size} entries")
 
 
 class _Findings:
@@ -94,7 +95,7 @@ def cosign(place: Path, name: str, key: Path, out: Path | None, seen: list[Path]
     if not key.exists():
         with telling_no_place(key):
             create_key(key)
-        print(f"made a new key: {key}", file=sys.stderr)
+        print_line(f"made a new key: {key}", err=True)
     signer = load_key(key)
     if " " in name or "+" in name or not name:
         raise UserError(f"'{name}' cannot be the name of a witness", hint="no spaces and no plus sign")
@@ -109,7 +110,7 @@ def cosign(place: Path, name: str, key: Path, out: Path | None, seen: list[Path]
     else:
         with as_the_user_wants(), telling_no_place(out):
             write_durably(out, str(signed).encode())
-    print(f"witness key: {public}", file=sys.stderr)
+    print_line(f"witness key: {public}", err=True)
 
 
 def rotate_key(role: Role, runs: Path, by: str | None, reason: str, revoke: bool) -> None:
@@ -142,7 +143,7 @@ def rotate_key(role: Role, runs: Path, by: str | None, reason: str, revoke: bool
         except PeergateError as error:
             error.hint = error.hint or "repeat the command: it goes on where it stopped"
             raise
-    print(f"{role}: new key {new}, recorded in {len(trails)} open trails under {runs}")
+    print_line(f"{role}: new key {new}, recorded in {len(trails)} open trails under {runs}")
 
 
 def _own(owned: ExitStack, path: Path, session: str) -> None:

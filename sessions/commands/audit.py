@@ -16,11 +16,11 @@ from reviews.store import Store
 from reviews.trail import Recorded
 from sessions.commands.audit_list import as_data
 from sessions.commands.audit_place import place_of
-from sessions.commands.output import print_json
+from sessions.commands.output import print_block, print_json, print_line
 from sessions.folders import STORE, run_folder, trail_name
 from sessions.trail_page import page_damage
 from specs.errors import UserError
-from specs.text import plain
+from specs.text import json_text, one_line
 
 _POINTS = ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order")
 _POINTING = {"asked": ("request",), "answered": ("answer", "request", "response")}
@@ -54,39 +54,39 @@ def verify(place: Path, policy: Path | None, anchors: Sequence[Path], as_json: b
 
 
 def _say(text: str) -> None:
-    print(f"{text} ...", file=sys.stderr)
+    print_line(f"{text} ...", err=True)
 
 
 def _tell(place: Path, result: Audit) -> None:
-    print(f"{place}: {result.verdict.upper()}")
-    print(f"  {result.entries} entries, head {result.head}")
-    print(f"  root {result.root}")
+    print_line(f"{place}: {result.verdict.upper()}")
+    print_line(f"  {result.entries} entries, head {result.head}")
+    print_line(f"  root {result.root}")
     if result.policy:
-        print(f"  log '{plain(result.origin, 200)}', policy {result.policy}")
+        print_line(f"  log '{one_line(result.origin, 200)}', policy {result.policy}")
     for one in result.signed:
         verdicts = f", {one['verdicts']} of them verdicts" if one["verdicts"] else ""
-        print(f"  {one['role']:<8} key {one['key'][:16]} signed {one['entries']} entries{verdicts}")
-    print(f"  {result.files} files compared, {result.rederived} decisions derived again from the raw rows")
+        print_line(f"  {one['role']:<8} key {one['key'][:16]} signed {one['entries']} entries{verdicts}")
+    print_line(f"  {result.files} files compared, {result.rederived} decisions derived again from the raw rows")
     if result.holds == "reviews":
-        print("  requested reviews: such a trail is never closed")
+        print_line("  requested reviews: such a trail is never closed")
     else:
-        print(f"  session: {'closed, ' + plain(str(result.decision), 100) if result.closed else 'open'}")
+        print_line(f"  session: {'closed, ' + one_line(str(result.decision), 100) if result.closed else 'open'}")
     for line in result.anchors:
-        print(f"  anchor {plain(line, 2000)}")
+        print_line(f"  anchor {one_line(line, 2000)}")
     if result.is_unanchored:
-        print(f"  the newest anchor covers {result.anchored} of {result.entries} entries")
+        print_line(f"  the newest anchor covers {result.anchored} of {result.entries} entries")
     for line in result.damage:
-        print(f"  DAMAGE {plain(line, 2000)}")
+        print_line(f"  DAMAGE {one_line(line, 2000)}")
     for line in result.notes:
-        print(f"  note: {plain(line, 2000)}")
+        print_line(f"  note: {one_line(line, 2000)}")
     for path, why in list(result.not_covered.items())[:MOST_NOT_COVERED]:
-        print(f"  not covered: {plain(path, 500)} ({why})")
+        print_line(f"  not covered: {one_line(path, 500)} ({why})")
     if (more := len(result.not_covered) - MOST_NOT_COVERED) > 0:
-        print(f"  not covered: {more} further files (--json lists all)")
+        print_line(f"  not covered: {more} further files (--json lists all)")
     if result.integrity:
-        print(f"  integrity: {result.integrity} (what verify/ checks without Peergate)")
+        print_line(f"  integrity: {result.integrity} (what verify/ checks without Peergate)")
     for line in result.not_proven:
-        print(f"  not proven: {plain(line, 2000)}")
+        print_line(f"  not proven: {one_line(line, 2000)}")
 
 
 def show_entry(run: Path, wanted: str, as_json: bool) -> None:
@@ -98,7 +98,7 @@ def show_entry(run: Path, wanted: str, as_json: bool) -> None:
         if as_json:
             print_json({"digest": wanted, "value": value})
         else:
-            sys.stdout.write(plain(store.get(wanted).decode("utf-8", "replace"), 1_000_000) + "\n")
+            print_block(store.get(wanted).decode("utf-8", "replace"), 1_000_000)
         return
     entries = place.entries()
     found = entry_named(entries, wanted)
@@ -113,7 +113,7 @@ def show_entry(run: Path, wanted: str, as_json: bool) -> None:
     if as_json:
         print_json(data)
     else:
-        print(plain(json.dumps(data, indent=2, ensure_ascii=False), 1_000_000))
+        sys.stdout.write(json_text(data) + "\n")
 
 
 def entry_named(entries: Sequence[Recorded], wanted: str) -> Recorded:

@@ -9,10 +9,10 @@ from reviews.lineage import Made
 from sessions.claims import Report, Statement, Traced
 from sessions.commands.audit import way_of
 from sessions.commands.audit_place import place_of
-from sessions.commands.output import print_json, print_table
+from sessions.commands.output import print_json, print_line, print_table
 from sessions.trace import ranges
 from specs.errors import ExitCode
-from specs.text import plain
+from specs.text import one_line
 
 LINES_SHOWN = 400
 """Characters of line numbers; `--json` has all of them."""
@@ -59,44 +59,46 @@ def _list(report: Report, as_json: bool) -> list[str]:
 
 def _end(problems: list[str]) -> None:
     for one in problems:
-        print(f"DOES NOT HOLD: {plain(one, 2000)}")
+        print_line(f"DOES NOT HOLD: {one_line(one, 2000)}")
     if not problems:
-        print("every number holds")
+        print_line("every number holds")
 
 
 def _tell(one: Traced, report: Report) -> None:
     metric, entry = one.measured.metric, one.measured.entry.entry
     interval = f", 95 % interval {metric.interval[0]:.4g} to {metric.interval[1]:.4g}" if metric.interval else ""
-    print(f"{one.measured.name} = {metric.value:.10g} {metric.unit}{interval}, n {metric.n}")
-    print(f"  {metric.definition}; over {metric.population}")
-    print(f"stated in the report of entry {report.entry.entry.seq}")
+    print_line(f"{one.measured.name} = {metric.value:.10g} {metric.unit}{interval}, n {metric.n}")
+    print_line(f"  {metric.definition}; over {metric.population}")
+    print_line(f"stated in the report of entry {report.entry.entry.seq}")
     for each in one.statements:
         what = "" if each.stated.part == "value" else f" {each.stated.part}"
         otherwise = ", OTHERWISE" if each.problem else ""
-        print(f"  {each.stated.where}:{what} {plain(str(each.stated.value), 100)}{otherwise}")
+        print_line(f"  {each.stated.where}:{what} {one_line(str(each.stated.value), 100)}{otherwise}")
     if not one.statements:
-        print("  nowhere")
-    print(f"measured in entry {entry.seq} {plain(entry.key, 200)}")
-    print(f"  metric set {one.measured.digest}")
-    print(f"  by the code {one.measured.set.code}, {'as at hand' if one.same_code else 'which is not at hand'}")
-    print("from the rows")
+        print_line("  nowhere")
+    print_line(f"measured in entry {entry.seq} {one_line(entry.key, 200)}")
+    print_line(f"  metric set {one.measured.digest}")
+    print_line(f"  by the code {one.measured.set.code}, {'as at hand' if one.same_code else 'which is not at hand'}")
+    print_line("from the rows")
     for rows in one.rows:
-        where = f"entry {rows.entry.entry.seq} {plain(rows.path, 300)}" if rows.entry else "of no job"
-        print(f"  {rows.name} {rows.digest}, {where}")
-    print(f"  computed again: {'nothing' if one.again is None else format(one.again, '.10g')}")
+        where = f"entry {rows.entry.entry.seq} {one_line(rows.path, 300)}" if rows.entry else "of no job"
+        print_line(f"  {rows.name} {rows.digest}, {where}")
+    print_line(f"  computed again: {'nothing' if one.again is None else format(one.again, '.10g')}")
     for part in one.parts:
-        lines = plain(ranges(part.lines), LINES_SHOWN)
-        print(f"  {part.file}: {len(part.lines)} of {part.of} {part.what}{': lines ' + lines if lines else ''}")
+        lines = one_line(ranges(part.lines), LINES_SHOWN)
+        print_line(f"  {part.file}: {len(part.lines)} of {part.of} {part.what}{': lines ' + lines if lines else ''}")
     for role, way in one.lineages.items():
-        print(f"of the weights given as {plain(role, 40)}")
+        print_line(f"of the weights given as {one_line(role, 40)}")
         for made in way:
-            print(f"  {plain(_made(made), 400)}")
-    print("claimed by the builder")
+            print_line(f"  {one_line(_made(made), 400)}")
+    print_line("claimed by the builder")
     for each in one.claims:
         claim, at = each.recorded.claim, each.packet.entry
-        print(f"  entry {at.seq} {plain(at.key, 200)}: {claim.value:.10g} +- {claim.tolerance:g}: {each.now.status}")
+        print_line(
+            f"  entry {at.seq} {one_line(at.key, 200)}: {claim.value:.10g} +- {claim.tolerance:g}: {each.now.status}"
+        )
     if not one.claims:
-        print("  nothing")
+        print_line("  nothing")
 
 
 def _made(made: Made) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import Any, NamedTuple
 from reviews.log.envelope import Recorded
 from reviews.log.query import Wanted
 from sessions.commands.audit_place import Place, place_of
-from sessions.commands.output import print_json, print_table
+from sessions.commands.output import print_json, print_line, print_table
 from specs.errors import UserError
-from specs.text import plain
+from specs.text import one_line
 
 _SHOWN = (
     *("stage", "attempt", "key", "mode", "topic", "number", "outcome", "decision", "what", "usd"),
-    *("answer", "reason", "error"),
+    *("answer", "reason", "cause", "error"),
 )
 
 _BY_PEOPLE = ("human", "override", "amendment", "retraction")
@@ -59,10 +58,10 @@ def list_entries(run: Path, filters: Filters, text: str | None, as_json: bool) -
     if as_json:
         print_json({"count": found.total, "entries": [as_data(one) for one in found.entries]})
         return
-    rows = [(str(one.entry.seq), when(one), plain(one.entry.kind, 20), _gist(one)) for one in found.entries]
+    rows = [(str(one.entry.seq), when(one), one.entry.kind, _gist(one)) for one in found.entries]
     print_table(("entry", "time", "kind", "what"), rows)
     if found.total > len(rows):
-        print(f"{found.total - len(rows)} earlier entries are left out; --limit 0 shows all", file=sys.stderr)
+        print_line(f"{found.total - len(rows)} earlier entries are left out; --limit 0 shows all", err=True)
 
 
 def _with_open_conditions(place: Place) -> tuple[int, ...]:
@@ -86,7 +85,7 @@ def when(recorded: Recorded) -> str:
 
 def _gist(recorded: Recorded) -> str:
     shown = [f"{name}={_short(recorded.body[name])}" for name in _SHOWN if recorded.body.get(name) not in (None, "")]
-    return plain(" ".join(shown), 100) or recorded.entry.key
+    return one_line(" ".join(shown), 100) or recorded.entry.key
 
 
 def _short(value: Any) -> str:

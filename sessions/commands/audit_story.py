@@ -13,14 +13,14 @@ from reviews.trail import Recorded
 from sessions.commands.audit import entry_named
 from sessions.commands.audit_list import when
 from sessions.commands.audit_place import place_of
-from sessions.commands.output import print_json
+from sessions.commands.output import print_json, print_line
 from sessions.folders import STORE
 from sessions.private import as_the_user_wants
 from sessions.room import telling_no_place
 from sessions.story import Told, tell
 from sessions.trail_page import trail_page
 from specs.errors import PeergateError, UserError
-from specs.text import plain
+from specs.text import one_line
 
 
 def log(run: Path, as_json: bool) -> None:
@@ -31,11 +31,11 @@ def log(run: Path, as_json: bool) -> None:
         print_json({"log": [_as_data(one) for one in told]})
         return
     for one in told:
-        print(f"{when(one.entry)}  entry {one.entry.entry.seq}: {plain(one.what, 300)}")
+        print_line(f"{when(one.entry)}  entry {one.entry.entry.seq}: {one_line(one.what, 300)}")
         for line in one.lines:
-            print(f"    {plain(line, 300)}")
+            print_line(f"    {one_line(line, 300)}")
     if not told:
-        print("nothing was decided, launched or asked yet")
+        print_line("nothing was decided, launched or asked yet")
 
 
 def _as_data(one: Told) -> dict[str, Any]:
@@ -57,11 +57,11 @@ def diff(run: Path, first: str, second: str, as_json: bool) -> None:
         print_json({"first": first, "second": second, "differences": changed})
         return
     for each in changed:
-        print(plain(each["where"] or "", 200))
+        print_line(one_line(each["where"] or "", 200))
         for mark, name in (("-", "first"), ("+", "second")):
-            print(f"  {mark} {plain(each[name] or 'nothing', 300)}")
+            print_line(f"  {mark} {one_line(each[name] or 'nothing', 300)}")
     if not changed:
-        print("no difference")
+        print_line("no difference")
 
 
 def _whole(recorded: Recorded, store: Store) -> dict[str, Any]:
@@ -96,5 +96,5 @@ def export(run: Path, target: Path) -> None:
         raise UserError("this is an export already", where=str(run))
     with as_the_user_wants(), telling_no_place(target):
         walk, count = export_run(place.folder, place.trail.name, STORE, target, trail_page)
-    print(f"{target}: {walk.tree.size} entries, {count} files, root {walk.root}")
-    print(f"verify: peergate audit verify {target}")
+    print_line(f"{target}: {walk.tree.size} entries, {count} files, root {walk.root}")
+    print_line(f"verify: peergate audit verify {target}")

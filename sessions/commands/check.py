@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +14,12 @@ from reviews.measure import measure
 from reviews.packet import DESIGN
 from reviews.store import Store
 from reviews.trail import Recorded, read_entries
-from sessions.commands.output import print_json, print_table
+from sessions.commands.output import print_block, print_json, print_line, print_table
 from sessions.overview import run_folder
 from sessions.wiring import STORE, TRAIL
 from specs.errors import EvidenceMissing, ExitCode, UserError
 from specs.metrics import MetricSet
-from specs.text import plain
+from specs.text import one_line
 from specs.verdicts import CheckResult
 
 
@@ -55,7 +54,8 @@ def list_checks(as_json: bool) -> None:
         for one in found
     ]
     print_table(("check", "stage kinds", "weight", "threshold", "question"), rows)
-    print("\n`peergate check explain CHECK` tells where a check comes from and what it needs")
+    print_line()
+    print_line("`peergate check explain CHECK` tells where a check comes from and what it needs")
 
 
 def explain_check(id: str, as_json: bool) -> None:
@@ -67,19 +67,20 @@ def explain_check(id: str, as_json: bool) -> None:
         read = {"what": told.what, "needs": needs, "thresholds_read": list(told.thresholds), "code": told.code}
         print_json(found.as_json() | read)
         return
-    print(f"{_line(found.id)}: {_line(found.title)}")
-    print(f"  {plain(told.what, 4000)}")
-    print(f"  stage kinds: {', '.join(found.stage_kinds)}{' (treatment only)' if found.only_treatment else ''}")
-    print(f"  weight: {_weight(found)}")
-    print(f"  threshold: {_line(found.threshold or 'none')}")
+    print_line(f"{_line(found.id)}: {_line(found.title)}")
+    print_line(f"  {one_line(told.what, 4000)}")
+    print_line(f"  stage kinds: {', '.join(found.stage_kinds)}{' (treatment only)' if found.only_treatment else ''}")
+    print_line(f"  weight: {_weight(found)}")
+    print_line(f"  threshold: {_line(found.threshold or 'none')}")
     for limit in found.limits:
         default = "no default" if limit.default() is None else f"default {limit.default():g}"
-        print(f"    {limit.key} in the spec, {default}{f': {limit.meaning()}' if limit.meaning() else ''}")
-    print(f"  source: {_line(found.source)}")
-    print(f"  from: {_line(found.distribution)}")
-    print(f"  needs evidence: {', '.join(told.evidence) or 'none'}")
-    print(f"  needs metrics: {', '.join(told.metrics) or 'none'}")
-    print(f"\n{plain(told.code, 20_000)}")
+        print_line(f"    {limit.key} in the spec, {default}{f': {limit.meaning()}' if limit.meaning() else ''}")
+    print_line(f"  source: {_line(found.source)}")
+    print_line(f"  from: {_line(found.distribution)}")
+    print_line(f"  needs evidence: {', '.join(told.evidence) or 'none'}")
+    print_line(f"  needs metrics: {', '.join(told.metrics) or 'none'}")
+    print_line()
+    print_block(told.code, 20_000)
 
 
 def run_again(run: Path, stage: str | None, attempt: int | None, as_json: bool) -> None:
@@ -97,7 +98,7 @@ def run_again(run: Path, stage: str | None, attempt: int | None, as_json: bool) 
     else:
         for one in done:
             _print(one)
-        print(f"{run}: {_conclusion(code)}; nothing was written", file=sys.stderr)
+        print_line(f"{run}: {_conclusion(code)}; nothing was written", err=True)
     raise SystemExit(int(code))
 
 
@@ -140,23 +141,23 @@ def _again(run: Path, entries: list[Recorded], stage: str, attempt: int) -> Reru
     try:
         metrics, why = measure(evidence), ""
     except EvidenceMissing as error:
-        metrics, why = None, plain(str(error), 1000)
+        metrics, why = None, one_line(str(error), 1000)
     return Rerun(stage, attempt, metrics, why, run_checks(evidence, metrics))
 
 
 def _print(one: Rerun) -> None:
-    print(f"{one.stage}.{one.attempt}")
+    print_line(f"{_line(one.stage)}.{one.attempt}")
     if one.metrics is None:
-        print(f"  not measured: {one.why_not_measured}")
+        print_line(f"  not measured: {_line(one.why_not_measured)}")
     for metric in one.metrics.metrics.values() if one.metrics else ():
         interval = f" [{metric.interval[0]:.4g}, {metric.interval[1]:.4g}]" if metric.interval else ""
-        print(f"  {metric.id} = {metric.value:.6g}{interval} (n = {metric.n})")
+        print_line(f"  {metric.id} = {metric.value:.6g}{interval} (n = {metric.n})")
     for check in one.checks:
         advice = "" if check.blocking else " (advice)"
-        print(f"  {check.status:<14} {check.id}{advice}: {_line(check.detail)}")
+        print_line(f"  {check.status:<14} {check.id}{advice}: {_line(check.detail)}")
         for row in check.shown:
-            print("      " + _line(", ".join(f"{name}: {value}" for name, value in row.items())))
-    print()
+            print_line("      " + _line(", ".join(f"{name}: {value}" for name, value in row.items())))
+    print_line()
 
 
 def _conclusion(code: ExitCode) -> str:
@@ -169,4 +170,4 @@ def _weight(check: Listed) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(plain(text, 2000).split())
+    return one_line(text, 2000)

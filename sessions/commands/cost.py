@@ -11,14 +11,14 @@ from reviews.standing import newest_judgement
 from reviews.store import Store
 from reviews.trail import Recorded, read_entries
 from sessions.accounts import PARTIES, Accounts
-from sessions.commands.output import print_json, print_table
+from sessions.commands.output import print_json, print_line, print_table
 from sessions.folders import STORE, TRAIL, is_run, run_folder
 from sessions.ledger import active_hours, price_cap
 from specs.errors import UserError
 from specs.machines import held_hours
 from specs.session import ResolvedSpec
 from specs.stages import Stage
-from specs.text import plain
+from specs.text import one_line
 
 
 def cost(run: Path, as_json: bool) -> None:
@@ -120,38 +120,42 @@ def _next(entries: list[Recorded], resolved: ResolvedSpec, now: Accounts, left_h
 
 
 def _print(told: dict[str, Any]) -> None:
-    print(
+    print_line(
         f"{told['name']}: {told['spent_usd']:.4f} USD spent, {told['reserved_usd']:.4f} reserved, "
         f"{told['left_usd']:.4f} of {told['max_cost_usd']:g} left; "
-        f"{told['hours']:.2f} h of {told['max_hours']:g} h\n"
+        f"{told['hours']:.2f} h of {told['max_hours']:g} h"
     )
+    print_line()
     rows = [
         (one["party"], *_money(one["spent_usd"], one["reserved_usd"], one["may_take_usd"])) for one in told["parties"]
     ]
     print_table(("party", "spent", "reserved", "may still take"), rows)
-    print()
+    print_line()
     rows = [
         (one["stage"], *_money(one["spent_usd"], one["reserved_usd"], one["reviews_usd"], one["max_cost_usd"]))
         + (_money(one["left_usd"])[0],)
         for one in told["stages"]
     ]
     print_table(("stage", "spent", "reserved", "of it reviews", "its limit", "left of it"), rows)
-    print()
+    print_line()
     print_table(
         ("held back for", "share", "left of it"),
         [(one["share"], *_money(one["usd"], one["left_usd"])) for one in told["held_back"]],
     )
     if told["storage_usd_per_gb"] is None:
-        print("\nkeeping outputs: the spec states no rate, so it is not counted")
+        print_line()
+        print_line("keeping outputs: the spec states no rate, so it is not counted")
     if (coming := told["next"]) is not None:
         fits = "fits" if coming["fits"] else "does not fit"
-        print(
-            f"\nnext: {coming['stage']}, attempt {coming['attempt']}: "
+        print_line()
+        print_line(
+            f"next: {coming['stage']}, attempt {coming['attempt']}: "
             f"may cost {coming['attempt_may_cost_usd']:.4f} USD and take {coming['may_take_hours']:.2f} h, "
             f"{coming['may_take_usd']:.4f} USD are left for it: {fits}"
         )
     for reason in told["waits"]:
-        print(f"\nwaits for a larger budget: {plain(reason, 500)}")
+        print_line()
+        print_line(f"waits for a larger budget: {one_line(reason, 500)}")
 
 
 def _money(*amounts: float | None) -> tuple[str, ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 from reviews.legacy import Record, Trail
 from reviews.legacy.records import counts
-from sessions.commands.output import print_table
-from specs.text import plain
+from sessions.commands.output import print_line, print_table
+from specs.text import one_line
 
 _QUIET_S = 2.0
 _EVIDENCE = 80
@@ -26,19 +25,20 @@ class Counter:
         """Note that another file was read."""
         if time.monotonic() >= self._next and done < of:
             self._next = time.monotonic() + _QUIET_S
-            print(f"read {done} of {of} files", file=sys.stderr, flush=True)
+            print_line(f"read {done} of {of} files", err=True)
 
 
 def print_trail(trail: Trail) -> None:
     """Print a trail for a person."""
     rows = [
-        (one.source, one.status, one.verdict or "-", one.confidence, plain(one.evidence, _EVIDENCE))
+        (one.source, one.status, one.verdict or "-", one.confidence, one_line(one.evidence, _EVIDENCE))
         for one in trail.records
     ]
     print_table(("source", "status", "verdict", "confidence", "evidence"), rows)
     told = ", ".join(f"{count} {name}" for name, count in counts(trail.records).items()) or "none"
     duplicates = sum(one.kind in ("copy", "duplicate") for one in trail.pairs)
-    print(f"\n{len(trail.records)} records: {told}; {duplicates} of them stored twice")
+    print_line()
+    print_line(f"{len(trail.records)} records: {told}; {duplicates} of them stored twice")
     _print_list(
         "contradictions",
         [
@@ -61,10 +61,10 @@ def print_trail(trail: Trail) -> None:
         "conflicts of time", [f"{one.source}: {why}" for one in trail.records if one.time for why in one.time.conflicts]
     )
     if trail.passed_over:
-        print(f"passed over: {', '.join(trail.passed_over[:_LISTED])}")
+        print_line(f"passed over: {', '.join(trail.passed_over[:_LISTED])}")
     if trail.history:
-        print(f"commits: {trail.history}")
-    print("read-only: no record is in a session's trail, and none can open a gate")
+        print_line(f"commits: {trail.history}")
+    print_line("read-only: no record is in a session's trail, and none can open a gate")
 
 
 def _line(one: Record) -> str:
@@ -72,8 +72,8 @@ def _line(one: Record) -> str:
 
 
 def _print_list(title: str, lines: list[str]) -> None:
-    print(f"{title}: {len(lines) or 'none'}")
+    print_line(f"{title}: {len(lines) or 'none'}")
     for line in lines[:_LISTED]:
-        print(f"  {plain(line, 400)}")
+        print_line(f"  {one_line(line, 400)}")
     if len(lines) > _LISTED:
-        print(f"  and {len(lines) - _LISTED} more (--json lists them all)")
+        print_line(f"  and {len(lines) - _LISTED} more (--json lists them all)")

@@ -7,6 +7,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sessions.commands.output import print_line
 from sessions.commands.run import finish
 from sessions.overview import find_runs
 from sessions.private import warn_of_readers
@@ -36,7 +37,7 @@ def serve(
         run = serving.serve(found)
     except Paused as paused:
         where = "" if runs == Path("runs") else f" --runs {runs}"
-        print(f"paused; `peergate mcp {paused}{where}` goes on", file=sys.stderr)
+        print_line(f"paused; `peergate mcp {paused}{where}` goes on", err=True)
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     with redirect_stdout(sys.stderr):
         finish(run)
@@ -53,5 +54,5 @@ def _transport(http: str | None, token_file: Path | None) -> Transport:
     if token_file is None:
         raise UserError("HTTP needs a token", hint="add --token-file FILE; a file that is not there is made")
     transport = Http(http, read_token(token_file))
-    print(f"MCP at {transport.url}, with the token in {token_file}", file=sys.stderr)
+    print_line(f"MCP at {transport.url}, with the token in {token_file}", err=True)
     return transport

@@ -1,22 +1,53 @@
-"""How commands print: data on stdout, talk on stderr; JSON always with a schema_version."""
+"""How commands print: data on stdout, talk on stderr; JSON always with a schema_version.
+
+Nothing here lets a text that somebody else wrote begin a line of its own: commands print by these functions only.
+"""
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
+from specs.errors import PeergateError, SpecError
+from specs.text import block, json_text, one_line, plain
+
 SCHEMA_VERSION = 1
+LINE_CHARACTERS = 8000
+_ERROR_CHARACTERS = 20_000
 
 
 def print_json(data: dict[str, Any]) -> None:
-    """Print one JSON object with the schema version first."""
-    json.dump({"schema_version": SCHEMA_VERSION} | data, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write("\n")
+    """Print one JSON object with the schema version first: exact, and without a character that a terminal obeys."""
+    sys.stdout.write(json_text({"schema_version": SCHEMA_VERSION} | data) + "\n")
+
+
+def print_line(text: str = "", *, err: bool = False) -> None:
+    """Print one line, whatever is in it; spaces stay as they are."""
+    line = plain(text, LINE_CHARACTERS).replace("\n", " ").replace("\t", " ")
+    print(line, file=sys.stderr if err else sys.stdout, flush=err)
+
+
+def print_block(text: str, limit: int, indent: str = "") -> None:
+    """Print a text that may have several lines, each of them behind a bar."""
+    print(block(text, limit, indent))
 
 
 def print_table(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """Print a plain aligned table."""
-    widths = [max(len(row[column]) for row in [headers, *rows]) for column in range(len(headers))]
-    for row in (headers, tuple("-" * width for width in widths), *rows):
+    shown = [tuple(one_line(cell, LINE_CHARACTERS) for cell in row) for row in rows]
+    widths = [max(len(row[column]) for row in [headers, *shown]) for column in range(len(headers))]
+    for row in (headers, tuple("-" * width for width in widths), *shown):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_error(error: PeergateError) -> None:
+    """Print an error on stderr: a line for what happened, or for every problem of a file, and one for what helps."""
+    whole = [str(one) for one in error.problems] if isinstance(error, SpecError) else [error.message]
+    if not isinstance(error, SpecError) and error.where:
+        whole = [f"{error.where}: {error.message}"]
+    first, *more = whole or [""]
+    print_line(f"peergate: {one_line(first, _ERROR_CHARACTERS)}", err=True)
+    for line in more:
+        print_line(one_line(line, _ERROR_CHARACTERS), err=True)
+    if error.hint:
+        print_line(f"  {one_line(error.hint, _ERROR_CHARACTERS)}", err=True)

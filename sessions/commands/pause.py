@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from sessions.commands.output import print_line
 from sessions.leases import lease
 from sessions.overview import is_running, overview
 from sessions.pausing import PAUSE, when_free
@@ -16,7 +16,7 @@ def pause(name: str, runs: Path) -> None:
     run = require_run(runs / name).resolve()
     ran = is_running(run)
     if ran:
-        with when_free(run, PAUSE, lease, lambda text: print(text, file=sys.stderr)):
+        with when_free(run, PAUSE, lease, lambda text: print_line(text, err=True)):
             pass
     state = overview(run)
     where = "" if runs == Path("runs") else f" --runs {runs}"
@@ -26,4 +26,4 @@ def pause(name: str, runs: Path) -> None:
         "closed": f"{'ended before it paused' if ran else 'has ended'}: {state.decision}",
         "running": "was resumed by somebody else",
     }
-    print(f"{name}: {told.get(state.state, state.state)}")
+    print_line(f"{name}: {told.get(state.state, state.state)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import sys
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from reviews.trail import Recorded, Trail, read_entries
 from sessions import people
 from sessions.amend import amend as amend_session
 from sessions.commands import run as runs_of
-from sessions.commands.output import print_json
+from sessions.commands.output import print_json, print_line
 from sessions.display import Terminal
 from sessions.folders import STORE, TRAIL
 from sessions.overview import run_folder
@@ -22,7 +21,7 @@ from sessions.person import give, summary, template, waiting
 from sessions.runtime import require_run
 from specs.errors import ExitCode, UserError
 from specs.loading import find_spec
-from specs.text import plain
+from specs.text import json_text, one_line
 from specs.verdicts import Packet
 
 
@@ -58,7 +57,9 @@ def retract(name: str, runs: Path, entry: str, by: str | None, reason: str) -> N
     """Take a judgement back."""
     taken = people.retract(runs / name, entry, by or getpass.getuser(), reason, Terminal())
     _said(taken, f"taken back: {', '.join(taken.body['judgements'])}")
-    print(f"`peergate resume {name} --answer retry|stop --reason ...` settles what follows, if the session is open")
+    print_line(
+        f"`peergate resume {name} --answer retry|stop --reason ...` settles what follows, if the session is open"
+    )
 
 
 def amend(name: str, runs: Path, spec: str, by: str | None, reason: str, override_review: bool) -> NoReturn:
@@ -68,12 +69,13 @@ def amend(name: str, runs: Path, spec: str, by: str | None, reason: str, overrid
     in_force = body["outcome"] == "approve" or body["overridden"]
     _said(recorded, f"amendment: {body['outcome']}{', overridden' if body['overridden'] else ''}")
     for change in body["changes"]:
-        print(plain(f"  {change['pointer']}: {change['before']} -> {change['after']}", 2000))
+        told = f"{change['pointer']}: {change['before']} -> {change['after']}"
+        print_line(f"  {one_line(told, 2000)}")
     for line in () if in_force else body["reasons"]:
-        print(plain(f"  - {line}", 2000))
+        print_line(f"  - {one_line(line, 2000)}")
     if in_force and body["exploratory"]:
-        print("  every later claim of this session is exploratory: data had been seen")
-    print("in force" if in_force else "not in force: the session stays as it was registered")
+        print_line("  every later claim of this session is exploratory: data had been seen")
+    print_line("in force" if in_force else "not in force: the session stays as it was registered")
     refused = ExitCode.REJECTED if body["outcome"] == "reject" else ExitCode.BLOCKED
     raise SystemExit(int(ExitCode.DONE if in_force else refused))
 
@@ -85,10 +87,13 @@ def show_packet(run: Path, as_json: bool) -> None:
     if as_json:
         print_json({"packet": packet.model_dump(mode="json"), "digest": digest, "form": template(packet)})
         return
-    print(summary(packet))
-    print(f"\nthe whole packet: peergate audit show {run} {digest}")
-    print("fill this in and hand it in with `peergate review give`:\n")
-    print(json.dumps(template(packet), indent=2))
+    for line in summary(packet):
+        print_line(line)
+    print_line()
+    print_line(f"the whole packet: peergate audit show {run} {digest}")
+    print_line("fill this in and hand it in with `peergate review give`:")
+    print_line()
+    sys.stdout.write(json_text(template(packet)) + "\n")
 
 
 def give_verdict(run: Path, file: Path) -> None:
@@ -104,7 +109,7 @@ def give_verdict(run: Path, file: Path) -> None:
         given = give(trail, Store(run / STORE), text)
     finally:
         trail.close()
-    print(f"recorded as {given.entry.key}, signed with your key; `peergate resume {run.name}` goes on")
+    print_line(f"recorded as {given.entry.key}, signed with your key; `peergate resume {run.name}` goes on")
 
 
 def _waiting(run: Path) -> tuple[Packet, str]:
@@ -113,4 +118,4 @@ def _waiting(run: Path) -> tuple[Packet, str]:
 
 
 def _said(recorded: Recorded, text: str) -> None:
-    print(f"entry {recorded.entry.seq}: {plain(text, 1000)}", file=sys.stderr)
+    print_line(f"entry {recorded.entry.seq}: {one_line(text, 1000)}", err=True)

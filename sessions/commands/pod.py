@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, NoReturn
 
 from reviews.trail import read_entries
-from sessions.commands.output import print_json
+from sessions.commands.output import print_json, print_line
 from sessions.folders import TRAIL
 from sessions.pods import hostkey, planning
 from sessions.pods.attaching import Attached, Ended
@@ -25,12 +25,12 @@ from sessions.pods.starting import start as start_there
 from specs.errors import ExitCode, UserError
 from specs.loading import find_spec, load_spec, read_resolved
 from specs.session import ResolvedSpec
-from specs.text import plain
+from specs.text import one_line
 
 
 def say(text: str) -> None:
     """Tell a person something; what the pod wrote in it has been made printable."""
-    print(plain(text, 6000), file=sys.stderr, flush=True)
+    print_line(text, err=True)
 
 
 class Wanted(NamedTuple):
@@ -76,7 +76,8 @@ def plan(wanted: Wanted, as_json: bool) -> None:
     if as_json:
         print_json(told)
         return
-    print("\n".join(plain(line, 2000) for line in planning.lines(told)))
+    for line in planning.lines(told):
+        print_line(line)
 
 
 def up(wanted: Wanted, pin: str | None, pods: Path, as_json: bool) -> None:
@@ -91,9 +92,9 @@ def up(wanted: Wanted, pin: str | None, pods: Path, as_json: bool) -> None:
     def report(one: Check) -> None:
         found.append(one)
         if not as_json:
-            print(plain(f"{one.status}  {one.id:<10}  {one.detail}", 1000), flush=True)
+            print_line(f"{one.status}  {one.id:<10}  {one_line(one.detail, 1000)}")
             if one.status != "PASS" and one.hint:
-                print(plain(f"      {one.hint}", 1000), flush=True)
+                print_line(f"      {one_line(one.hint, 1000)}")
 
     try:
         pins = tuple(one for one in (pin, file.host_key) if one) if pin is None else (pin,)
@@ -109,7 +110,7 @@ def up(wanted: Wanted, pin: str | None, pods: Path, as_json: bool) -> None:
 
 
 def _ask_person(key: HostKey) -> bool:
-    print(f"the pod's host key is {key.kind} {key.fingerprint}", file=sys.stderr)
+    print_line(f"the pod's host key is {key.kind} {key.fingerprint}", err=True)
     print("compare it with what your provider shows. Is it this one? Type yes: ", file=sys.stderr, end="", flush=True)
     return sys.stdin.readline().strip().lower() == "yes"
 
@@ -150,10 +151,10 @@ def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
     status = ended.status
     if ended.why == "closed":
         state = overview(place.run)
-        print(f"{place.name}: closed, {state.decision}")
-        print(f"report: {place.run}/report/report.md")
+        print_line(f"{place.name}: closed, {state.decision}")
+        print_line(f"report: {place.run}/report/report.md")
         anchors = f"--anchor {place.anchors()[-1].where} --policy {place.policy_path}"
-        print(f"verify: peergate audit verify {place.run} {anchors}")
+        print_line(f"verify: peergate audit verify {place.run} {anchors}")
         return EXIT_CODES.get(state.decision or "", ExitCode.BLOCKED)
     if ended.why == "never":
         say(f"nothing was started there; {again} does")
@@ -168,11 +169,11 @@ def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
         return ExitCode.BLOCKED
     waits = ended.pulled is not None and is_waiting(read_entries(place.run / TRAIL))
     if status.ending is not None:
-        say(f"the pod was ended ({plain(status.ending, 300)}); the session is paused and everything was pulled")
+        say(f"the pod was ended ({one_line(status.ending, 300)}); the session is paused and everything was pulled")
         return ExitCode.INTERRUPTED
     if waits:
         for reason in overview(place.run).reasons:
-            say(f"  - {plain(reason, 2000)}")
+            say(f"  - {one_line(reason, 2000)}")
         say(f"it waits for a person: {again} --answer retry|approve|stop --reason WHY")
     else:
         say(f"the orchestrator ended with {status.code}; {again} goes on")
@@ -193,7 +194,7 @@ def down(name: str, pods: Path, pause: bool) -> None:
         if record.pod.shutdown
         else "its processes are ended, the machine is yours to end"
     )
-    print(f"{name}: the pod is ended, {machine}; {kept}")
+    print_line(f"{name}: the pod is ended, {machine}; {kept}")
 
 
 def _known(name: str, pods: Path) -> tuple[Place, PodRecord, Connection]:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
-from sessions.commands.output import print_json
+from sessions.commands.output import print_json, print_line
 from sessions.desk import Desk, Requested
 from sessions.private import as_the_user_wants
 from sessions.requested_page import page, refuse_to_overwrite, write_page
@@ -23,7 +23,7 @@ from specs.explain import explain
 from specs.requests import AdversarialRequest, QuestionRequest, ReviewRequest
 from specs.reviewer_files import load_reviewer, reviewer_of
 from specs.session import Reviewer
-from specs.text import plain
+from specs.text import one_line
 
 _OPTIONS: dict[tuple[str | int, ...], str] = {
     ("vendor",): "--vendor",
@@ -168,4 +168,4 @@ def _request(kind: type[RequestT], values: dict[str, Any]) -> RequestT:
 
 
 def _say(text: str) -> None:
-    print(plain(text, 4000), file=sys.stderr, flush=True)
+    print_line(one_line(text, 4000), err=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import NoReturn
 
 from reviews.answers import waits_for_budget
 from reviews.trail import read_entries
 from sessions import runtime
+from sessions.commands.output import print_line
 from sessions.commands.show import print_summary
 from sessions.display import Terminal
 from sessions.folders import TRAIL
@@ -53,12 +53,12 @@ def cancel(name: str, runs: Path) -> None:
     """Cancel a session."""
     run = runtime.cancel(runs / name, Terminal())
     state = overview(run)
-    print(f"{name}: {state.state}, {state.decision}")
+    print_line(f"{name}: {state.state}, {state.decision}")
 
 
 def _paused(name: str, runs: Path) -> NoReturn:
     where = "" if runs == Path("runs") else f" --runs {runs}"
-    print(f"paused; `peergate resume {name}{where}` goes on", file=sys.stderr)
+    print_line(f"paused; `peergate resume {name}{where}` goes on", err=True)
     raise SystemExit(int(ExitCode.INTERRUPTED))
 
 

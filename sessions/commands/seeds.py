@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from reviews.seeds import SeedsFound, seeded, together
 from reviews.store import Store
 from reviews.trail import read_entries
-from sessions.commands.output import print_json, print_table
+from sessions.commands.output import print_json, print_line, print_table
 from sessions.folders import STORE, TRAIL, is_run, run_folder
 from specs.errors import UserError
 
@@ -36,16 +35,16 @@ def seeds(runs: list[Path], as_json: bool) -> None:
     print_table(("session", "seed", "gain", "exact McNemar p", "as registered"), rows)
     over, items = found.together, len(read[0].pairs)
     low, high = over.interval
-    print(f"gain over {len(read)} seeds and {items} items: {over.difference:+.4f}")
-    print(f"  95 % interval, seeds and items drawn:  {low:+.4f} to {high:+.4f}")
+    print_line(f"gain over {len(read)} seeds and {items} items: {over.difference:+.4f}")
+    print_line(f"  95 % interval, seeds and items drawn:  {low:+.4f} to {high:+.4f}")
     if over.seed_interval is not None:
         low, high = over.seed_interval
-        print(f"  95 % interval, Student's t over seeds: {low:+.4f} to {high:+.4f}")
-    print(
+        print_line(f"  95 % interval, Student's t over seeds: {low:+.4f} to {high:+.4f}")
+    print_line(
         f"  variance of one gain: {over.variance_items:.4f} between items, {over.variance_seeds:.4f} between seeds, "
         f"{over.variance_rest:.4f} the rest"
     )
-    print("not shown: that no other seed of this design was run; `peergate audit verify` is for each", file=sys.stderr)
+    print_line("not shown: that no other seed of this design was run; `peergate audit verify` is for each", err=True)
 
 
 def as_data(found: SeedsFound) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from reviews.obligations import obligations
 from reviews.store import Store
 from reviews.trail import Recorded, read_entries
 from sessions import ledger
-from sessions.commands.output import print_json, print_table
+from sessions.commands.output import print_json, print_line, print_table
 from sessions.doing import Doing, doing
 from sessions.listing import everywhere, listed
 from sessions.overview import overview, waits_for_verdict
@@ -22,8 +22,9 @@ from sessions.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
 from sessions.report_waiting import question, result_of
 from sessions.runtime import require_run
 from sessions.wiring import STORE, TRAIL
+from specs import markdown
 from specs.errors import EvidenceMissing
-from specs.text import plain
+from specs.text import one_line
 
 
 def list_sessions(runs: Path, as_json: bool, all_of_database: bool = False) -> None:
@@ -33,7 +34,7 @@ def list_sessions(runs: Path, as_json: bool, all_of_database: bool = False) -> N
         print_json({"sessions": [one.as_json() for one in found]})
         return
     if not found:
-        print(f"no sessions in {runs}", file=sys.stderr)
+        print_line(f"no sessions in {runs}", err=True)
         return
     rows = [(one.name, one.state, one.decision or "-", one.stage or "-", one.started or "-") for one in found]
     names = ("name", "state", "decision", "stage", "started")
@@ -71,22 +72,24 @@ def status(name: str, runs: Path, as_json: bool) -> None:
         whole = {"budget": money, "decisions": decisions, "conditions": conditions, "builder": builder}
         print_json(state.as_json() | whole)
         return
-    print(f"{state.name}: {state.state}" + (f", {state.decision}" if state.decision else ""))
+    print_line(f"{state.name}: {state.state}" + (f", {state.decision}" if state.decision else ""))
     if state.stage:
-        print(f"stage {state.stage}, attempt {state.attempt}")
+        print_line(f"stage {state.stage}, attempt {state.attempt}")
     if at_work is not None:
-        print(_builder(at_work))
+        print_line(_builder(at_work))
     for one in decisions:
-        print(f"  gate {one['stage'] or 'design'}.{one['attempt']}: {one['outcome']}")
+        print_line(f"  gate {one['stage'] or 'design'}.{one['attempt']}: {one['outcome']}")
     for reason in state.reasons:
-        print(f"    - {plain(reason, 2000)}")
-    print(f"spent {spent.spent_usd:.4f} USD, left {spent.left_usd:.4f} USD and {spent.left_hours * 60:.0f} min")
+        print_line(f"    - {one_line(reason, 2000)}")
+    print_line(f"spent {spent.spent_usd:.4f} USD, left {spent.left_usd:.4f} USD and {spent.left_hours * 60:.0f} min")
     for one in obligations(entries, time.time_ns()):
-        print(f"  condition {one.id} before {one.condition.stage}: {one.state}: {plain(one.condition.text, 500)}")
+        print_line(
+            f"  condition {one.id} before {one.condition.stage}: {one.state}: {one_line(one.condition.text, 500)}"
+        )
     if state.state == "waiting":
-        print(f"it waits for a person: {_how_to_answer(entries, name, runs)}")
+        print_line(f"it waits for a person: {_how_to_answer(entries, name, runs)}")
     elif state.state == "paused":
-        print(f"it can go on: peergate resume {name}")
+        print_line(f"it can go on: peergate resume {name}")
 
 
 def report(name: str, runs: Path, as_json: bool) -> None:
@@ -98,7 +101,7 @@ def report(name: str, runs: Path, as_json: bool) -> None:
     run = require_run(runs / name)
     path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
     if not path.is_file() and (asked := question(read_entries(run / TRAIL))) is not None:
-        print(result_of(asked), file=sys.stderr)
+        print_line(result_of(asked), err=True)
         data, text = told_so_far(run, TRAIL, STORE)
         if as_json:
             data.pop("schema_version", None)
@@ -121,7 +124,8 @@ def report(name: str, runs: Path, as_json: bool) -> None:
         print_json(data | {"retracted": taken_back})
     else:
         for line in taken_back:
-            print(f"> **Taken back.** {plain(line, 2000)}\n")
+            print_line(f"> **Taken back.** {markdown.line(line, 2000)}")
+            print_line()
         sys.stdout.write(path.read_text(encoding="utf-8"))
 
 
@@ -129,7 +133,7 @@ def graph() -> None:
     """Print the session graph as Mermaid."""
     from sessions.graph import build_graph
 
-    print(build_graph(None).get_graph().draw_mermaid())
+    sys.stdout.write(build_graph(None).get_graph().draw_mermaid() + "\n")
 
 
 def print_summary(run: Path) -> None:
@@ -138,21 +142,23 @@ def print_summary(run: Path) -> None:
     where = _shown(run)
     if state.state == "closed":
         data = json.loads((run / REPORT_JSON).read_bytes())
-        print(f"\n{state.name}: {data['result']}")
+        print_line()
+        print_line(f"{state.name}: {one_line(data['result'], 2000)}")
         for line in data["why"]:
-            print(f"  {plain(line, 2000)}")
-        print(f"report: {where}/{REPORT_MARKDOWN}")
-        print(f"verify: peergate audit verify {where}")
+            print_line(f"  {one_line(line, 2000)}")
+        print_line(f"report: {where}/{REPORT_MARKDOWN}")
+        print_line(f"verify: peergate audit verify {where}")
         return
-    print(f"\n{state.name}: {state.state}")
+    print_line()
+    print_line(f"{state.name}: {state.state}")
     for reason in state.reasons:
-        print(f"  - {plain(reason, 2000)}")
+        print_line(f"  - {one_line(reason, 2000)}")
     if waits_for_budget(read_entries(run / TRAIL)) is not None:
-        print(f"interim report: {where}/{INTERIM}/report.md")
+        print_line(f"interim report: {where}/{INTERIM}/report.md")
     if state.state == "waiting":
         if question(read_entries(run / TRAIL)) is not None:
-            print(f"report so far: peergate report {state.name}{_below(run.parent)}")
-        print(f"answer: {_how_to_answer(read_entries(run / TRAIL), state.name, run.parent)}")
+            print_line(f"report so far: peergate report {state.name}{_below(run.parent)}")
+        print_line(f"answer: {_how_to_answer(read_entries(run / TRAIL), state.name, run.parent)}")
 
 
 def _how_to_answer(entries: list[Recorded], name: str, runs: Path) -> str:
@@ -172,7 +178,7 @@ def _below(runs: Path) -> str:
 
 
 def _builder(one: Doing) -> str:
-    called = f", last call {plain(one.last_call, 64)}: {one.outcome}" if one.last_call else ""
+    called = f", last call {one_line(one.last_call, 64)}: {one.outcome}" if one.last_call else ""
     counts = f"{one.turns} turns, {one.calls} calls{called}"
     return f"builder, phase {one.phase} of {one.stage}.{one.attempt}: {counts}; " + (
         f"{one.taken_usd:.4f} of {one.most_usd:g} USD"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+import io
 from pathlib import Path
 from typing import Any
 
-from sessions.commands.output import print_json
+from sessions.commands.output import print_json, print_line
 from sessions.estimate import estimate
 from sessions.wiring import require_machine
 from specs.errors import Blocked, Problem, SpecError
@@ -54,12 +54,14 @@ def check(spec: str, as_json: bool, profile: str | None = None) -> None:
     for name, resolved in checked.items():
         of = "" if name is None else f", profile {name}"
         stages = ", ".join(stage.name for stage in resolved.spec.stages)
-        print(f"{path}{of}: ok\n  stages: {stages}\n  registration: {resolved.registration()}")
+        print_line(f"{path}{of}: ok")
+        print_line(f"  stages: {stages}")
+        print_line(f"  registration: {resolved.registration()}")
         for line in notes(resolved.spec):
-            print(f"  note: {line}")
+            print_line(f"  note: {line}")
         _print_planned(resolved)
         if profile is None and (lacking := _lacking(resolved)):
-            print(f"  not on this machine: {lacking}")
+            print_line(f"  not on this machine: {lacking}")
     if profile is not None:
         require_machine(checked[profile].spec)
 
@@ -81,9 +83,9 @@ def _planned(resolved: ResolvedSpec) -> dict[str, Any]:
 
 def _print_planned(resolved: ResolvedSpec) -> None:
     for line in estimate(resolved).lines():
-        print(f"  {line}")
+        print_line(f"  {line}")
     for plan in plans(resolved.spec, Path(resolved.origin)):
-        print(f"  {plan.stage}: {plan.told}")
+        print_line(f"  {plan.stage}: {plan.told}")
 
 
 def show(spec: str, as_json: bool, profile: str | None = None) -> None:
@@ -98,5 +100,8 @@ def show(spec: str, as_json: bool, profile: str | None = None) -> None:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # pyright: ignore[reportAttributeAccessIssue]
-    print(f"# registration: {resolved.registration()}")
-    yaml.dump(data, sys.stdout)
+    print_line(f"# registration: {resolved.registration()}")
+    text = io.StringIO()
+    yaml.dump(data, text)
+    for line in text.getvalue().split("\n")[:-1]:
+        print_line(line)

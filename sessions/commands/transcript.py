@@ -7,7 +7,7 @@ from pathlib import Path
 
 from reviews.store import Store
 from reviews.trail import read_entries
-from sessions.commands.output import print_json
+from sessions.commands.output import print_json, print_line
 from sessions.folders import STORE, TRAIL
 from sessions.overview import run_folder
 from sessions.runtime import require_run
@@ -35,8 +35,8 @@ def transcript(run: Path, named: str | None, as_json: bool) -> None:
         return
     for one in told:
         for line in lines_of(one):
-            print(line)
-        print()
+            print_line(line)
+        print_line()
 
 
 def _place(named: str) -> tuple[str, int | None]:

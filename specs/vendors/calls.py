@@ -64,6 +64,11 @@ class RecordedClient(httpx2.Client):
         return self.deadline - time.monotonic()
 
     @property
+    def was_reached(self) -> bool:
+        """Say whether the last call came as far as the server."""
+        return self._reached
+
+    @property
     def may_be_billed(self) -> bool:
         """Say whether the last call may cost something although its answer could not be used."""
         status = self.statuses[-1] if self.statuses else None

@@ -191,10 +191,10 @@ def test_an_answer_is_taken_paid_for_and_kept_whole(api: Api, vendor: str, desk:
         (saying(json.dumps(QUESTION | {"reasoning": "w " * 600})), "words, at most 500", [200]),
         (saying(json.dumps(QUESTION | {"recommendation": "[TODO]"})), "placeholder", [200]),
         (busy, "not in the form of the API", [200]),
-        (failing(500), "status 500 after 4 calls", [500] * 4),
-        (failing(429, retry_after="0"), "status 429 after 4 calls", [429] * 4),
-        (failing(401), "status 401 after 1 call", [401]),
-        (broken_off, "no whole response", [None]),
+        (failing(500), "answered 500 (server error) after 4 calls", [500] * 4),
+        (failing(429, retry_after="0"), "answered 429 (too many requests) after 4 calls", [429] * 4),
+        (failing(401), "answered 401 (key refused)", [401]),
+        (broken_off, "was cut off", [None]),
     ],
 )
 def test_whatever_is_no_whole_answer_is_none_and_is_recorded(

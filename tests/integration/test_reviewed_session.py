@@ -66,7 +66,7 @@ def test_a_reviewer_that_is_down_closes_the_gate(tmp_path: Path, api: Api) -> No
     done, run = start(tmp_path, api)
     assert done.returncode == 4, done.stderr
     (judged,) = entries(run, "verdict")
-    assert "ReviewerUnavailable" in judged.body["error"]
+    assert judged.body["cause"] == "server_error"
     assert [one.body["outcome"] for one in entries(run, "decision")] == ["escalate"]
 
 

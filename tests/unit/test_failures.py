@@ -323,10 +323,10 @@ def test_failure_53_reviewers_that_disagree_do_not_open_a_gate(tmp_path: Path) -
     place = Span(artifact=digest, pointer="/sample_rows/0")
     found = Finding(id="f", severity="blocking", statement="this row is wrong", evidence=(place,))
     strict = kind.model_copy(update={"findings": (found,), "approve": False})
-    panel = merge([Answer("one", kind, ""), Answer("two", strict, "")], quorum=1)
+    panel = merge([Answer("one", kind), Answer("two", strict)], quorum=1)
     decision = settle(evidence.resolved, packet, panel, 1)
     assert decision.outcome == "escalate" and "the reviewers disagree" in " ".join(decision.reasons)
-    both = merge([Answer("one", kind, ""), Answer("two", kind, "")], quorum=2)
+    both = merge([Answer("one", kind), Answer("two", kind)], quorum=2)
     assert settle(evidence.resolved, packet, both, 1).outcome == "approve"
 
 

@@ -9,19 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reviews.panel import Answer, answered, disagree, merge
+from specs.no_verdict import NoVerdict
 from specs.verdicts import Condition, Decision, Finding, RequiredChange, Verdict
 from tests.unit.test_decide import LOOK, MOVE, RANK, decided, finding, verdict
 
-DOWN = Answer("third", None, "ReviewerUnavailable: status 503")
+WHY = NoVerdict(cause="server_error", what="it is down", detail="503", help="wait")
+DOWN = Answer("third", None, WHY)
 
 
 def panel(*verdicts: Verdict | None, quorum: int = 2) -> Verdict:
     names = ("first", "second", "third", "fourth")
     return merge(
-        [
-            Answer(name, one, "" if one else "ReviewerUnavailable: down")
-            for name, one in zip(names, verdicts, strict=False)
-        ],
+        [Answer(name, one, None if one else WHY) for name, one in zip(names, verdicts, strict=False)],
         quorum,
     )
 
@@ -85,12 +84,12 @@ def test_the_merged_verdict_holds_what_everybody_said() -> None:
     condition = Condition(text="c", stage="later")
     first = verdict(finding(severity="minor"), risks=("small",), not_judged=("truth", "style"), conditions=(condition,))
     second = verdict(finding(severity="note"), risks=("small", "old"), not_judged=("truth",), conditions=(condition,))
-    merged = merge([Answer("a", first, ""), Answer("b", second, ""), DOWN], 2)
+    merged = merge([Answer("a", first), Answer("b", second), DOWN], 2)
     assert [one.id for one in merged.findings] == ["1-f", "2-f"]
     assert [one.statement for one in merged.findings] == ["a: it is wrong", "b: it is wrong"]
     assert (merged.risks, merged.not_judged, merged.conditions) == (("small", "old"), ("truth",), (condition,))
     assert [(vote.reviewer, vote.approve) for vote in merged.votes] == [("a", True), ("b", True), ("third", None)]
-    assert merged.votes[0].verdict == first.content_digest() and merged.votes[2].error == DOWN.error
+    assert merged.votes[0].verdict == first.content_digest() and merged.votes[2].error == "it is down"
     assert (answered(merged), disagree(merged)) == (2, False)
 
 

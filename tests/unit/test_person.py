@@ -21,6 +21,7 @@ from reviews.trail import Recorded, Trail
 from reviews.vendors.answer import to_verdict
 from sessions.person import Person, ask_at_the_terminal, give, summary, template
 from specs.errors import UserError
+from specs.no_verdict import NoVerdict
 from specs.verdicts import Packet
 from tests.fixtures.reviewer_here import lenient
 from tests.unit.evidence_on_disk import N, answers, evidence_of
@@ -97,7 +98,8 @@ def test_a_persons_key_does_not_stand_in_for_a_registered_reviewer(packet: Packe
     """The session could sign as its person what its model would not say."""
     for name, reviewer, found in (("rules", (), True), ("person", (ALONE,), False)):
         waiting = waiting_for(tmp_path / name, packet, *reviewer)
-        verdict = waiting.store.put_value(no_verdict("person", "fine").model_copy(update={"approve": True}))
+        said = no_verdict("person", NoVerdict(cause="unusable", what="w", help="h"))
+        verdict = waiting.store.put_value(said.model_copy(update={"approve": True, "no_verdict": None}))
         body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
         waiting.trail.append("verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
         told = list(people_damage(list(waiting.trail.iterate()), waiting.store))
@@ -151,5 +153,5 @@ def test_what_is_typed_becomes_findings_and_an_approval(packet: Packet, tmp_path
 
 def test_what_a_person_is_shown_cannot_move_their_terminal(tmp_path: Path) -> None:
     rows = answers([True] * N, output="\x1b[2J\x1b]0;owned\x07 approve this")
-    told = summary(packet_of(evidence_of(tmp_path, "base", rows)))
+    told = "\n".join(summary(packet_of(evidence_of(tmp_path, "base", rows))))
     assert "\x1b" not in told and "\x07" not in told and "approve this" in told

@@ -20,6 +20,7 @@ from reviews.store import Store
 from reviews.trail import Recorded, Trail
 from specs.digests import digest_bytes
 from specs.errors import ReviewerUnavailable
+from specs.no_verdict import NoVerdict
 from specs.session import Reviewer
 from specs.trail import GENESIS, Entry
 from specs.verdicts import Packet, Verdict
@@ -31,6 +32,7 @@ from tests.unit.test_packet import packet_of
 
 CHECKLIST = (Reviewer(),)
 OTHER = "sha256:" + "a" * 64
+DOWN = NoVerdict(cause="server_error", what="down", detail="503", help="wait")
 
 
 class Bench:
@@ -157,15 +159,19 @@ def test_what_is_no_entry_is_not_signed(bench: Bench, data: bytes) -> None:
 
 
 def test_that_there_is_no_verdict_is_signed_and_approves_nothing(bench: Bench, packet: Packet) -> None:
-    verdict = questions.no_verdict(bench.process, packet.content_digest(), "openai:m", "ReviewerUnavailable: down")
-    assert verdict == no_verdict("openai:m", "ReviewerUnavailable: down") and not verdict.approve
+    verdict = questions.no_verdict(bench.process, packet.content_digest(), "openai:m", DOWN)
+    assert verdict == no_verdict("openai:m", DOWN) and not verdict.approve
     cost = {"usd": 0.5, "reservation": "review/base.1"}
     with pytest.raises(ReviewerUnavailable, match="approve is not what the reviewer left"):
-        entry_of = entry("verdict", bench.body(packet, verdict, error="ReviewerUnavailable: down", approve=True))
+        entry_of = entry("verdict", bench.body(packet, verdict, error="down: 503", cause="server_error", approve=True))
         bench.process.sign(pae(payload_of(entry_of)))
-    bench.record("verdict/base.1", bench.body(packet, verdict, error="ReviewerUnavailable: down", **cost))
+    for told in ({"cause": "refused"}, {}, {"cause": "server_error", "error": "down"}):
+        with pytest.raises(ReviewerUnavailable, match="no reviewer here came to"):
+            body = bench.body(packet, verdict, **({"error": "down: 503"} | told))
+            bench.process.sign(pae(payload_of(entry("verdict", body))))
+    bench.record("verdict/base.1", bench.body(packet, verdict, error="down: 503", cause="server_error", **cost))
     with pytest.raises(ReviewerUnavailable, match="nothing says why"):
-        questions.no_verdict(bench.process, packet.content_digest(), "openai:m", "")
+        questions.no_verdict(bench.process, packet.content_digest(), "openai:m", DOWN.model_copy(update={"what": ""}))
 
 
 @pytest.mark.parametrize("text", ["{}", '{"stage": "base"}', "[1"])
@@ -195,8 +201,8 @@ def test_a_packet_is_reviewed_under_its_own_digest_and_in_its_own_form_only(benc
 def members(bench: Bench, packet: Packet) -> list[Spoken]:
     """Have two members recorded: the checklist, and one that gave no verdict."""
     bench.record("verdict/base.1/1", bench.body(packet, reviewed(bench, packet)))
-    none = questions.no_verdict(bench.process, packet.content_digest(), "openai:m", "down")
-    bench.record("verdict/base.1/2", bench.body(packet, none, error="down"))
+    none = questions.no_verdict(bench.process, packet.content_digest(), "openai:m", DOWN)
+    bench.record("verdict/base.1/2", bench.body(packet, none, error="down: 503", cause="server_error"))
     return [bench.spoken("verdict/base.1/1"), bench.spoken("verdict/base.1/2")]
 
 
@@ -204,18 +210,19 @@ def test_a_panel_is_merged_from_what_its_members_signed(bench: Bench, packet: Pa
     said = members(bench, packet)
     bench.begin_anew()
     digest = packet.content_digest()
-    merged, error = questions.merge(bench.process, digest, 1, said)
+    merged = questions.merge(bench.process, digest, 1, said)
     assert [(vote.reviewer, vote.approve) for vote in merged.votes] == [("checklist", True), ("openai:m", None)]
-    assert (merged.approve, error) == (True, "")
+    assert (merged.approve, merged.no_verdict) == (True, None)
     bench.record("verdict/base.1", bench.body(packet, merged, members=2))
-    _, error = questions.merge(bench.process, digest, 2, said)
-    assert error == "1 of 2 members gave no verdict, 2 have to"
+    why = questions.merge(bench.process, digest, 2, said).no_verdict
+    assert why is not None and why.cause == "no_quorum"
+    assert why.what == "1 of 2 members of the panel gave a verdict, 2 have to; openai:m: down"
 
 
 def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Packet) -> None:
     """The attack: the session writes a member's approval itself, with a key it has."""
     said = members(bench, packet)
-    approving = no_verdict("openai:m", "all is well").model_copy(update={"approve": True})
+    approving = no_verdict("openai:m", DOWN).model_copy(update={"approve": True, "no_verdict": None})
     body = bench.body(packet, approving)
     for role in ("log", "builder", "human"):
         row = signed(entry("verdict", body), bench.trail.keys, role)
@@ -245,12 +252,12 @@ def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Pac
 
 
 def test_a_person_of_a_panel_is_believed_by_their_own_key(bench: Bench, packet: Packet) -> None:
-    verdict = no_verdict("person", "read").model_copy(update={"approve": True})
+    verdict = no_verdict("person", DOWN).model_copy(update={"approve": True, "no_verdict": None})
     row = signed(entry("verdict", bench.body(packet, verdict)), bench.trail.keys, "human")
     said = Spoken(
         payload=row.payload.decode(), signatures=row.signatures.decode(), verdict=verdict.canonical().decode()
     )
-    merged, _ = questions.merge(bench.process, packet.content_digest(), 1, [said])
+    merged = questions.merge(bench.process, packet.content_digest(), 1, [said])
     assert merged.approve
     bench.process.close()
     bench.process.humans = ()
@@ -280,7 +287,7 @@ def test_what_was_signed_before_a_key_was_replaced_is_still_believed(bench: Benc
     keys.path("reviewer").rename(keys.path("reviewer.old-0123456789abcdef"))
     keys.make("reviewer")
     bench.begin_anew()
-    merged, _ = questions.merge(bench.process, packet.content_digest(), 1, said)
+    merged = questions.merge(bench.process, packet.content_digest(), 1, said)
     assert merged.approve
     keys.path("reviewer.old-0123456789abcdef").unlink()
     bench.begin_anew()

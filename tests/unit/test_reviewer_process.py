@@ -22,6 +22,7 @@ from reviews.process.parties import party
 from sessions import gate
 from sessions.jobs.local import job_environment
 from specs.errors import PeergateError, ReviewerUnavailable, UserError
+from specs.no_verdict import NoVerdict
 from specs.session import Reviewer
 from specs.verdicts import Packet
 from tests.fixtures.quick_session import open_quick, quick_session
@@ -31,6 +32,7 @@ from tests.unit.test_packet import packet_of
 pytestmark = pytest.mark.apart
 CHECKLIST = (Reviewer(),)
 PACKET = "sha256:" + "b" * 64
+WHY = NoVerdict(cause="unusable", what="e", help="h")
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def running(key: Path) -> Iterator[ReviewerProcess]:
 
 
 def ask(process: ReviewerProcess, seconds: float = 60) -> messages.Reviewed:
-    return process.ask(messages.NoVerdict(packet=PACKET, reviewer="r", error="e"), messages.Reviewed, seconds)
+    return process.ask(messages.NoVerdict(packet=PACKET, reviewer="r", why=WHY), messages.Reviewed, seconds)
 
 
 def pids_of(process: ReviewerProcess) -> list[int]:
@@ -82,7 +84,7 @@ def test_it_reviews_and_signs(running: ReviewerProcess, key: Path, tmp_path: Pat
     with pytest.raises(ReviewerUnavailable, match="no entry"):
         running.sign(b"anything")
     # A refusal ends nothing.
-    assert ask(running).error == "e"
+    assert ask(running).no_verdict == WHY
 
 
 # ---- the key ------------------------------------------------------------------------------------------------------
@@ -218,7 +220,7 @@ def test_a_killed_process_gives_no_verdict_and_the_next_question_starts_another(
     first = send(running, signal.SIGKILL)
     with pytest.raises(ReviewerUnavailable, match="gave no answer"):
         ask(running)
-    assert ask(running).error == "e" and not set(pids_of(running)) & set(first)
+    assert ask(running).no_verdict == WHY and not set(pids_of(running)) & set(first)
 
 
 def test_a_process_that_hangs_is_killed_in_time(running: ReviewerProcess) -> None:
@@ -288,7 +290,7 @@ def test_a_process_that_does_not_keep_to_the_form_gives_no_verdict(
     monkeypatch.setattr(messages, "MAX_LINE_BYTES", 100_000)
     process = ReviewerProcess("small", CHECKLIST, key, start=played(program))
     with pytest.raises(ReviewerUnavailable, match=why):
-        questions.no_verdict(process, PACKET, "r", "e")
+        questions.no_verdict(process, PACKET, "r", WHY)
     process.close()
 
 
@@ -296,7 +298,7 @@ def test_a_process_that_does_not_read_is_not_waited_for(key: Path) -> None:
     """More than a pipe holds: writing to it must end in time too."""
     program = f"print('{READY}', flush=True); import time; time.sleep(60)"
     process = ReviewerProcess("small", CHECKLIST, key, start=played(program))
-    long = messages.NoVerdict(packet=PACKET, reviewer="r", error="e" * 2**20)
+    long = messages.NoVerdict(packet=PACKET, reviewer="r", why=WHY.model_copy(update={"detail": "e" * 2**20}))
     with pytest.raises(ReviewerUnavailable, match="took too long"):
         process.ask(long, messages.Reviewed, 0.3)
 
@@ -342,7 +344,7 @@ def test_a_process_lost_between_verdict_and_signature_closes_the_gate(
     route = gate.design_gate(session, {})
     judged = session.trail.find("verdict/design.1")
     assert lost and judged is not None
-    assert "ReviewerUnavailable" in judged.body["error"]
+    assert judged.body["cause"] == "process_lost"
     assert route == {"route": "human"}, "a person decides whether it is tried again"
     session.trail.verify_chain()
     session.trail.close()

@@ -61,14 +61,14 @@ def test_an_attempt_is_told_in_order_with_costs_and_what_the_gate_said(session: 
         "== sample.1: 0.0100 USD for the builder's turns ==",
         "-- plan --",
         "turn 1 of some-model: 0.0100 USD, tokens: 100 input, 10 output, tool_use",
-        "I shall note this.",
+        "    | I shall note this.",
         "call 1: write_note",
-        "done\n    kept as note.1",
-        "refused\n    malformed arguments: name:",
+        "done\n    | kept as note.1",
+        "refused\n    | malformed arguments: name:",
         "done, the phase ends",
-        "launched, temperature = 0.9\n    because",
-        "handed in with 1 claims, 2 sent back before\n    sample accepted = 3",
-        "the gate: revise\n    too few\n    required: temperature = 1",
+        "launched, temperature = 0.9\n    | because",
+        "handed in with 1 claims, 2 sent back before\n    | sample accepted = 3",
+        "the gate: revise\n    | too few\n    | required: temperature = 1",
     ):
         assert line in text, line
 
@@ -164,10 +164,10 @@ def test_a_closed_session_has_its_transcript_among_the_files_of_the_report(tmp_p
     (reported,) = [one for one in read_entries(run / "trail.sqlite") if one.entry.kind == "report"]
     assert f"report/{MARKDOWN}" in reported.body["files"]
     page = (run / "report" / MARKDOWN).read_text(encoding="utf-8")
-    assert "## ship, attempt 1" in page and "launch\\_stage" in page and "the gate: approve" in page
+    assert "## ship, attempt 1" in page and "launch_stage" in page and "the gate: approve" in page
     report = (run / "report" / "report.md").read_text(encoding="utf-8")
-    assert "- claimed, supported: `tuned` `accuracy` = 1, measured 1\n" in report
-    assert "- claimed, unsupported: `tuned` `invented` = 7\n" in report
+    assert "- claimed, supported: tuned accuracy = 1, measured 1\n" in report
+    assert "- claimed, unsupported: tuned invented = 7\n" in report
     assert [one["status"] for one in packet_of(run, "tuned").model_dump()["claims"]] == ["supported", "unsupported"]
     checks = next(one for one in packet_of(run, "tuned").checks if one.id == "claims.as_measured")
     assert (checks.status, checks.detail) == (
