@@ -21,6 +21,7 @@ from reviews.store import Store
 from sessions.heldout import rows_on_heldout
 from sessions.session import Session
 from sessions.wording import Protected
+from specs.strict_json import each_once
 from specs.text import plain
 from specs.tools import TOOLS
 from specs.vendors.markers import enclose
@@ -88,10 +89,11 @@ class Wall:
     def scrub_json(self, text: str) -> str:
         """Return JSON with every string in it scrubbed, the same text where there is nothing to take out.
 
-        What is no JSON, or says something twice, is scrubbed as the text it is.
+        What is no JSON, or has a name twice, is scrubbed as the text it is. Anything else that ``json`` reads is scrubbed
+        string by string, ``NaN`` and halves of character pairs or not: as a text its escapes would hide what is withheld.
         """
         try:
-            value = json.loads(text, object_pairs_hook=_each_once)
+            value = json.loads(text, object_pairs_hook=each_once)
             scrubbed = _map(value, self.scrub)
             return text if scrubbed == value else json.dumps(scrubbed, ensure_ascii=False)
         except (ValueError, RecursionError):
@@ -172,14 +174,6 @@ def _names(session: Session) -> re.Pattern[str] | None:
 def _printable(text: str) -> str:
     """Return a text as it is printed; most texts are that already, which is quicker seen than made."""
     return text if _ONLY_PRINTABLE.fullmatch(text) else plain(text, len(text))
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse an object with a name that stands in it twice: readers would see one of the two only."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands in it twice")
-    return found
 
 
 def _map(value: Any, change: Callable[[str], str]) -> Any:
