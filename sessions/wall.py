@@ -89,8 +89,8 @@ class Wall:
     def scrub_json(self, text: str) -> str:
         """Return JSON with every string in it scrubbed, the same text where there is nothing to take out.
 
-        What is no JSON, or has a name twice, is scrubbed as the text it is. Anything else that ``json`` reads is scrubbed
-        string by string, ``NaN`` and halves of character pairs or not: as a text its escapes would hide what is withheld.
+        What is no JSON, or has a name twice, is scrubbed as the text it is. Anything else that ``json`` reads is
+        scrubbed string by string, with ``NaN`` in it too: in the text, escapes would hide what is withheld.
         """
         try:
             value = json.loads(text, object_pairs_hook=each_once)
