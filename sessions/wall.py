@@ -86,7 +86,8 @@ class Wall:
     def scrub_json(self, text: str) -> str:
         """Return JSON with every string in it scrubbed, the same text where there is nothing to take out.
 
-        What is no JSON, or says something twice, is scrubbed as the text it is.
+        What is no JSON, or has a name twice, is scrubbed as the text it is. Anything else that ``json`` reads is
+        scrubbed string by string, with ``NaN`` in it too: in the text, escapes would hide what is withheld.
         """
         return map_json(self._masker.json(text), self.scrub)
 

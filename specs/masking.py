@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from specs.secret_forms import FORMS, Form
+from specs.strict_json import each_once
 
 if TYPE_CHECKING:
     # Every command loads this module to print; pydantic takes longer than `peergate --help` may.
@@ -340,7 +341,7 @@ def map_json(text: str, change: Callable[[str], str], change_all: Callable[[Any]
     What is no JSON, or says something twice, is changed as the text it is.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_each_once)
+        value = json.loads(text, object_pairs_hook=each_once)
         changed = map_strings(value, change) if change_all is None else change_all(value)
         return text if changed == value else json.dumps(changed, ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -356,11 +357,3 @@ def map_strings(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
         return {change(name): map_strings(one, change) for name, one in value.items()}
     return value
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse an object that holds a name twice: readers would see one of the two only."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name appears in it twice")
-    return found

@@ -35,7 +35,7 @@ def read_json(data: str | bytes, most_bytes: int | None = None) -> Any:
         text = data if isinstance(data, str) else data.decode("utf-8")
         text.encode("utf-8")
         value = json.loads(
-            text, object_pairs_hook=_each_once, parse_constant=_no_constant, parse_float=_finite, parse_int=_bounded
+            text, object_pairs_hook=each_once, parse_constant=_no_constant, parse_float=_finite, parse_int=_bounded
         )
     except UnicodeError as error:
         raise ValueError("it is not UTF-8") from error
@@ -75,7 +75,12 @@ def _whole(text: str) -> None:
             raise ValueError("a text holds half of a character pair") from error
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's members, for ``object_pairs_hook`` of :func:`json.loads`.
+
+    Raises:
+        ValueError: a name appears twice.
+    """
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

@@ -19,6 +19,8 @@ MOST_HEADER_BYTES = 100_000_000
 """The format's own limit."""
 FLOATS = {"F32": 4, "BF16": 2, "F16": 2}
 """Bytes of a number, by type of what training changes; of one of these, weights may be left as another."""
+_ROUNDING = {"F32": 2.0**-24, "BF16": 2.0**-8, "F16": 2.0**-11}
+"""Largest relative error of rounding to a type."""
 _HEADS = ("lm_head.weight", "embed_out.weight", "output.weight")
 """Names of output embeddings. Only these may be tied: of two norms that are all ones, each is still needed."""
 _CHUNK = 1 << 22
@@ -45,6 +47,15 @@ class Tensor(NamedTuple):
         return self.end - self.start
 
 
+class Shift(NamedTuple):
+    """How far a floating-point tensor is from what it was."""
+
+    moved: float
+    """Root mean square of the differences."""
+    finest: float
+    """Half the distance of neighbouring numbers of its type at the tensor's root mean square: less is rounded away."""
+
+
 class Change(NamedTuple):
     """What differs between a checkpoint and the one it was made from."""
 
@@ -62,6 +73,8 @@ class Change(NamedTuple):
     bytes: int
     repeated: tuple[str, ...]
     """Output embeddings of one side only that repeat another tensor of it: tied weights, written out or left out."""
+    shifts: tuple[Shift, ...]
+    """Of each floating-point tensor that both hold, by name."""
 
     def as_facts(self) -> dict[str, Any]:
         """Return what a manifest states: figures to nine digits, which do not hang on how a sum was added up."""
@@ -143,7 +156,35 @@ def compare(base: Path, new: Path) -> Change:
         dtypes=tuple(sorted({one.dtype for one in kept})),
         bytes=sum(one.size for one in kept),
         repeated=(*extra, *missing),
+        shifts=tuple(_shift(apart[name], ours[name]) for name in names if ours[name].dtype in FLOATS),
     )
+
+
+def _shift(apart: _Apart, tensor: Tensor) -> Shift:
+    count = math.prod(tensor.shape) or 1
+    return Shift(math.sqrt(apart.squares / count), math.sqrt(apart.before / count) * _ROUNDING[tensor.dtype])
+
+
+def adapter_shifts(folder: Path) -> tuple[Shift, ...]:
+    """Return how far low-rank adapters moved: their second factors, which begin at zero (arXiv:2106.09685, 4.1).
+
+    Raises:
+        WrongWeights: there are no adapters, a file is no weight file, or a value is not finite.
+        OSError: a file cannot be read.
+    """
+    import numpy
+
+    found: list[Shift] = []
+    for name, tensor in tensors_of(folder).items():
+        if ".lora_B." not in name or tensor.dtype not in FLOATS:
+            continue
+        squares = math.fsum(float(numpy.square(part, dtype="f8").sum()) for part in _values(tensor))
+        if not math.isfinite(squares):
+            raise WrongWeights(f"tensor {told(name)} holds values that are not finite")
+        found.append(_shift(_Apart(squares), tensor))
+    if not found:
+        raise WrongWeights("there are no adapters")
+    return tuple(found)
 
 
 def ties(folder: Path) -> bool:

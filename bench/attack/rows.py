@@ -1,6 +1,6 @@
 """Hostile raw rows, manifests and exit records: each must close the gate with a sentence that says what is wrong.
 
-Rows of thirteen kinds of stages are broken in each of the forms below, at a line that the seed chooses, and go through
+Rows of fourteen kinds of stages are broken in each of the forms below, at a line that the seed chooses, and go through
 the real measurer, checks and decision with a reviewer who approves of everything. An attack is missed if the gate
 opens, if a check breaks on it, or if an exception gets out. The healthy rows of each kind have to pass first.
 """
@@ -27,7 +27,7 @@ from specs.evidence import ExitRecord
 from specs.metrics import MetricSet
 from specs.verdicts import CLOSED, Decision, Verdict
 from tests.unit.critic_evidence import critic_evidence
-from tests.unit.evaluation_evidence import choice_rows, choose_evidence, perplexity_evidence
+from tests.unit.evaluation_evidence import choice_rows, choose_evidence, healthy_converse, perplexity_evidence
 from tests.unit.evidence_on_disk import evidence_of, exit_of
 from tests.unit.test_checks_preference import dpo_evidence
 from tests.unit.text_evidence import text_evidence
@@ -44,7 +44,8 @@ def _whole(found: Evidence) -> Evidence:
         "parameters": digest_value(found.parameters),
         "inputs": {role: digest_path(path) for role, path in found.inputs.items()},
     }
-    grant = found.grant.model_copy(update=own | {"stage": found.stage.name})
+    registered = {"stage": found.stage.name, "registration": found.registered}
+    grant = found.grant.model_copy(update=own | registered)
     seen: dict[str, Any] = {
         "key": grant.key(),
         "effective": found.parameters | found.manifest.effective,
@@ -67,6 +68,7 @@ KINDS: dict[str, Callable[[Path], Evidence]] = {
     "critique_instructions": lambda folder: critic_evidence(folder, "critique_instructions"),
     "perplexity": lambda folder: _whole(perplexity_evidence(folder)),
     "choose": lambda folder: _whole(choose_evidence(folder, choice_rows([(1.0, 2.0)] * 4))),
+    "converse": lambda folder: _whole(healthy_converse(folder)),
     "prefer": lambda folder: critic_evidence(folder, "prefer"),
     "revise": lambda folder: critic_evidence(folder, "revise"),
 }

@@ -21,6 +21,8 @@ from specs.stages import Kind
 _SFT: tuple[Kind, ...] = ("sft",)
 DEAD = 1e-5
 """Share of the loss: a pass that is no further from another one went over the same rows with the same weights."""
+_SURE = 10
+"""How many times that a live optimiser has to be able to lower the loss by, at the most, to be called dead."""
 
 
 def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -102,8 +104,9 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
     """Compare the loss of the last fifth of the steps with that of the first, and of the last pass with the first.
 
     A pass is over the same rows as any other: its mean, weighted by tokens, has no noise of batches, and stays to the
-    last digit where no update reaches the weights. Of a single pass only the fifths are known, and ``training.moved``
-    compares the weights themselves.
+    last digit where no update reaches the weights. Rates so small that no optimiser could lower it by that much are the
+    choice of whoever registered them, and a warning. Of a single pass only the fifths are known, and
+    ``training.moved`` compares the weights themselves with the rates.
     """
     names = ("first_loss", "last_loss", "steps")
     first, last, steps = (need(metrics, f"dpo_{name}" if evidence.stage.kind == "dpo" else name) for name in names)
@@ -116,7 +119,10 @@ def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
     passes = _passes(evidence)
     if passes is not None:
         detail += f"; on the same rows from {passes[0]:.6g} in the first pass to {passes[1]:.6g} in the last"
-        if abs(passes[0] - passes[1]) <= DEAD * abs(passes[0]):
+        least = DEAD * abs(passes[0])
+        if abs(passes[0] - passes[1]) <= least:
+            if _possible_drop(evidence) < _SURE * least:
+                return Found("WARN", f"{detail}: a plateau, the learning rate is too small for anything else", drop)
             return Found("FAIL", f"{detail}: no update reached the weights", (passes[0] - passes[1]) / passes[0])
     if holds(drop, ">=", evidence.resolved.spec.thresholds.loss_drop):
         return Found("PASS", detail, drop)
@@ -143,6 +149,17 @@ def _passes(evidence: Evidence) -> tuple[float, float] | None:
         math.fsum(loss * weight for loss, weight in some) / sum(weight for _, weight in some) for some in (first, last)
     )
     return before, after
+
+
+def _possible_drop(evidence: Evidence) -> float:
+    """Return how far steps at the logged rates can lower the loss, to first order.
+
+    No weight moves by more than about the rate in a step of Adam (Kingma & Ba 2015, section 2.1), so the loss falls by
+    at most the rate times the sum of the gradient's sizes, which is at most its norm times the root of their number.
+    """
+    rows, trained = steps_of(evidence), manifest_of(evidence).effective.get("trained_parameters")
+    count = trained if isinstance(trained, int) and trained > 0 else parameters_of(evidence.outputs.get("checkpoint"))
+    return math.sqrt(count) * math.fsum(row.learning_rate * row.grad_norm for row in rows)
 
 
 def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:

@@ -504,14 +504,44 @@ def _dead(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("factor", [0.0, 1e-6, 1.0])
+@pytest.mark.parametrize("factor", [0.0, 1e-6, 1e-3, 1.0])
 def test_an_optimiser_that_is_dead_fails_and_one_that_lives_passes(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, factor: float, seed: int
 ) -> None:
-    """On the same rows the loss stays to seven digits where nothing is learnt, and falls by 2.4 % otherwise."""
+    """After one pass the weights alone show it; in a second one the loss stays to seven digits, or falls."""
     if factor < 1:
         _dead(monkeypatch, factor)
-    job = sft_job(tmp_path, model, seed=seed, epochs=2)
-    found = judged(tmp_path, job, run(job))
+    job = sft_job(tmp_path / "one", model, seed=seed, epochs=1)
+    found = judged(tmp_path / "one", job, run(job))
+    assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
+    if factor == 1e-3:
+        return
+    job = sft_job(tmp_path / "two", model, seed=seed, epochs=2)
+    found = judged(tmp_path / "two", job, run(job))
     assert found["training.loss"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.loss"]
-    assert found["training.moved"].split(":")[0] == ("FAIL" if factor == 0 else "PASS"), found["training.moved"]
+    assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
+
+
+@pytest.mark.parametrize(("make", "more"), [(sft_job, ADAPTER), (dpo_job, {}), (dpo_job, ADAPTER)])
+@pytest.mark.parametrize("factor", [1e-3, 1.0])
+def test_adapters_and_pairs_move_as_far_as_their_rates_too(
+    tmp_path: Path,
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[..., Job],
+    more: dict[str, Any],
+    factor: float,
+) -> None:
+    if factor < 1:
+        _dead(monkeypatch, factor)
+    job = make(tmp_path, model, epochs=1, **more)
+    found = judged(tmp_path, job, run(job))
+    assert found["training.moved"].split(":")[0] == ("FAIL" if factor < 1 else "PASS"), found["training.moved"]
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_tiny_rate_that_was_registered_is_a_warning(tmp_path: Path, model: Path, epochs: int) -> None:
+    job = sft_job(tmp_path, model, epochs=epochs, learning_rate=1e-9)
+    found = judged(tmp_path, job, run(job))
+    assert found["training.loss"].startswith("WARN"), found["training.loss"]
+    assert found["training.moved"].startswith("PASS"), found["training.moved"]

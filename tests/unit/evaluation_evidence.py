@@ -137,6 +137,20 @@ def converse_evidence(folder: Path, rows: list[ConversationRow] | None = None, t
     return _with(folder, stage, conversations(times), rows or conversation_rows(times=times))
 
 
+def healthy_converse(folder: Path, times: int = 8) -> Evidence:
+    """Return the evidence of a whole stage: as many conversations as are registered, and no two answers alike."""
+    said = tuple(
+        text.format(n)
+        for n in range(times)
+        for text in ("It is called Tom, say {} people.", "hello to all {} of you.", "They make honey {}.", "Yes, {}.")
+    )
+    evidence = converse_evidence(folder, conversation_rows(said, times), times)
+    spec = evidence.resolved.spec
+    analysis = spec.analysis.model_copy(update={"n": len(said)})
+    resolved = evidence.resolved.model_copy(update={"spec": spec.model_copy(update={"analysis": analysis})})
+    return replace(evidence, resolved=resolved, registered=resolved.registration())
+
+
 def duel(item: Item, reference: str, candidate: str, parameters: CompareParameters, better: str) -> DuelRow:
     """Return a judgement that follows from log-probabilities made up for it: reference, candidate, first or last."""
     rubric = rubric_for("comparison", parameters.rubric)

@@ -143,6 +143,16 @@ def _saved_again(evidence: Evidence) -> Evidence:
     return evidence
 
 
+def _nudged(evidence: Evidence) -> Evidence:
+    """One weight of a hundred moved, by less than a hundredth of a step."""
+    _saved_again(evidence)
+    path = evidence.outputs["checkpoint"] / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-4] ^= 1
+    path.write_bytes(data)
+    return evidence
+
+
 def _cut_gain(evidence: Evidence) -> Evidence:
     """The baseline fails only where it was cut off."""
     assert evidence.baseline_rows is not None
@@ -305,6 +315,7 @@ OTHER_FLAWS: dict[str, Callable[[Evidence], Evidence]] = {
         _exit(one, ended=3600.0), observed=Observed(at_least_s=3500.0, at_most_s=3700.0)
     ),
     "the same weights in other files": _saved_again,
+    "weights that hardly moved": _nudged,
     "rows that nobody can read": lambda one: replace(
         one, outputs=one.outputs | {"rows": write_rows(one.outputs["rows"], [{"item": "h0"}])}
     ),
@@ -439,6 +450,7 @@ CASES = [
     ("train", "a loss that stayed", "training.loss", "WARN"),
     ("train", "a loss that only moves as batches do", "training.loss", "FAIL"),
     ("train", "the same weights in other files", "training.moved", "FAIL"),
+    ("train", "weights that hardly moved", "training.moved", "FAIL"),
     ("base", "rows that nobody can read", "jobs.measured", "BLOCKED"),
     ("train", "more passes than are of use", "training.starvation", "WARN"),
     ("train", "too few tokens", "training.starvation", "WARN"),

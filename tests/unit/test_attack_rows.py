@@ -16,9 +16,9 @@ from specs.strict_json import MOST_DEPTH, read_json
 
 def test_every_hostile_form_closes_the_gate(tmp_path: Path) -> None:
     assert len(FORMS) >= 30
-    found = attack(1, tmp_path, ("sft", "instruct"), tuple(FORMS))
+    found = attack(1, tmp_path, ("sft", "instruct", "converse"), tuple(FORMS))
     assert (found.not_run, found.missed) == ("", [])
-    assert found.attempts > 80
+    assert found.attempts > 120
 
 
 def test_the_attack_reports_names_that_stand_twice_where_nobody_looks_for_them(

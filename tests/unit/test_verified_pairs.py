@@ -18,9 +18,10 @@ from specs.kinds_critics import PreferVerifiedParameters, PreferVerifiedStage
 from specs.rows_critics import Preference, VerifiedRow
 from tests.fixtures.critic_jobs import lines, stage_job
 from tests.unit.critic_evidence import bound
-from tests.unit.evidence_on_disk import evidence_of, prompt_items, samples
+from tests.unit.evidence_on_disk import evidence_of, prompt_items, samples, with_manifest
 from tests.unit.spec_files import loads, told, write_spec
 from training.critics.verified import NotTheirs, mixed_prompts, verdicts, verified_pairs
+from training.entry import Job
 from training.stages.prefer_verified import prefer_verified
 
 TASK = "format_instructions"
@@ -91,7 +92,7 @@ def test_a_sample_stands_in_one_pair_at_most(texts: list[tuple[int, str]], most:
     assert all(one.chosen in accepted and one.rejected in refused for one in pairs)
 
 
-def test_the_job_writes_what_the_functions_return(tmp_path: Path) -> None:
+def job_of(tmp_path: Path) -> Job:
     model = tmp_path / "model"
     model.write_text("none is needed")
     inputs = {
@@ -99,7 +100,11 @@ def test_the_job_writes_what_the_functions_return(tmp_path: Path) -> None:
         "prompts": lines(tmp_path / "prompts.jsonl", list(prompt_items())),
         "model": model,
     }
-    job = stage_job(tmp_path / "job", "prefer_verified", inputs, "instruct", **GIVEN.model_dump())
+    return stage_job(tmp_path / "job", "prefer_verified", inputs, "instruct", **GIVEN.model_dump())
+
+
+def test_the_job_writes_what_the_functions_return(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
     done = prefer_verified(job)
     said = verdicts(TASK, prompt_items(), rows())
     kept = (job.out / "preferences.jsonl").read_text(encoding="utf-8").splitlines()
@@ -121,6 +126,19 @@ def evidence(folder: Path, change: Callable[[list[VerifiedRow], list[Preference]
     }
     outputs = {"rows": lines(folder / "o" / "rows.jsonl", said), "preferences": lines(folder / "o" / "p.jsonl", pairs)}
     return bound(evidence_of(folder, "sample"), STAGE, inputs, outputs, "instruct")
+
+
+def test_a_stage_without_a_model_gets_no_warning_about_precision(tmp_path: Path) -> None:
+    """Not even with what the job itself writes; a stage with a model keeps the warning about such a manifest."""
+    for name in ("pairs", "sampled"):
+        (tmp_path / name).mkdir()
+    done = prefer_verified(job_of(tmp_path))
+    stated = {"device": done.device, "dtype": done.dtype, "threads": done.threads}
+    found = with_manifest(evidence(tmp_path / "pairs"), **stated)
+    told = {one.id: (one.status, one.detail) for one in run_checks(found, measure(found))}
+    assert told["jobs.device"] == ("NOT_APPLICABLE", "the stage computes with no model: it has no precision")
+    sampled = with_manifest(evidence_of(tmp_path / "sampled", "sample"), **stated)
+    assert {one.id: one.status for one in run_checks(sampled, measure(sampled))}["jobs.device"] == "WARN"
 
 
 def failed(found: Evidence) -> set[str]:

@@ -263,6 +263,9 @@ def test_json_stays_json_and_untouched_json_stays_as_it_was(session: Session) ->
     assert wall.scrub_json(same) == same
     twice = json.dumps({"a": HELDOUT})[:-1] + ', "a": 1}'
     assert "elm" not in wall.scrub_json(twice)
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in HELDOUT)
+    for odd in ("NaN", "9007199254740993", '"\\ud800"', "[" * 65 + "]" * 65):
+        assert "[held-out]" in wall.scrub_json(f'{{"a": "{escaped}", "b": {odd}}}'), odd
     assert wall.scrub_json("[" * 100_000 + CANARY) == "[" * 100_000 + CANARY
     assert wall.scrub_bytes(b"\xff" + HELDOUT.encode()).decode() == "\ufffd[held-out]."
 
