@@ -8,16 +8,13 @@ import json
 import os
 import socket
 import struct
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from sessions.jobs import recipe, sandbox, seccomp
+from sessions.jobs import sandbox, seccomp
 from sessions.jobs.outputs import MOST_FILES, CutShort, Received, Refused, receive
 from sessions.jobs.recipe import limits_of
-from sessions.jobs.usage import Usage, Watched
 from specs.evidence import Artifact, JobOrder
 from specs.home import HOME
 from specs.stages import RecipeParameters
@@ -394,26 +391,3 @@ def test_folders_that_lie_too_deep_are_not_left_out_in_silence(tmp_path: Path) -
     deep.mkdir(parents=True)
     with pytest.raises(TooDeep, match="more than 8 folders"):
         send(str(tmp_path / "left"), io.BytesIO())
-
-
-# ---- watching -----------------------------------------------------------------------------------------------
-
-
-def test_a_look_that_took_long_leaves_no_time_to_hold_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script can make a look long, and hold what it wants while nobody looks."""
-    ends: list[float] = []
-    rests: list[float] = []
-
-    def usage(*_: object) -> Usage:
-        rests.extend(time.monotonic() - one for one in ends)
-        end = time.thread_time() + 0.4
-        while time.thread_time() < end:
-            pass
-        ends.append(time.monotonic())
-        return Usage(0, 1) if len(ends) == 1 else Usage(1 << 50, 1)
-
-    monkeypatch.setattr(Watched, "usage", usage)
-    monkeypatch.setattr(os, "nice", lambda _: 0)
-    with subprocess.Popen(["sleep", "60"]) as process:
-        _, _, broken = recipe._watch(process, RecipeParameters())  # pyright: ignore[reportPrivateUsage]
-    assert "of memory" in broken and rests[0] < 2.0, "a rest of 3.6 s is a tenth of a processor"
