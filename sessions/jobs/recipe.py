@@ -43,7 +43,9 @@ ALLOWED = "without_sandbox"
 """A file in the job folder: the launcher found a person's permission to run without a sandbox."""
 LOOK_S = 0.02
 RESTS = 9
-"""Watching takes at most a tenth of one processor: a look is followed by a rest so many times as long."""
+"""Watching takes a tenth of one processor: a look is followed by a rest so many times as long."""
+MOST_REST_S = 0.3
+"""But never by more: a script can make one look long, and what it holds in the rest is not counted."""
 HURRY = -10
 BESIDE = 2
 """Processes of the sandbox itself: bubblewrap's own and the starter."""
@@ -243,7 +245,7 @@ def _watch(process: subprocess.Popen[bytes], parameters: RecipeParameters) -> tu
             return process.wait(rest), peak, broken
         begun = time.thread_time()
         used = watched.usage(parameters.processes + BESIDE, most)
-        rest = max(LOOK_S, RESTS * (time.thread_time() - begun))
+        rest = max(LOOK_S, min(MOST_REST_S, RESTS * (time.thread_time() - begun)))
         peak = max(peak, used.bytes)
         if used.bytes > most:
             broken = (

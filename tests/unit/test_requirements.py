@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tomllib
 import zipfile
 from hashlib import sha256
 from importlib.metadata import requires
@@ -15,9 +14,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from release.sbom import EXTRAS, declared
+
 HOME = Path(__file__).parents[2]
-EXTRAS = ("train", "demo", "dev")
-"""As the Makefile asks for them."""
 AGAIN = "run `make requirements`"
 
 
@@ -53,19 +52,6 @@ def test_versions_are_those_of_the_constraints() -> None:
     assert not other, f"not so in constraints.txt: {other}; pin them there, then {AGAIN}"
 
 
-def asked_for() -> list[Requirement]:
-    """Return what the project and its extras ask for."""
-    project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    waiting, found = list[str](EXTRAS), [Requirement(line) for line in project["dependencies"]]
-    while waiting:
-        for one in map(Requirement, project["optional-dependencies"][waiting.pop()]):
-            if one.name == project["name"]:
-                waiting += one.extras
-            else:
-                found.append(one)
-    return found
-
-
 def lacking(asked: list[Requirement], versions: dict[str, str]) -> set[str]:
     """Return which requirements no line meets, those of installed packages among them."""
     missing, seen, waiting = set[str](), set[tuple[str, frozenset[str]]](), list(asked)
@@ -85,13 +71,15 @@ def lacking(asked: list[Requirement], versions: dict[str, str]) -> set[str]:
 
 
 def test_all_that_is_asked_for_is_among_them() -> None:
-    missing = lacking(asked_for(), VERSIONS)
+    makefile = (HOME / "Makefile").read_text(encoding="utf-8")
+    assert tuple(re.findall(r"--extra ([\w-]+)", makefile)) == EXTRAS
+    missing = lacking(declared(HOME / "pyproject.toml"), VERSIONS)
     assert not missing, f"requirements.txt does not have {sorted(missing)}: {AGAIN}"
 
 
 def test_a_dependency_without_hashes_is_found() -> None:
     without = {name: version for name, version in VERSIONS.items() if name != "pydantic-core"}
-    assert any(line.startswith("pydantic-core") for line in lacking(asked_for(), without))
+    assert any(line.startswith("pydantic-core") for line in lacking(declared(HOME / "pyproject.toml"), without))
     assert lacking([Requirement("numpy>999")], VERSIONS) == {"numpy>999"}
 
 

