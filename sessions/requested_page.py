@@ -133,5 +133,4 @@ def _answered_by(done: Requested) -> str:
 
 
 def _unescaped(text: object, limit: int = markdown.LINE_CHARACTERS) -> str:
-    # A bar ends a cell on a terminal too.
-    return one_line(text, limit).replace("|", "\u00a6")
+    return one_line(text, limit)

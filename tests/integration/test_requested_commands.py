@@ -149,7 +149,7 @@ def test_model_text_cannot_fake_our_output(here: Path, api: Api) -> None:
         assert not any(letter in page for letter in "\x1b\x07\u202e")
         assert [line for line in page.splitlines() if line.startswith("## Approval")] == ["## Approval"]
         assert [line for line in page.splitlines() if line.startswith("**")] == ["**No**"]
-    assert "\\*\\*bold\\*\\* \\[link\\](http://x) \\<b\\> \\| \\# Approval \\#\\# Approval" in text
+    assert "\\*\\*bold\\*\\* [link\\](http\\://x) \\<b> \\| # Approval ## Approval" in text
     assert "**bold** [link](http://x) <b> | # Approval ## Approval" in printed
 
 
