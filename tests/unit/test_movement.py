@@ -71,11 +71,11 @@ def test_a_dead_optimiser_fails_after_a_single_pass_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rate", [1e-8, 1e-11])
 def test_a_tiny_rate_that_was_registered_is_a_warning(tmp_path: Path, rate: float) -> None:
-    """Steps of 1e-11 are rounded away where weights are 5: that one of 400 moved says nothing then."""
+    """Steps of 1e-11 are rounded away where weights are 5: that one of 40,000 moved says nothing then."""
     evidence = moved_by(tmp_path, rate, learning_rate=rate)
     if rate < 1e-9:
-        tensors(evidence.inputs["model"], far=[5.0] * 400)
-        tensors(evidence.outputs["checkpoint"], far=[5.0000005] + [5.0] * 399)
+        tensors(evidence.inputs["model"], far=[0.0] + [5.0] * 39_999)
+        tensors(evidence.outputs["checkpoint"], far=[rate] + [5.0] * 39_999)
     rows = [row | {"learning_rate": row["learning_rate"] * rate / 1e-5, "loss": 2.0} for row in steps()]
     write_rows(evidence.outputs["rows"], rows)
     found = results_of(evidence)
