@@ -98,7 +98,8 @@ def measured(kappa: float, low: float, swap: float) -> dict[str, Any]:
         "instructions_kappa": (kappa, (low, 0.9)),
         "instructions_swap_inconsistency": (swap, (0.0, 1.0)),
     }
-    return {id: {"id": id, "value": value, "interval": ends, "n": 40} for id, (value, ends) in values.items()}
+    same = {"n": 40, "unit": "1", "population": "labelled items", "definition": "of this test"}
+    return {id: {"id": id, "value": value, "interval": ends} | same for id, (value, ends) in values.items()}
 
 
 def words(kappa: float, low: float, swap: float) -> tuple[str, list[str]]:
