@@ -10,7 +10,8 @@ from pathlib import Path
 
 from reviews.amendments import AMENDMENT, amended, amendment_packet, is_exploratory, refused
 from reviews.checklist import Checklist
-from reviews.checks import run_checks
+from reviews.checks import all_checks, run_checks
+from reviews.checks.movement import weights_are_here
 from reviews.collect import find, gather, registered_spec
 from reviews.derive import check_design, derive_packet, verdict_again
 from reviews.grants import opened_by
@@ -45,7 +46,8 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
             if kind == "amendment":
                 damage += [f"{where}: {problem}" for problem in _amendment(entries, store, recorded)]
             else:
-                damage += [f"{where}: {problem}" for problem in _differences(run, entries, store, recorded)]
+                found = _differences(run, entries, store, recorded, notes)
+                damage += [f"{where}: {problem}" for problem in found]
             count += 1
         except FORMLESS as error:
             damage.append(f"{where}: cannot be derived again: {formless(error)}")
@@ -62,7 +64,7 @@ def formless(error: Exception) -> str:
     return first if isinstance(error, PeergateError) else f"not of its form: {type(error).__name__}: {first}"
 
 
-def _differences(run: Path, entries: list[Recorded], store: Store, decision: Recorded) -> list[str]:
+def _differences(run: Path, entries: list[Recorded], store: Store, decision: Recorded, notes: list[str]) -> list[str]:
     """Return what comes out otherwise; the first difference on the way explains those after it."""
     stage, attempt = decision.body["stage"], decision.body["attempt"]
     told = Decision.model_validate_json(store.get(decision.body["decision"]))
@@ -75,7 +77,7 @@ def _differences(run: Path, entries: list[Recorded], store: Store, decision: Rec
     if stage is None:
         found = _design_packet(then, store, packet)
     else:
-        found = _attempt_packet(run, then, store, stage, attempt, packet)
+        found = _attempt_packet(run, then, store, stage, attempt, packet, notes)
     return found or _verdict_and_decision(entries[: decision.entry.seq], store, decision, told, packet)
 
 
@@ -123,7 +125,7 @@ def _design_packet(entries: list[Recorded], store: Store, packet: Packet) -> lis
 
 
 def _attempt_packet(
-    run: Path, entries: list[Recorded], store: Store, stage: str, attempt: int, packet: Packet
+    run: Path, entries: list[Recorded], store: Store, stage: str, attempt: int, packet: Packet, notes: list[str]
 ) -> list[str]:
     evidence = gather(run, entries, store, stage, attempt)
     measured = find(entries, f"metrics/{stage}.{attempt}")
@@ -138,9 +140,25 @@ def _attempt_packet(
     if again != recorded:
         return [f"the metrics computed from the raw rows are not the recorded ones{_which(again, recorded)}"]
     checks = run_checks(evidence, again)
+    if not weights_are_here(evidence):
+        checks = _as_with_weights(checks, packet, f"{stage}.{attempt}", notes)
     if derive_packet(entries, store, evidence, again, checks, _digest_of(checks)) != packet:
         return [_other_checks(packet.checks, checks) or "the evidence gives another packet than the recorded one"]
     return []
+
+
+def _as_with_weights(
+    checks: tuple[CheckResult, ...], packet: Packet, attempt: str, notes: list[str]
+) -> tuple[CheckResult, ...]:
+    """Return results in which those of checks that compare weights are the recorded ones: here they cannot be found."""
+    reading = {check.id for check in all_checks() if check.reads_weights}
+    then = {one.id: one for one in packet.checks if one.id in reading}
+    taken = tuple(then.get(one.id, one) for one in checks)
+    if taken != checks:
+        notes.append(
+            f"{attempt}: {', '.join(sorted(then))} compared weights that are not here, and is taken as recorded"
+        )
+    return taken
 
 
 def _verdict_and_decision(

@@ -46,6 +46,8 @@ class Check:
     """In words, for checks of other distributions; Peergate's own name what the spec registers in ``limits``."""
     only_treatment: bool = field(default=False)
     limits: tuple[Limit, ...] = ()
+    reads_weights: bool = False
+    """Whether it compares weights. Where these are gone an audit takes what was found then, and says so."""
 
 
 def apply(check: Check, evidence: Evidence, metrics: MetricSet | None) -> CheckResult:

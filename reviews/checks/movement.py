@@ -35,17 +35,22 @@ class Course(NamedTuple):
     """``moved / due``; None where all rates are 0, or so small that rounding to the weights' type takes steps away."""
 
 
+def weights_are_here(evidence: Evidence) -> bool:
+    """Say whether the folders of the model and of the checkpoint trained from it are on this machine."""
+    folders = evidence.inputs.get("model"), evidence.outputs.get("checkpoint")
+    return all(folder is not None and folder.is_dir() for folder in folders)
+
+
 def course_of(evidence: Evidence) -> Course | None:
     """Return how far a checkpoint is from the model it was trained from; of adapters, how far these are from zero.
 
-    None unless both are here: what was not compared when the gate was decided is not compared by an audit either. None
-    too where they are not of one shape, which other checks report.
+    None unless both are here, and where they are not of one shape, which other checks report.
 
     Raises:
         EvidenceMissing: the steps, or adapters that were granted, are absent or unreadable.
     """
     base, folder = evidence.inputs.get("model"), evidence.outputs.get("checkpoint")
-    if base is None or folder is None or not base.is_dir() or not folder.is_dir():
+    if base is None or folder is None or not weights_are_here(evidence):
         return None
     try:
         change = compare(base, folder)

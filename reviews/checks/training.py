@@ -237,5 +237,6 @@ CHECKS = (
         _moved,
         "adapters on two modules instead of seven; checkpoint not the one claimed; an optimiser that is dead",
         threshold=f">= {LEAST_SHARE:g} of what the learning rates make",
+        reads_weights=True,
     ),
 )

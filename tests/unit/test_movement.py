@@ -9,12 +9,15 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from reviews import rederive
 from reviews.checks.movement import LEAST_SHARE, course_of
 from reviews.evidence import Evidence
+from specs.verdicts import CheckResult
 from tests.unit.evidence_on_disk import evidence_of, steps, write_rows
 from tests.unit.test_checks import results_of
 
@@ -117,3 +120,16 @@ def test_adam_moves_weights_farther_than_the_limit_after_many_steps(seed: int, s
         weight -= rates[-1] * (first / (1 - 0.9**step)) / (math.sqrt(second / (1 - 0.999**step)) + 1e-8)
     assert abs(weight) > 5 * LEAST_SHARE * math.hypot(*rates)
     assert abs(weight) < sum(rates)
+
+
+def test_where_weights_are_gone_an_audit_takes_what_was_found_and_says_so() -> None:
+    def result(id: str, detail: str) -> CheckResult:
+        return CheckResult(id=id, title=id, status="PASS", blocking=True, detail=detail)
+
+    packet: Any = SimpleNamespace(checks=(result("training.moved", "it moved by 1"), result("training.data", "then")))
+    now = (result("training.moved", "a new one"), result("training.data", "now"))
+    notes: list[str] = []
+    taken = rederive._as_with_weights(now, packet, "train.1", notes)  # pyright: ignore[reportPrivateUsage]
+    assert [one.detail for one in taken] == ["it moved by 1", "now"], "only what compares weights is taken"
+    assert notes == ["train.1: training.moved compared weights that are not here: taken as recorded"]
+    assert rederive._as_with_weights(packet.checks, packet, "train.1", []) == packet.checks  # pyright: ignore[reportPrivateUsage]
