@@ -155,9 +155,7 @@ def _as_with_weights(
     then = {one.id: one for one in packet.checks if one.id in reading}
     taken = tuple(then.get(one.id, one) for one in checks)
     if taken != checks:
-        notes.append(
-            f"{attempt}: {', '.join(sorted(then))} compared weights that are not here, and is taken as recorded"
-        )
+        notes.append(f"{attempt}: {', '.join(sorted(then))} compared weights that are not here: taken as recorded")
     return taken
 
 
