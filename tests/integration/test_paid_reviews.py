@@ -208,7 +208,7 @@ LINT = [
     ("{vendor: checklist, effort: {}}", "reviewer.effort: 'checklist' asks no model"),
     ("{vendor: anthropic, model: m, base_url: 'http://127.0.0.1/v1'}", "has one address"),
     ("{vendor: openai, model: m, base_url: 'http://127.0.0.1/v1'}", "the price of an endpoint of your own"),
-    ("{vendor: openai, model: m, base_url: 'http://me:secret@host/v1'}", "base_url must be an address with http"),
+    ("{vendor: openai, model: m, base_url: 'http://me:secret@host/v1'}", "here begins a secret (a password)"),
     ("{vendor: openai, model: m, base_url: 'ftp://host'}", "base_url must be an address with http"),
 ]
 

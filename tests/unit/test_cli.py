@@ -54,7 +54,9 @@ def test_an_entry_is_shown_with_what_it_points_to(leaky: Path) -> None:
     shown = json.loads(peergate("audit", "show", leaky, "decision/design.1", "--json").stdout)
     assert shown["points_to"]["decision"]["outcome"] == "reject"
     digest = shown["body"]["decision"]
-    assert json.loads(peergate("audit", "show", leaky, digest).stdout)["outcome"] == "reject"
+    told = peergate("audit", "show", leaky, digest).stdout
+    assert all(line.startswith("| ") for line in told.splitlines()), "nobody's words begin a line"
+    assert json.loads("".join(line.removeprefix("| ") for line in told.splitlines()))["outcome"] == "reject"
 
 
 def test_a_wrong_spec_is_told_with_its_place_and_starts_nothing(tmp_path: Path) -> None:

@@ -163,9 +163,15 @@ def _revise(folder: Path) -> Evidence:
     return critic_evidence(folder, "revise", rows=rows)
 
 
+def _instructed_alike() -> list[dict[str, Any]]:
+    """Return rows of which the second says what the first says, in a place of its own."""
+    first, second, *others = instruct_rows()
+    return [first, first | {name: second[name] for name in ("shard", "round", "call", "probe")}, *others]
+
+
 ALIKE: dict[Kind, Callable[[Path], Evidence]] = {
     "generate": _generate,
-    "instruct": lambda folder: text_evidence(folder, "instruct", [instruct_rows()[0]] * 2 + instruct_rows()[2:]),
+    "instruct": lambda folder: text_evidence(folder, "instruct", _instructed_alike()),
     "respond": lambda folder: text_evidence(folder, "respond", respond_rows(raw_0=" Told alike.", raw_1="told alike")),
     "prefer": _prefer,
     "revise": _revise,
