@@ -88,11 +88,11 @@ OTHER_FORM = answered(OPENAI, json.dumps({"verdict": "approve"}))
         ([NOT_JSON], "does not fit the schema"),
         ([OTHER_FORM], "does not fit the schema"),
         ([truncated(OPENAI, json.dumps({"approve": True}))], "incomplete"),
-        ([Step(b'{"id": "resp_1", "object": "response"', cut=True)], "no whole response"),
+        ([Step(b'{"id": "resp_1", "object": "response"', cut=True)], "was cut off"),
         ([Step(b"<html>gateway</html>", headers={"content-type": "text/html"})], "not in the form of the API"),
         ([failed(OPENAI, 503)], "status 503"),
         ([failed(OPENAI, 401)], "status 401"),
-        ([Step(hang_s=30)], "no whole response"),
+        ([Step(hang_s=30)], "did not answer in time"),
     ],
     ids=[
         "refusal",
