@@ -16,7 +16,7 @@ STORE = "store"
 def is_run(run: Path) -> bool:
     """Say whether a session lies in a folder: its trail, or what points to its trail in a database.
 
-    A folder that cannot be opened may be one; whoever reads it is told.
+    A folder that cannot be opened may be one; reading it reports why.
     """
     try:
         return (run / TRAIL).is_file() or (run / POINTER).is_file()

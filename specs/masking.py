@@ -171,7 +171,7 @@ class Masker:
         return data if masked == text else masked.encode("utf-8", "surrogateescape")
 
     def known_in(self, data: bytes) -> str | None:
-        """Return the name of a known value that stands in these bytes, whole or encoded; None where none does.
+        """Return the name of a known value that is in these bytes, whole or encoded; None if there is none.
 
         For evidence, whose bytes must stay as they are: it is refused instead.
         """

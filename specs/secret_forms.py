@@ -37,7 +37,7 @@ class Form:
         return re.compile(self._pattern, re.S), re.compile(f"(?:{self._before})\\Z")
 
     def spans(self, text: str, lower: str) -> Iterator[tuple[int, int]]:
-        """Yield where it stands in a text, which is also given in lower case, letter for letter."""
+        """Yield where it occurs in a text, which is also given in lower case, letter for letter."""
         for hint in self.hints:
             at = lower.find(hint)
             while at >= 0:

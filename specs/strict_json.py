@@ -85,7 +85,7 @@ def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"'{plain(twice, _NAME)}' stands in it twice")
+        raise ValueError(f"'{plain(twice, _NAME)}' appears in it twice")
     return found
 
 

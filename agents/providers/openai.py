@@ -139,7 +139,7 @@ def _stop(response: Response) -> Stop:
     """Return why a response ended.
 
     Raises:
-        NotWhole: it is neither complete nor incomplete in a way that can be told to the model.
+        NotWhole: it is neither complete nor incomplete in a way that can be reported to the model.
     """
     if response.status == "completed":
         return "end"

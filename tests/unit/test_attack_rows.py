@@ -39,8 +39,8 @@ def test_the_attack_reports_a_gate_that_needs_no_metrics(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{"a": 1, "a": 1}', "'a' stands in it twice"),
-        ('{"a": {"b": 1, "b": 2}}', "'b' stands in it twice"),
+        ('{"a": 1, "a": 1}', "'a' appears in it twice"),
+        ('{"a": {"b": 1, "b": 2}}', "'b' appears in it twice"),
         ("NaN", "no number"),
         ("[-Infinity]", "no number"),
         ("1e999", "too large"),

@@ -62,7 +62,7 @@ BROKEN = {
     '"text"': "one JSON object is needed",
     "[" * 100_000: "malformed arguments",
     '{"a": ' * 10_000: "malformed arguments",
-    '{"name": "constitution", "name": "data.prompts"}': "'name' stands in it twice",
+    '{"name": "constitution", "name": "data.prompts"}': "'name' appears in it twice",
     '{"name": "constitution", "limit": NaN}': "NaN is no number of JSON",
     '{"name": "constitution", "limit": 1e999}': "malformed arguments",
     '{"name": "constitution", "limit": -Infinity}': "-Infinity is no number",
