@@ -14,10 +14,11 @@ from rich.text import Text
 
 from agents.turns import Turn, Usage
 from sessions.ledger import Balance
+from sessions.terminal import masked_line
 from specs.evidence import Progress as JobProgress
 from specs.masking import current
 from specs.metrics import MetricSet
-from specs.text import one_line, plain
+from specs.text import plain
 from specs.verdicts import CheckResult, Decision, Outcome, Status
 
 LINE_CHARACTERS = 4000
@@ -65,18 +66,18 @@ class Terminal:
         usd = f"{turn.usd:.4f} USD{'' if turn.usd_is_measured else ' at most'}"
         asks = f"{len(turn.calls)} call{'' if len(turn.calls) == 1 else 's'}" if turn.calls else turn.stop
         money = f"{usd}, builder {taken_usd:.4f} of {most_usd:g} USD"
-        self._line(f"  {one_line(turn.model, 60)}: {_tokens(turn.usage)}{asks}; {money}", "dim")
+        self._line(f"  {masked_line(turn.model, 60)}: {_tokens(turn.usage)}{asks}; {money}", "dim")
 
     def call_begins(self, tool: str) -> None:
         """Announce a tool that may take its time, once as long as nothing else is called."""
         if tool in WAITING_TOOLS and self._last_call != tool:
-            self._line(f"    {one_line(tool, 64)} ...")
+            self._line(f"    {masked_line(tool, 64)} ...")
 
     def call(self, tool: str, arguments: str, text: str, is_error: bool) -> None:
         """Show a call with its outcome in one line; the same one again in a row is not shown again."""
-        given = "" if arguments in ("", "{}") else f" {one_line(arguments, CALL_CHARACTERS)}"
-        told = one_line(text, OUTCOME_CHARACTERS)
-        line = f"    {one_line(tool, 64)}{given} -> {'refused: ' if is_error else ''}{told}"
+        given = "" if arguments in ("", "{}") else f" {masked_line(arguments, CALL_CHARACTERS)}"
+        told = masked_line(text, OUTCOME_CHARACTERS)
+        line = f"    {masked_line(tool, 64)}{given} -> {'refused: ' if is_error else ''}{told}"
         if line != self._last_call:
             self._line(line, "yellow" if is_error else "")
         self._last_call = line if tool not in WAITING_TOOLS else tool
@@ -84,7 +85,7 @@ class Terminal:
     def progress(self, stage: str, progress: JobProgress) -> None:
         """Show how far the job is, with the time left at the present speed."""
         note = "  ".join(f"{name} {_short(value)}" for name, value in progress.note.items())
-        note = one_line(current().text(note), NOTE_CHARACTERS)
+        note = masked_line(note, NOTE_CHARACTERS)
         if self.console.is_terminal:
             self._show_bar(stage, progress, note)
             return
@@ -126,16 +127,16 @@ class Terminal:
         self._line(f"  checks: {summary}")
         for result in results:
             if result.status in STATUS_STYLE:
-                found = one_line(result.detail, LINE_CHARACTERS)
+                found = masked_line(result.detail, LINE_CHARACTERS)
                 self._line(f"    {result.status} {result.id}: {found}", STATUS_STYLE[result.status])
 
     def decision(self, decision: Decision, balance: Balance) -> None:
         """Show the gate's decision, its reasons, and what is left."""
         self._line(f"  gate {decision.stage}: {decision.outcome}", OUTCOME_STYLE[decision.outcome])
         for reason in decision.reasons:
-            self._line(f"    - {one_line(reason, LINE_CHARACTERS)}")
+            self._line(f"    - {masked_line(reason, LINE_CHARACTERS)}")
         for change in decision.required_changes:
-            self._line(f"    required: {one_line(change.text, LINE_CHARACTERS)}")
+            self._line(f"    required: {masked_line(change.text, LINE_CHARACTERS)}")
         self._line(
             f"  spent {balance.spent_usd:.4f} USD, left {balance.left_usd:.4f} USD "
             f"and {balance.left_hours * 60:.0f} min",

@@ -10,6 +10,7 @@ import sys
 from typing import IO, Any
 
 from specs.masking import current
+from specs.text import one_line
 
 
 class MaskedStream(io.TextIOBase):
@@ -53,3 +54,8 @@ class MaskedStream(io.TextIOBase):
 def mask_output() -> None:
     """Have this process print nothing that is a secret, tracebacks included."""
     sys.stdout, sys.stderr = MaskedStream(sys.stdout), MaskedStream(sys.stderr)
+
+
+def masked_line(text: object, limit: int) -> str:
+    """Return untrusted text as one printable line without secrets; masked first, as a line end may split a secret."""
+    return one_line(current().text(str(text)), limit)

@@ -18,9 +18,10 @@ from sessions.commands.audit_list import as_data
 from sessions.commands.audit_place import place_of
 from sessions.commands.output import print_block, print_json, print_line
 from sessions.folders import STORE, run_folder, trail_name
+from sessions.terminal import masked_line
 from sessions.trail_page import page_damage
 from specs.errors import UserError
-from specs.text import json_text, one_line
+from specs.text import json_text
 
 _POINTS = ("decision", "verdict", "checks", "metrics", "exit", "manifest", "order")
 _POINTING = {"asked": ("request",), "answered": ("answer", "request", "response")}
@@ -62,7 +63,7 @@ def _tell(place: Path, result: Audit) -> None:
     print_line(f"  {result.entries} entries, head {result.head}")
     print_line(f"  root {result.root}")
     if result.policy:
-        print_line(f"  log '{one_line(result.origin, 200)}', policy {result.policy}")
+        print_line(f"  log '{masked_line(result.origin, 200)}', policy {result.policy}")
     for one in result.signed:
         verdicts = f", {one['verdicts']} of them verdicts" if one["verdicts"] else ""
         print_line(f"  {one['role']:<8} key {one['key'][:16]} signed {one['entries']} entries{verdicts}")
@@ -70,23 +71,23 @@ def _tell(place: Path, result: Audit) -> None:
     if result.holds == "reviews":
         print_line("  requested reviews: such a trail is never closed")
     else:
-        print_line(f"  session: {'closed, ' + one_line(str(result.decision), 100) if result.closed else 'open'}")
+        print_line(f"  session: {'closed, ' + masked_line(str(result.decision), 100) if result.closed else 'open'}")
     for line in result.anchors:
-        print_line(f"  anchor {one_line(line, 2000)}")
+        print_line(f"  anchor {masked_line(line, 2000)}")
     if result.is_unanchored:
         print_line(f"  the newest anchor covers {result.anchored} of {result.entries} entries")
     for line in result.damage:
-        print_line(f"  DAMAGE {one_line(line, 2000)}")
+        print_line(f"  DAMAGE {masked_line(line, 2000)}")
     for line in result.notes:
-        print_line(f"  note: {one_line(line, 2000)}")
+        print_line(f"  note: {masked_line(line, 2000)}")
     for path, why in list(result.not_covered.items())[:MOST_NOT_COVERED]:
-        print_line(f"  not covered: {one_line(path, 500)} ({why})")
+        print_line(f"  not covered: {masked_line(path, 500)} ({why})")
     if (more := len(result.not_covered) - MOST_NOT_COVERED) > 0:
         print_line(f"  not covered: {more} further files (--json lists all)")
     if result.integrity:
         print_line(f"  integrity: {result.integrity} (what verify/ checks without Peergate)")
     for line in result.not_proven:
-        print_line(f"  not proven: {one_line(line, 2000)}")
+        print_line(f"  not proven: {masked_line(line, 2000)}")
 
 
 def show_entry(run: Path, wanted: str, as_json: bool) -> None:

@@ -10,9 +10,9 @@ from sessions.claims import Report, Statement, Traced
 from sessions.commands.audit import way_of
 from sessions.commands.audit_place import place_of
 from sessions.commands.output import print_json, print_line, print_table
+from sessions.terminal import masked_line
 from sessions.trace import ranges
 from specs.errors import ExitCode
-from specs.text import one_line
 
 LINES_SHOWN = 400
 """Characters of line numbers; `--json` has all of them."""
@@ -59,7 +59,7 @@ def _list(report: Report, as_json: bool) -> list[str]:
 
 def _end(problems: list[str]) -> None:
     for one in problems:
-        print_line(f"DOES NOT HOLD: {one_line(one, 2000)}")
+        print_line(f"DOES NOT HOLD: {masked_line(one, 2000)}")
     if not problems:
         print_line("every number holds")
 
@@ -73,29 +73,29 @@ def _tell(one: Traced, report: Report) -> None:
     for each in one.statements:
         what = "" if each.stated.part == "value" else f" {each.stated.part}"
         otherwise = ", OTHERWISE" if each.problem else ""
-        print_line(f"  {each.stated.where}:{what} {one_line(str(each.stated.value), 100)}{otherwise}")
+        print_line(f"  {each.stated.where}:{what} {masked_line(str(each.stated.value), 100)}{otherwise}")
     if not one.statements:
         print_line("  nowhere")
-    print_line(f"measured in entry {entry.seq} {one_line(entry.key, 200)}")
+    print_line(f"measured in entry {entry.seq} {masked_line(entry.key, 200)}")
     print_line(f"  metric set {one.measured.digest}")
     print_line(f"  by the code {one.measured.set.code}, {'as at hand' if one.same_code else 'which is not at hand'}")
     print_line("from the rows")
     for rows in one.rows:
-        where = f"entry {rows.entry.entry.seq} {one_line(rows.path, 300)}" if rows.entry else "of no job"
+        where = f"entry {rows.entry.entry.seq} {masked_line(rows.path, 300)}" if rows.entry else "of no job"
         print_line(f"  {rows.name} {rows.digest}, {where}")
     print_line(f"  computed again: {'nothing' if one.again is None else format(one.again, '.10g')}")
     for part in one.parts:
-        lines = one_line(ranges(part.lines), LINES_SHOWN)
+        lines = masked_line(ranges(part.lines), LINES_SHOWN)
         print_line(f"  {part.file}: {len(part.lines)} of {part.of} {part.what}{': lines ' + lines if lines else ''}")
     for role, way in one.lineages.items():
-        print_line(f"of the weights given as {one_line(role, 40)}")
+        print_line(f"of the weights given as {masked_line(role, 40)}")
         for made in way:
-            print_line(f"  {one_line(_made(made), 400)}")
+            print_line(f"  {masked_line(_made(made), 400)}")
     print_line("claimed by the builder")
     for each in one.claims:
         claim, at = each.recorded.claim, each.packet.entry
         print_line(
-            f"  entry {at.seq} {one_line(at.key, 200)}: {claim.value:.10g} +- {claim.tolerance:g}: {each.now.status}"
+            f"  entry {at.seq} {masked_line(at.key, 200)}: {claim.value:.10g} +- {claim.tolerance:g}: {each.now.status}"
         )
     if not one.claims:
         print_line("  nothing")

@@ -11,8 +11,8 @@ from reviews.log.envelope import Recorded
 from reviews.log.query import Wanted
 from sessions.commands.audit_place import Place, place_of
 from sessions.commands.output import print_json, print_line, print_table
+from sessions.terminal import masked_line
 from specs.errors import UserError
-from specs.text import one_line
 
 _SHOWN = (
     *("stage", "attempt", "key", "mode", "topic", "number", "outcome", "decision", "what", "usd"),
@@ -85,7 +85,7 @@ def when(recorded: Recorded) -> str:
 
 def _gist(recorded: Recorded) -> str:
     shown = [f"{name}={_short(recorded.body[name])}" for name in _SHOWN if recorded.body.get(name) not in (None, "")]
-    return one_line(" ".join(shown), 100) or recorded.entry.key
+    return masked_line(" ".join(shown), 100) or recorded.entry.key
 
 
 def _short(value: Any) -> str:

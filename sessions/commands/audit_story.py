@@ -18,9 +18,9 @@ from sessions.folders import STORE
 from sessions.private import as_the_user_wants
 from sessions.room import telling_no_place
 from sessions.story import Told, tell
+from sessions.terminal import masked_line
 from sessions.trail_page import trail_page
 from specs.errors import PeergateError, UserError
-from specs.text import one_line
 
 
 def log(run: Path, as_json: bool) -> None:
@@ -31,9 +31,9 @@ def log(run: Path, as_json: bool) -> None:
         print_json({"log": [_as_data(one) for one in told]})
         return
     for one in told:
-        print_line(f"{when(one.entry)}  entry {one.entry.entry.seq}: {one_line(one.what, 300)}")
+        print_line(f"{when(one.entry)}  entry {one.entry.entry.seq}: {masked_line(one.what, 300)}")
         for line in one.lines:
-            print_line(f"    {one_line(line, 300)}")
+            print_line(f"    {masked_line(line, 300)}")
     if not told:
         print_line("nothing was decided, launched or asked yet")
 
@@ -57,9 +57,9 @@ def diff(run: Path, first: str, second: str, as_json: bool) -> None:
         print_json({"first": first, "second": second, "differences": changed})
         return
     for each in changed:
-        print_line(one_line(each["where"] or "", 200))
+        print_line(masked_line(each["where"] or "", 200))
         for mark, name in (("-", "first"), ("+", "second")):
-            print_line(f"  {mark} {one_line(each[name] or 'nothing', 300)}")
+            print_line(f"  {mark} {masked_line(each[name] or 'nothing', 300)}")
     if not changed:
         print_line("no difference")
 

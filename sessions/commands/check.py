@@ -16,10 +16,10 @@ from reviews.store import Store
 from reviews.trail import Recorded, read_entries
 from sessions.commands.output import print_block, print_json, print_line, print_table
 from sessions.overview import run_folder
+from sessions.terminal import masked_line
 from sessions.wiring import STORE, TRAIL
 from specs.errors import EvidenceMissing, ExitCode, UserError
 from specs.metrics import MetricSet
-from specs.text import one_line
 from specs.verdicts import CheckResult
 
 
@@ -68,7 +68,7 @@ def explain_check(id: str, as_json: bool) -> None:
         print_json(found.as_json() | read)
         return
     print_line(f"{_line(found.id)}: {_line(found.title)}")
-    print_line(f"  {one_line(told.what, 4000)}")
+    print_line(f"  {masked_line(told.what, 4000)}")
     print_line(f"  stage kinds: {', '.join(found.stage_kinds)}{' (treatment only)' if found.only_treatment else ''}")
     print_line(f"  weight: {_weight(found)}")
     print_line(f"  threshold: {_line(found.threshold or 'none')}")
@@ -141,7 +141,7 @@ def _again(run: Path, entries: list[Recorded], stage: str, attempt: int) -> Reru
     try:
         metrics, why = measure(evidence), ""
     except EvidenceMissing as error:
-        metrics, why = None, one_line(str(error), 1000)
+        metrics, why = None, masked_line(str(error), 1000)
     return Rerun(stage, attempt, metrics, why, run_checks(evidence, metrics))
 
 
@@ -170,4 +170,4 @@ def _weight(check: Listed) -> str:
 
 
 def _line(text: str) -> str:
-    return one_line(text, 2000)
+    return masked_line(text, 2000)

@@ -14,11 +14,11 @@ from sessions.accounts import PARTIES, Accounts
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.folders import STORE, TRAIL, is_run, run_folder
 from sessions.ledger import active_hours, price_cap
+from sessions.terminal import masked_line
 from specs.errors import UserError
 from specs.machines import held_hours
 from specs.session import ResolvedSpec
 from specs.stages import Stage
-from specs.text import one_line
 
 
 def cost(run: Path, as_json: bool) -> None:
@@ -155,7 +155,7 @@ def _print(told: dict[str, Any]) -> None:
         )
     for reason in told["waits"]:
         print_line()
-        print_line(f"waits for a larger budget: {one_line(reason, 500)}")
+        print_line(f"waits for a larger budget: {masked_line(reason, 500)}")
 
 
 def _money(*amounts: float | None) -> tuple[str, ...]:

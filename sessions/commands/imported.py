@@ -7,7 +7,7 @@ import time
 from reviews.legacy import Record, Trail
 from reviews.legacy.records import counts
 from sessions.commands.output import print_line, print_table
-from specs.text import one_line
+from sessions.terminal import masked_line
 
 _QUIET_S = 2.0
 _EVIDENCE = 80
@@ -31,7 +31,7 @@ class Counter:
 def print_trail(trail: Trail) -> None:
     """Print a trail for a person."""
     rows = [
-        (one.source, one.status, one.verdict or "-", one.confidence, one_line(one.evidence, _EVIDENCE))
+        (one.source, one.status, one.verdict or "-", one.confidence, masked_line(one.evidence, _EVIDENCE))
         for one in trail.records
     ]
     print_table(("source", "status", "verdict", "confidence", "evidence"), rows)
@@ -74,6 +74,6 @@ def _line(one: Record) -> str:
 def _print_list(title: str, lines: list[str]) -> None:
     print_line(f"{title}: {len(lines) or 'none'}")
     for line in lines[:_LISTED]:
-        print_line(f"  {one_line(line, 400)}")
+        print_line(f"  {masked_line(line, 400)}")
     if len(lines) > _LISTED:
         print_line(f"  and {len(lines) - _LISTED} more (--json lists them all)")

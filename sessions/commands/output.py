@@ -8,8 +8,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from sessions.terminal import masked_line
 from specs.errors import PeergateError, SpecError
-from specs.text import block, json_text, one_line, plain
+from specs.masking import current
+from specs.text import block, json_text, plain
 
 SCHEMA_VERSION = 1
 LINE_CHARACTERS = 8000
@@ -29,12 +31,12 @@ def print_line(text: str = "", *, err: bool = False) -> None:
 
 def print_block(text: str, limit: int, indent: str = "") -> None:
     """Print a text that may have several lines, each of them behind a bar."""
-    print(block(text, limit, indent))
+    print(block(current().text(text), limit, indent))
 
 
 def print_table(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """Print a plain aligned table."""
-    shown = [tuple(one_line(cell, LINE_CHARACTERS) for cell in row) for row in rows]
+    shown = [tuple(masked_line(cell, LINE_CHARACTERS) for cell in row) for row in rows]
     widths = [max(len(row[column]) for row in [headers, *shown]) for column in range(len(headers))]
     for row in (headers, tuple("-" * width for width in widths), *shown):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -46,8 +48,8 @@ def print_error(error: PeergateError) -> None:
     if not isinstance(error, SpecError) and error.where:
         whole = [f"{error.where}: {error.message}"]
     first, *more = whole or [""]
-    print_line(f"peergate: {one_line(first, _ERROR_CHARACTERS)}", err=True)
+    print_line(f"peergate: {masked_line(first, _ERROR_CHARACTERS)}", err=True)
     for line in more:
-        print_line(one_line(line, _ERROR_CHARACTERS), err=True)
+        print_line(masked_line(line, _ERROR_CHARACTERS), err=True)
     if error.hint:
-        print_line(f"  {one_line(error.hint, _ERROR_CHARACTERS)}", err=True)
+        print_line(f"  {masked_line(error.hint, _ERROR_CHARACTERS)}", err=True)

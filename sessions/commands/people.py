@@ -19,9 +19,10 @@ from sessions.folders import STORE, TRAIL
 from sessions.overview import run_folder
 from sessions.person import give, summary, template, waiting
 from sessions.runtime import require_run
+from sessions.terminal import masked_line
 from specs.errors import ExitCode, UserError
 from specs.loading import find_spec
-from specs.text import json_text, one_line
+from specs.text import json_text
 from specs.verdicts import Packet
 
 
@@ -70,9 +71,9 @@ def amend(name: str, runs: Path, spec: str, by: str | None, reason: str, overrid
     _said(recorded, f"amendment: {body['outcome']}{', overridden' if body['overridden'] else ''}")
     for change in body["changes"]:
         told = f"{change['pointer']}: {change['before']} -> {change['after']}"
-        print_line(f"  {one_line(told, 2000)}")
+        print_line(f"  {masked_line(told, 2000)}")
     for line in () if in_force else body["reasons"]:
-        print_line(f"  - {one_line(line, 2000)}")
+        print_line(f"  - {masked_line(line, 2000)}")
     if in_force and body["exploratory"]:
         print_line("  every later claim of this session is exploratory: data had been seen")
     print_line("in force" if in_force else "not in force: the session stays as it was registered")
@@ -118,4 +119,4 @@ def _waiting(run: Path) -> tuple[Packet, str]:
 
 
 def _said(recorded: Recorded, text: str) -> None:
-    print_line(f"entry {recorded.entry.seq}: {one_line(text, 1000)}", err=True)
+    print_line(f"entry {recorded.entry.seq}: {masked_line(text, 1000)}", err=True)

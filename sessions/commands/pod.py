@@ -22,10 +22,10 @@ from sessions.pods.preparing import prepare
 from sessions.pods.shipping import Bundle, bundle_of
 from sessions.pods.starting import secrets_of
 from sessions.pods.starting import start as start_there
+from sessions.terminal import masked_line
 from specs.errors import ExitCode, UserError
 from specs.loading import find_spec, load_spec, read_resolved
 from specs.session import ResolvedSpec
-from specs.text import one_line
 
 
 def say(text: str) -> None:
@@ -92,9 +92,9 @@ def up(wanted: Wanted, pin: str | None, pods: Path, as_json: bool) -> None:
     def report(one: Check) -> None:
         found.append(one)
         if not as_json:
-            print_line(f"{one.status}  {one.id:<10}  {one_line(one.detail, 1000)}")
+            print_line(f"{one.status}  {one.id:<10}  {masked_line(one.detail, 1000)}")
             if one.status != "PASS" and one.hint:
-                print_line(f"      {one_line(one.hint, 1000)}")
+                print_line(f"      {masked_line(one.hint, 1000)}")
 
     try:
         pins = tuple(one for one in (pin, file.host_key) if one) if pin is None else (pin,)
@@ -169,11 +169,11 @@ def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
         return ExitCode.BLOCKED
     waits = ended.pulled is not None and is_waiting(read_entries(place.run / TRAIL))
     if status.ending is not None:
-        say(f"the pod was ended ({one_line(status.ending, 300)}); the session is paused and everything was pulled")
+        say(f"the pod was ended ({masked_line(status.ending, 300)}); the session is paused and everything was pulled")
         return ExitCode.INTERRUPTED
     if waits:
         for reason in overview(place.run).reasons:
-            say(f"  - {one_line(reason, 2000)}")
+            say(f"  - {masked_line(reason, 2000)}")
         say(f"it waits for a person: {again} --answer retry|approve|stop --reason WHY")
     else:
         say(f"the orchestrator ended with {status.code}; {again} goes on")

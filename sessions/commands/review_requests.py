@@ -18,12 +18,12 @@ from sessions.commands.output import print_json, print_line
 from sessions.desk import Desk, Requested
 from sessions.private import as_the_user_wants
 from sessions.requested_page import page, refuse_to_overwrite, write_page
+from sessions.terminal import masked_line
 from specs.errors import ExitCode, UserError
 from specs.explain import explain
 from specs.requests import AdversarialRequest, QuestionRequest, ReviewRequest
 from specs.reviewer_files import load_reviewer, reviewer_of
 from specs.session import Reviewer
-from specs.text import one_line
 
 _OPTIONS: dict[tuple[str | int, ...], str] = {
     ("vendor",): "--vendor",
@@ -168,4 +168,4 @@ def _request(kind: type[RequestT], values: dict[str, Any]) -> RequestT:
 
 
 def _say(text: str) -> None:
-    print_line(one_line(text, 4000), err=True)
+    print_line(masked_line(text, 4000), err=True)

@@ -21,10 +21,10 @@ from sessions.private import warn_of_readers
 from sessions.report import INTERIM, REPORT_JSON, REPORT_MARKDOWN, told_so_far
 from sessions.report_waiting import question, result_of
 from sessions.runtime import require_run
+from sessions.terminal import masked_line
 from sessions.wiring import STORE, TRAIL
 from specs import markdown
 from specs.errors import EvidenceMissing
-from specs.text import one_line
 
 
 def list_sessions(runs: Path, as_json: bool, all_of_database: bool = False) -> None:
@@ -80,11 +80,11 @@ def status(name: str, runs: Path, as_json: bool) -> None:
     for one in decisions:
         print_line(f"  gate {one['stage'] or 'design'}.{one['attempt']}: {one['outcome']}")
     for reason in state.reasons:
-        print_line(f"    - {one_line(reason, 2000)}")
+        print_line(f"    - {masked_line(reason, 2000)}")
     print_line(f"spent {spent.spent_usd:.4f} USD, left {spent.left_usd:.4f} USD and {spent.left_hours * 60:.0f} min")
     for one in obligations(entries, time.time_ns()):
         print_line(
-            f"  condition {one.id} before {one.condition.stage}: {one.state}: {one_line(one.condition.text, 500)}"
+            f"  condition {one.id} before {one.condition.stage}: {one.state}: {masked_line(one.condition.text, 500)}"
         )
     if state.state == "waiting":
         print_line(f"it waits for a person: {_how_to_answer(entries, name, runs)}")
@@ -143,16 +143,16 @@ def print_summary(run: Path) -> None:
     if state.state == "closed":
         data = json.loads((run / REPORT_JSON).read_bytes())
         print_line()
-        print_line(f"{state.name}: {one_line(data['result'], 2000)}")
+        print_line(f"{state.name}: {masked_line(data['result'], 2000)}")
         for line in data["why"]:
-            print_line(f"  {one_line(line, 2000)}")
+            print_line(f"  {masked_line(line, 2000)}")
         print_line(f"report: {where}/{REPORT_MARKDOWN}")
         print_line(f"verify: peergate audit verify {where}")
         return
     print_line()
     print_line(f"{state.name}: {state.state}")
     for reason in state.reasons:
-        print_line(f"  - {one_line(reason, 2000)}")
+        print_line(f"  - {masked_line(reason, 2000)}")
     if waits_for_budget(read_entries(run / TRAIL)) is not None:
         print_line(f"interim report: {where}/{INTERIM}/report.md")
     if state.state == "waiting":
@@ -178,7 +178,7 @@ def _below(runs: Path) -> str:
 
 
 def _builder(one: Doing) -> str:
-    called = f", last call {one_line(one.last_call, 64)}: {one.outcome}" if one.last_call else ""
+    called = f", last call {masked_line(one.last_call, 64)}: {one.outcome}" if one.last_call else ""
     counts = f"{one.turns} turns, {one.calls} calls{called}"
     return f"builder, phase {one.phase} of {one.stage}.{one.attempt}: {counts}; " + (
         f"{one.taken_usd:.4f} of {one.most_usd:g} USD"

@@ -185,6 +185,23 @@ ALLOWED = {"json_text", "page", "draw_mermaid", "read_text", "str"}
 """What a command may write without a function of ``output.py``: JSON, and whole pages that were made safe."""
 
 
+def test_a_secret_over_two_lines_is_masked_before_its_lines_are_joined(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = "i0VpEBOWfbZAVaBSo63bbH6xnAbnBa7K"
+    monkeypatch.setenv("SERVICE_API_KEY", value)
+    split = f"used {value[:15]}\n    {value[15:]} for it"
+    output.print_error(PeergateError(split, where=split, hint=split))
+    output.print_error(SpecError([Problem("spec.yaml", 1, 1, "name", split)]))
+    output.print_table(("what",), [(split,)])
+    output.print_block(split, 1000)
+    console = Console(file=io.StringIO(), width=400)
+    Terminal(console).call("read_log", split, split, is_error=True)
+    shown = "".join(capsys.readouterr()) + console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert shown.count("[masked: SERVICE_API_KEY]") == 8
+    assert value[:15] not in shown and value[15:] not in shown
+
+
 def test_no_command_prints_past_the_functions_that_keep_lines_apart() -> None:
     """The control for new commands: `print` of what a person wrote would be found here."""
     folder = Path(sessions.commands.__path__[0])
