@@ -21,6 +21,7 @@ from reviews.checks import (
     judges,
     kept,
     leakage,
+    measurable,
     optimisation,
     package,
     paired,
@@ -66,6 +67,7 @@ __all__ = [
 CHECKS: tuple[Check, ...] = (
     *registration.CHECKS,
     *jobs.CHECKS,
+    *measurable.CHECKS,
     *provenance.CHECKS,
     *claimed.CHECKS,
     *leakage.CHECKS,

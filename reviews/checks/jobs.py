@@ -7,7 +7,6 @@ from typing import Any
 
 from reviews.checks.check import Check, Found, listed
 from reviews.evidence import Evidence
-from reviews.measure import measure
 from specs.errors import EvidenceMissing
 from specs.evidence import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE, Manifest
 from specs.machines import usd_per_hour
@@ -45,15 +44,6 @@ def _exit(evidence: Evidence, _: MetricSet | None) -> Found:
         shown = tuple({"log": line} for line in lines)
         return Found("FAIL", f"the job ended with code {record.code} ({record.reason})", float(record.code), shown)
     return Found("PASS", f"exit code 0 after {record.seconds:.0f} s", 0.0)
-
-
-def _measured(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    """Close the gate of rows that cannot be measured, whatever criteria and checks the stage has beside this one."""
-    if metrics is None:
-        # Says why, where it still is so.
-        measure(evidence)
-        raise EvidenceMissing("the rows were not measured")
-    return Found("PASS", f"{len(metrics.metrics)} metrics were computed from the raw rows", float(len(metrics.metrics)))
 
 
 def _granted(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -159,13 +149,6 @@ def _clock(evidence: Evidence, _: MetricSet | None) -> Found:
 
 CHECKS = (
     Check("jobs.exit", "The job ended by itself, without an error", _ALL, _exit, "crash messages taken for results"),
-    Check(
-        "jobs.measured",
-        "The raw rows could be measured",
-        _ALL,
-        _measured,
-        "a gate without a criterion that opened on rows nobody could read",
-    ),
     Check("jobs.granted", "The job ran what was granted", _ALL, _granted, "guard bypassed by calling another route"),
     Check("jobs.outputs", "The outputs are those the job wrote", _ALL, _outputs, "results edited after the run"),
     Check("jobs.effective", "The effective settings are the granted ones", _ALL, _effective, "silent fallbacks"),
