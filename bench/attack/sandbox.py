@@ -22,7 +22,7 @@ from typing import Any
 from bench.attack.outcome import Outcome
 from bench.attack.sandbox_calls import CALLS, FAMILIES, MOST_FAMILIES, calls_script
 from bench.attack.sandbox_scripts import BEGIN, HOGS, OUTPUTS
-from sessions.jobs.sandbox import this_host, why_not
+from sessions.jobs.sandbox.sandbox import this_host, why_not
 from tests.fixtures.recipe_process import Ended
 from tests.fixtures.recipe_process import run as run_recipe
 from tests.unit.recipe_session import recipe_session

@@ -17,11 +17,15 @@ from typing import Any, cast
 
 import pytest
 
-from reviews.audit import verify_run
-from reviews.trail import Trail, read_entries
-from sessions import leases, runtime, steps
-from sessions.lease_file import NAME
-from sessions.leases import LeaseRecord, is_running, lease, records_of, take_up
+from reviews.audit.verify import verify_run
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
+from sessions import runtime
+from sessions.nodes import act as steps
+from sessions.run import lease as leases
+from sessions.run.lease import is_running, lease, records_of, take_up
+from sessions.run.lease_file import NAME
+from sessions.run.lease_record import LeaseRecord
 from sessions.session import Display
 from specs.errors import LeaseHeld, LeaseLost
 from tests.fixtures.quick_session import Silent, open_quick, quick_session
@@ -35,7 +39,7 @@ from typing import Any
 from sessions import leases, plots, runtime
 from tests.fixtures.quick_session import QuickLauncher, Silent, quick_session
 from tests.fixtures.reviewer_here import key_here
-from reviews.log import keys
+from reviews.trail import keys
 
 run, leases.LEASE_S, leases.BEAT_EVERY_S = Path(sys.argv[1]), float(sys.argv[2]), 0.1
 keys.key_apart, plots.draw = key_here, lambda *_: []

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bench.attack.rows import FORMS, attack
-from reviews import rows
-from reviews.checks import CHECKS
+from reviews.evidence import row_reader as rows
+from reviews.gate.check_list import CHECKS
 from specs.strict_json import MOST_DEPTH, read_json
 
 

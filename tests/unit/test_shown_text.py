@@ -16,14 +16,14 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 import sessions.commands
-from sessions import plots
 from sessions.commands import output
-from sessions.display import Terminal
-from sessions.ledger import Balance
+from sessions.money.ledger import Balance
+from sessions.report import plots
+from sessions.report.live_display import Terminal
 from specs import markdown
 from specs.errors import PeergateError, Problem, SpecError
 from specs.text import BAR, block, json_text, one_line
-from specs.verdicts import RequiredChange
+from specs.trail.verdict import RequiredChange
 from tests.unit.test_decide import decided, finding, verdict
 
 FRAGMENTS = (

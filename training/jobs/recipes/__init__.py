@@ -1,0 +1,1 @@
+"""What runs a builder's script, and what takes its checkpoint over."""
