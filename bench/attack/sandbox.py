@@ -31,11 +31,14 @@ LIMITS: dict[str, Any] = {"memory_mb": 128, "output_mb": 8, "processes": 16}
 HELD_MB = 4 * LIMITS["memory_mb"]
 """What a hog holds when it has won."""
 NO_FILTER = (
-    "import struct\nfrom sessions.jobs import seccomp\nseccomp.program = lambda machine=None: "
+    "import struct\nfrom sessions.jobs.sandbox import seccomp\nseccomp.program = lambda machine=None: "
     "struct.pack('HBBI', 6, 0, 0, 0x7FFF0000)"
 )
 """The filter of system calls that allows every one of them."""
-NO_COUNT = "from sessions.jobs import usage\nusage.Watched.usage = lambda self, threads, held: usage.Usage(0, 0)"
+NO_COUNT = (
+    "from sessions.jobs import process_usage as usage\n"
+    "usage.Watched.usage = lambda self, threads, held: usage.Usage(0, 0)"
+)
 """Nobody counts what the processes hold."""
 
 

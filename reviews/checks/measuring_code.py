@@ -19,13 +19,13 @@ PACKAGES = ("reviews", "training", "specs")
 """Those that a judge may import."""
 ROOTS = (
     "reviews.gate.measurer",
-    "reviews.checks",
+    "reviews.gate.check_list",
     "reviews.gate.packet",
     "reviews.gate.packet_derivation",
     "reviews.gate.decide",
     "reviews.gate.gate_decision",
 )
-DATA = ("training/critics/prompts/*.yaml",)
+DATA = ("training/rules/prompts/*.yaml",)
 """Files that reached code reads: the questions that a critic's verdicts are recomputed with."""
 
 

@@ -1,9 +1,9 @@
 """The private keys of a workspace: one ed25519 key a role, in files that only their owner can read.
 
 They lie in ``.peergate/keys`` of the folder that holds the run folders, never in a run folder: a copied or published
-run carries no private key. The reviewer's is opened only by the reviewer's own process (``reviews/process``), which
-signs what a reviewer said and nothing else; here it is a path and a public half. What this does not give: whoever may
-read the folder as the same user of the machine can sign as any role.
+run carries no private key. The reviewer's is opened only by the reviewer's own process
+(``reviews/reviewers/process``), which signs what a reviewer said and nothing else; here it is a path and a public half.
+What this does not give: whoever may read the folder as the same user of the machine can sign as any role.
 """
 
 from __future__ import annotations

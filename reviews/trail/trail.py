@@ -1,6 +1,6 @@
 """The trail: signed entries in a hash tree, kept in SQLite or Postgres, one entry per hand-over.
 
-The interface is narrow on purpose (append, iterate, find, head); what is below it lies in ``reviews/log``.
+The interface is narrow on purpose (append, iterate, find, head); what is below it lies beside it.
 
 Guarantees: an acknowledged entry survives a kill (a commit waits for the disk); the same key appended twice leaves one
 entry; who lost the session to another orchestrator appends nothing more (:attr:`Trail.fence`); an edit, deletion,

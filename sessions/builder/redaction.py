@@ -32,7 +32,10 @@ PROMPT_RUN = 5
 ANSWER_RUN = 12
 """Of an answer to one: shorter runs stand in what the model writes about anything."""
 INSTRUCTIONS_RUN = 10
-_INSTRUCTIONS = ("vendors/reviewer.md", "requests/question.md", "requests/review.md", "requests/adversarial.md")
+_INSTRUCTIONS = (
+    "reviewers/vendors/reviewer.md",
+    *("requests/question.md", "requests/review.md", "requests/adversarial.md"),
+)
 _ONLY_PRINTABLE = re.compile(r"[\x20-\x7e\n\t]*")
 MOST_KEPT = 1024
 MOST_READ = 4

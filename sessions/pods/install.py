@@ -66,7 +66,7 @@ def install(connection: Connection, python: str, root: str, spec: SessionSpec) -
         "installs": installs,
         "seconds": INSTALL_S,
     }
-    source = (Path(__file__).parent / "installer.py").read_bytes()
+    source = (Path(__file__).parent / "remote" / "installer.py").read_bytes()
     done = connection.run(shell(python, "-I", "-", json.dumps(asked)), source, seconds=3 * INSTALL_S)
     try:
         told: dict[str, Any] = json.loads(done.out)

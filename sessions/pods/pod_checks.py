@@ -46,7 +46,7 @@ def facts(connection: Connection, python: str, asked: Mapping[str, Any], seconds
     Raises:
         PeergateError: it did not answer.
     """
-    source = (Path(__file__).parent / "probe.py").read_bytes()
+    source = (Path(__file__).parent / "remote" / "probe.py").read_bytes()
     done = connection.run(shell(python, "-I", "-", json.dumps(dict(asked))), source, seconds=seconds)
     try:
         found = json.loads(done.out)

@@ -38,7 +38,7 @@ GROUP = 250
 """So many entries open at once."""
 _TEMPLATES = Path(__file__).parent / "templates"
 _TEMPLATE = "trail.html.j2"
-_SOURCES = ("page_result", "report_waiting", "result", "story")
+_SOURCES = ("page_result", "waiting_report", "result", "timeline")
 STATES = ("approve", "null", "reject", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
 MOST_REASONS = 6
 """Of why a session ended, at the head of the page; a check may name many rows."""

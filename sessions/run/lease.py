@@ -31,7 +31,8 @@ from filelock import FileLock, Timeout
 from reviews.reviewers.process.confinement import is_confined
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.trail import Trail
-from sessions.run.lease_record import LEASE_S, LOCK, LeaseRecord
+from sessions.run import lease_record
+from sessions.run.lease_record import LOCK, LeaseRecord
 from sessions.run.run_layout import TRAIL
 from specs.errors import LeaseHeld, LeaseLost, PeergateError
 from specs.text import plain
@@ -128,7 +129,7 @@ def is_running(run: Path) -> bool:
         lock = FileLock(run / (record.lock if record else LOCK))
         try:
             with lock.acquire(timeout=0):
-                return record is not None and not _is_over(record) and records.silent_s() <= LEASE_S
+                return record is not None and not _is_over(record) and records.silent_s() <= lease_record.LEASE_S
         except Timeout:
             return True
     finally:
@@ -250,7 +251,7 @@ def _is_silent(records: Records) -> bool:
 
     A clock alone may have been set, and a machine that wakes up has an old time on everything.
     """
-    if records.silent_s() <= LEASE_S:
+    if records.silent_s() <= lease_record.LEASE_S:
         return False
     mark = records.mark()
     until = time.monotonic() + 2 * BEAT_EVERY_S
@@ -276,7 +277,7 @@ def _refusal(run: Path, record: LeaseRecord | None, records: Records) -> LeaseHe
     return LeaseHeld(
         f"another process is running this session: {who}, last sign of life {silent:.0f} s ago",
         where=str(run),
-        hint=f"{hint}; after {LEASE_S:.0f} s without a sign of life `peergate resume` takes over",
+        hint=f"{hint}; after {lease_record.LEASE_S:.0f} s without a sign of life `peergate resume` takes over",
     )
 
 

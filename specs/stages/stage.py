@@ -1,6 +1,6 @@
 """What the stages of every kind share: names, references, artifact kinds, criteria, ranges and the gate.
 
-The kinds themselves stand in ``specs/stages/registry.py`` and, by area, in ``specs/kinds_*.py``.
+The kinds are in ``specs/stages/registry.py``, the parameters of each family in its ``parameters.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from specs.exact import Number, decimal_text, holds
 from specs.resources import LauncherName, Resources
 
 Task = Literal["format_instructions", "instruction_following", "exact_answer"]
-"""What items ask for and which verifier judges the answers (``training/tasks``)."""
+"""What items ask for and which verifier judges the answers (``training/rules/tasks``)."""
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]

@@ -27,9 +27,9 @@ LIMIT_S = 1.5
 ORCHESTRATOR = """
 import sys, time
 from pathlib import Path
-from sessions.jobs import presence
-presence.BEAT_EVERY_S = 0.1
-with presence.present(Path(sys.argv[1])):
+from sessions.jobs import heartbeat
+heartbeat.BEAT_EVERY_S = 0.1
+with heartbeat.present(Path(sys.argv[1])):
     time.sleep(60)
 """
 

@@ -39,12 +39,12 @@ HOME = Path(__file__).parents[2]
 SESSION = """
 import json, sys
 from pathlib import Path
-from reviews.trail import postgres
+from reviews.trail.tables import postgres_connection
 from sessions import cli
 from tests.fixtures.fault_houses import told_launcher
 from tests.fixtures.quick_session import drive, quick_session
 
-postgres.PATIENCE_S, postgres.CONNECT_S = 0.3, 2
+postgres_connection.PATIENCE_S, postgres_connection.CONNECT_S = 0.3, 2
 run, house, answer = sys.argv[1:]
 cli.app = lambda: drive(quick_session(Path(run), launcher=told_launcher(house)), json.loads(answer))
 cli.main()

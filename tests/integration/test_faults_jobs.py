@@ -51,14 +51,14 @@ for number in (1, 2):
 DIES_BEFORE_THE_NAME = """
 import os, signal, sys
 from pathlib import Path
-from sessions.jobs import state, wrapper
+from sessions.jobs import job_state, wrapper
 
 def dies(path, data):
     path.parent.mkdir()
     path.write_bytes(data[:10])
     os.kill(os.getpid(), signal.SIGKILL)
 
-state.write_durably = dies
+job_state.write_durably = dies
 wrapper.main()
 """
 # A process that left group and session, holds the pipe and goes on, whether or not somebody reads.
@@ -266,7 +266,7 @@ def test_a_claim_on_a_full_disk_is_no_claim(folder: Path, order: JobOrder, monke
     def full(path: Path, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("reviews.trail.store.write_durably", full)
+    monkeypatch.setattr("sessions.jobs.job_state.write_durably", full)
     with pytest.raises(OSError, match="No space left"):
         wrapper.claim(folder, order.key)
     assert [path.name for path in folder.iterdir()] == ["order.json"]

@@ -23,6 +23,7 @@ from reviews.trail.trail import Trail
 from sessions import runtime
 from sessions.nodes import act as steps
 from sessions.run import lease as leases
+from sessions.run import lease_record
 from sessions.run.lease import is_running, lease, records_of, take_up
 from sessions.run.lease_file import NAME
 from sessions.run.lease_record import LeaseRecord
@@ -36,12 +37,14 @@ OWNER = """
 import sys, time
 from pathlib import Path
 from typing import Any
-from sessions import leases, plots, runtime
+from sessions import runtime
+from sessions.report import plots
+from sessions.run import lease, lease_record
 from tests.fixtures.quick_session import QuickLauncher, Silent, quick_session
 from tests.fixtures.reviewer_here import key_here
 from reviews.trail import keys
 
-run, leases.LEASE_S, leases.BEAT_EVERY_S = Path(sys.argv[1]), float(sys.argv[2]), 0.1
+run, lease_record.LEASE_S, lease.BEAT_EVERY_S = Path(sys.argv[1]), float(sys.argv[2]), 0.1
 keys.key_apart, plots.draw = key_here, lambda *_: []
 
 class Slow(QuickLauncher):
@@ -73,7 +76,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(lease_record, "LEASE_S", LEASE_S)
     monkeypatch.setattr(leases, "BEAT_EVERY_S", BEAT_S)
 
 

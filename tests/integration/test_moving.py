@@ -75,8 +75,8 @@ def house(tmp_path: Path) -> Iterator[House]:
     """Jobs run with another root; the run folder is another one, and neither holds a path of the other."""
     extra = f"""
 import os
-from sessions.jobs import moved
-moved.LOOK_S = 0.2
+from sessions.jobs.transfer import remote_job
+remote_job.LOOK_S = 0.2
 os.environ["PEERGATE_JOB_ROOT"] = {str(tmp_path / "elsewhere")!r}
 """
     made = House("processes", tmp_path, extra=extra)
@@ -246,7 +246,7 @@ def test_a_transfer_that_hangs_ends_with_the_hours_too(house: House, order: JobO
 
 def test_what_does_not_end_when_it_is_asked_is_ended() -> None:
     code = (
-        "import signal, time; from sessions.jobs import far_side as f; f.TERM_S = 0.2\n"
+        "import signal, time; from sessions.jobs.transfer import remote_entry as f; f.TERM_S = 0.2\n"
         "signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True)); f.end_within(0.2)\n"
         "until = time.monotonic() + 60\nwhile time.monotonic() < until: time.sleep(0.1)"
     )

@@ -303,7 +303,7 @@ def test_a_cluster_nobody_needs_any_more_ends_with_all_it_started(run: Path, mon
     # The keeper itself, in a process of its own, with less patience; whoever is there shows it more often than that.
     monkeypatch.setattr("sessions.jobs.heartbeat.BEAT_EVERY_S", 0.2)
     code = (
-        "import sys; from sessions.jobs import ray_head as h; h.IDLE_S = 2.0; "
+        "import sys; from sessions.jobs.ray import cluster_head as h; h.IDLE_S = 2.0; "
         f"sys.argv = ['h', {str(run)!r}]; raise SystemExit(h.main())"
     )
     beat(run)

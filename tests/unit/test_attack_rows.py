@@ -32,7 +32,7 @@ def test_the_attack_reports_names_that_stand_twice_where_nobody_looks_for_them(
 def test_the_attack_reports_a_gate_that_needs_no_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Perplexity rows are read by no check but the one that asks whether they could be measured."""
     without = tuple(one for one in CHECKS if one.id != "jobs.measured")
-    monkeypatch.setattr("reviews.checks.all_checks", lambda: without)
+    monkeypatch.setattr("reviews.gate.check_list.all_checks", lambda: without)
     assert len(attack(1, tmp_path, ("perplexity",), ("half a row",)).missed) == 3
 
 

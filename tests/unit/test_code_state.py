@@ -25,7 +25,7 @@ from tests.unit.spec_files import write_spec
 from training.jobs import job as entry
 from training.running_code import code_digest, code_state
 
-USED = ("training/stage.py", "training/critics/rubric.yaml", "specs/form.py", "specs/stages/text/form.py")
+USED = ("training/stage.py", "training/rules/prompts/rubric.yaml", "specs/form.py", "specs/stages/generation/form.py")
 
 
 def git(folder: Path, *arguments: str) -> str:

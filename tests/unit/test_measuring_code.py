@@ -182,7 +182,7 @@ def test_the_digest_changes_with_a_file_that_only_an_import_names(home: Path, mo
 
 
 @pytest.mark.parametrize(
-    "name", [*module.ROOTS, "training.jobs.finetuning.loss_check", "training.jobs.job", "specs.job_records"]
+    "name", [*module.ROOTS, "training.rules.finetuning.losses", "training.rules.seeded_order", "specs.job_records"]
 )
 def test_what_judges_is_in_the_digest(name: str) -> None:
     stem = name.replace(".", "/")
@@ -207,4 +207,4 @@ def test_every_data_file_that_reached_code_reads_is_declared() -> None:
     at_home = re.compile(r"__file__|import.*\bHOME\b")
     readers = {name for name in REST if name.endswith(".py") and at_home.search((module.HOME / name).read_text())}
     assert readers - set(judges_nothing) == {"training/rules/rubric_prompts.py"}
-    assert [name for name in REST if name.startswith("training/critics/prompts/")], "what that one reads"
+    assert [name for name in REST if name.startswith("training/rules/prompts/")], "what that one reads"

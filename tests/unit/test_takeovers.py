@@ -190,6 +190,6 @@ def launch_damage_of(told: Told) -> list[str]:
         def nothing(*_: object) -> list[str]:
             return []
 
-        patched.setattr("reviews.evidence.gather.registered_spec", spec)
+        patched.setattr("reviews.audit.event_order.registered_spec", spec)
         patched.setattr("reviews.audit.event_order._grant_damage", nothing)
         return [one for one in launch_damage(told.entries, told.store) if "was ordered with" not in one]

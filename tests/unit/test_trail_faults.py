@@ -119,7 +119,7 @@ def test_a_trail_that_cannot_be_sealed_is_told_and_sealed_when_it_is_closed_agai
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("reviews.trail.store.write_durably", full)
+        patched.setattr("reviews.trail.trail.write_durably", full)
         with pytest.raises(DiskUnwritable, match=r"cannot be sealed: .*its entries are all there"):
             trail.close()
     assert not seal_path(path).exists()

@@ -1,1 +1,1 @@
-"""The stages, one module each, run as ``python -P -m training.jobs.KIND JOB_FOLDER`` by the wrapper."""
+"""The stages, one module each in the folder of its family, which the wrapper runs as a process."""

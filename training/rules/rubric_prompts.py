@@ -1,6 +1,6 @@
 """Rubrics as files, and the prompts that come of them. Free of torch: the measurer writes the same prompts again.
 
-``training/critics/prompts`` holds one file for each sort of critic; a spec may bring its own. The digest of the one
+``training/rules/prompts`` holds one file for each sort of critic; a spec may bring its own. The digest of the one
 that was used stands in every row.
 """
 

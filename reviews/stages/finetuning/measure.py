@@ -1,4 +1,7 @@
-"""Metrics of training, from the steps a job logged and the pairs it kept out. Definitions: ``specs/metrics*.py``."""
+"""Metrics of training, from the steps a job logged and the pairs it kept out.
+
+They are defined in ``specs/stages``: the catalog, and ``finetuning/metrics.py``.
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ OPEN_FILES = 256
 RESERVED_MB = 32 * 1024
 """torch on two processors reserves 2.4 GB, and for each further one the C library and a thread's stack 136 MB."""
 _MB = 1024 * 1024
-_STARTER = HOME / "training" / "stages" / "recipe.py"
+_STARTER = HOME / "training" / "jobs" / "recipes" / "sandbox_script.py"
 
 
 def recipe(job: Job) -> Done:

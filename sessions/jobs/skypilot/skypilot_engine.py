@@ -48,7 +48,7 @@ JOBS: dict[str, EngineState] = {
 }
 NO_MACHINE = "ResourcesUnavailableError"
 """What a launch fails with when nobody has such a machine below the cap now. Any other failure stays one."""
-_SIDE = Path(__file__).with_name("sky_side.py")
+_SIDE = Path(__file__).with_name("sky_interpreter.py")
 _OURS = ("name", "run", "num_nodes", "service")
 _OUR_RESOURCES = ("accelerators", "cpus", "memory", "use_spot", "max_hourly_cost", "autostop", "any_of", "ordered")
 

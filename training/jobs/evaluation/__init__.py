@@ -1,1 +1,1 @@
-"""What the measuring stages score with: prompts by condition, likelihoods, labelled pairs. Judging is not here."""
+"""Jobs that measure a model. Judging is not here."""

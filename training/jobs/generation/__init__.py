@@ -1,1 +1,1 @@
-"""What the stages that write text share: prompts, stop strings, cleaning, parsing, duplicates, sentinels."""
+"""Jobs that write text."""

@@ -1,1 +1,1 @@
-"""What runs a builder's script, and what takes its checkpoint over."""
+"""The inside of a builder's sandbox, and what takes a checkpoint of its script over."""
