@@ -198,9 +198,6 @@ def test_every_data_file_that_reached_code_reads_is_declared() -> None:
     """A closure sees no data: whoever reads a file beside its module adds it to ``DATA``, or says here why not."""
     judges_nothing = {
         "reviews/checks/measuring_code.py": "reads code",
-        "training/running_code.py": "reads code",
-        "training/jobs/job.py": "names the folder in an error",
-        "training/jobs/base_model.py": "reads code",
         "specs/home.py": "says where Peergate lies",
         "specs/session/loading.py": "shipped specs: what they say is registered with each session",
     }
