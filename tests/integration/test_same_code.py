@@ -34,7 +34,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("elsewhere")
     for name in PACKAGES:
         shutil.copytree(HOME / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
-    with (home / "training" / "entry.py").open("a", encoding="utf-8") as handle:
+    with (home / "training" / "jobs" / "job.py").open("a", encoding="utf-8") as handle:
         handle.write("# changed\n")
     return home
 
@@ -98,5 +98,5 @@ def test_code_that_travels_as_a_wheel_has_the_same_digest(tmp_path: Path) -> Non
     _, data = wheel_of_this()
     zipfile.ZipFile(io.BytesIO(data)).extractall(tmp_path)
     assert code_digest(tmp_path) == code_digest()
-    (tmp_path / "specs" / "grants.py").write_text("")
+    (tmp_path / "specs" / "trail" / "grant_and_claim.py").write_text("")
     assert code_digest(tmp_path) != code_digest()

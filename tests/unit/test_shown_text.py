@@ -205,7 +205,7 @@ def test_a_secret_over_two_lines_is_masked_before_its_lines_are_joined(
 def test_no_command_prints_past_the_functions_that_keep_lines_apart() -> None:
     """The control for new commands: `print` of what a person wrote would be found here."""
     folder = Path(sessions.commands.__path__[0])
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         if path.name == "output.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

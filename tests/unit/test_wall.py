@@ -43,7 +43,7 @@ REVIEWED = (
     "reviewer: {vendor: checklist}",
     "reviewer: {vendor: openai, model: secret-judge-9, usd_per_million_tokens: {input: 1, output: 1}}",
 )
-PROMPT = files("reviews").joinpath("vendors/reviewer.md").read_text(encoding="utf-8").split("\n\n")[0]
+PROMPT = files("reviews").joinpath("reviewers/vendors/reviewer.md").read_text(encoding="utf-8").split("\n\n")[0]
 
 
 @pytest.fixture(scope="module")
