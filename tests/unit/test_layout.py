@@ -87,7 +87,7 @@ def imports(home: Path) -> dict[str, set[str]]:
                 yield from imported(one)
 
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for path, name in names.items()}
-    return {name: set(imported(tree)) & modules - {name} for name, tree in trees.items()}
+    return {name: set(imported(tree)) & modules for name, tree in trees.items()}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

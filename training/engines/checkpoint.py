@@ -24,8 +24,6 @@ def load(folder: Path) -> tuple[Any, Any]:
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
     """Save a checkpoint whose digest depends on weights and tokenizer, not on where and when it was written."""
-    from training.engines.checkpoint import drop_unstable
-
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     drop_unstable(folder)

@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock
 
 from specs.digests import digest_file, digest_tree, digest_value
-from training.engines.checkpoint import drop_unstable
+from training.engines import checkpoint
 
 CONVERTERS = ("transformers", "tokenizers", "safetensors", "gguf")
 """The packages that a converted checkpoint's bytes depend on."""
@@ -76,7 +76,7 @@ def _embedded_gguf() -> Path:
 
 
 def _conversion(gguf: Path) -> str:
-    """Return a key over the GGUF file and over all that turns it into a checkpoint: this file and the libraries.
+    """Return a key over the GGUF file and all that turns it into a checkpoint: our two files and the libraries.
 
     Raises:
         SourceError: one of the libraries is not installed.
@@ -85,7 +85,8 @@ def _conversion(gguf: Path) -> str:
         versions = [[name, version(name)] for name in CONVERTERS]
     except PackageNotFoundError as error:
         raise SourceError(f"the package {error.name} is not installed: pip install {error.name}") from error
-    return digest_value([digest_file(gguf), digest_file(Path(__file__)), versions]).removeprefix("sha256:")[:16]
+    ours = [digest_file(Path(path)) for path in (__file__, checkpoint.__file__)]
+    return digest_value([digest_file(gguf), *ours, versions]).removeprefix("sha256:")[:16]
 
 
 def _make(target: Path, make: Callable[[Path], None]) -> Path:
@@ -121,7 +122,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     model.generation_config = loaded.generation_config
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    drop_unstable(folder)
+    checkpoint.drop_unstable(folder)
 
 
 def gguf_tokenizer(gguf: Path) -> Any:
