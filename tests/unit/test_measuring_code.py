@@ -14,6 +14,8 @@ from reviews.audit.verify import verify_run
 from reviews.checks import measuring_code as module
 from reviews.checks import registration_checks as registration
 from reviews.evidence.gather import gather
+from reviews.gate.check_list import CHECKS
+from reviews.gate.design_checks import DESIGN_CHECKS
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -187,6 +189,12 @@ def test_the_digest_changes_with_a_file_that_only_an_import_names(home: Path, mo
 def test_what_judges_is_in_the_digest(name: str) -> None:
     stem = name.replace(".", "/")
     assert f"{stem}.py" in REST or f"{stem}/__init__.py" in REST
+
+
+@pytest.mark.parametrize("name", sorted({one.run.__module__ for one in (*CHECKS, *DESIGN_CHECKS)}))
+def test_each_file_with_checks_is_in_the_digest(name: str) -> None:
+    """A root that names a package with an empty ``__init__.py`` would leave them out without an error."""
+    assert f"{name.replace('.', '/')}.py" in REST
 
 
 def test_what_no_judge_reaches_is_not_in_the_digest() -> None:
