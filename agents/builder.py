@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from agents.workbench import Workbench
+from agents.workbench_protocol import Workbench
 
 
 class Builder(Protocol):

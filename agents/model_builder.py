@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from agents.conversation import conversation
-from agents.providers.model import Counted, Model, make_model
-from agents.providers.patience import take_turn
+from agents.phase_conversation import conversation
+from agents.providers.turn_model import Counted, Model, make_model
+from agents.providers.turn_retries import take_turn
 from agents.turns import ToolCall, ToolResult, Turn
-from agents.workbench import PastTurn, Workbench
-from specs.session import Builder as BuilderSpec
+from agents.workbench_protocol import PastTurn, Workbench
+from specs.session.session_spec import Builder as BuilderSpec
 
 PROMPTS = Path(__file__).parent / "prompts"
 SILENT_TURNS = 2

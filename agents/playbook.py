@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from agents.turns import ToolCall
-from agents.workbench import Workbench
-from specs.grants import StageView
-from specs.tools import Arguments, AskPerson, LaunchStage, SubmitStage
+from agents.workbench_protocol import Workbench
+from specs.trail.builder_tools import Arguments, AskPerson, LaunchStage, SubmitStage
+from specs.trail.grant_and_claim import StageView
 
 
 class Playbook:

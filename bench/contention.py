@@ -3,7 +3,8 @@
     python bench/contention.py [--rounds 3000]
 
 Runs the matrix products of a small model's layers alone and twice at once, under both policies, each in a process of
-its own, and prints seconds and ratios. The peer is OpenMP's default; jobs run with PASSIVE (sessions/jobs/local.py).
+its own, and prints seconds and ratios. The peer is OpenMP's default; jobs run with PASSIVE
+(sessions/jobs/local_launcher.py).
 """
 
 from __future__ import annotations

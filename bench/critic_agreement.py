@@ -59,14 +59,14 @@ def main() -> int:
     import torch
 
     from bench.critics import weights
-    from reviews.calibration import calibrated
-    from specs.kinds_critics import CritiqueInstructionsParameters
-    from specs.rows_critics import Agreement, decide
-    from specs.rows_text import Form
-    from training.checkpoint import load
-    from training.critics.critic import Critic
-    from training.critics.rubrics import shipped
-    from training.critics.subjects import Subject
+    from reviews.stages.critique.calibration import calibrated
+    from specs.stages.answer_end import Form
+    from specs.stages.critique.parameters import CritiqueInstructionsParameters
+    from specs.stages.label_scores import Agreement, decide
+    from training.engines.checkpoint import load
+    from training.jobs.critique.critic import Critic
+    from training.rules.critique.subjects import Subject
+    from training.rules.rubric_prompts import shipped
 
     torch.set_num_threads(given.threads)
     model, tokenizer = load(weights())

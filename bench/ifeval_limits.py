@@ -12,14 +12,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specs.evidence import Item
-from specs.kinds_evaluation import EvaluateParameters
-from training import checkpoint, model
-from training.decoding import Output, complete
-from training.scoring.prompts import item_ids
-from training.tasks import load_items, verifier
-from training.text.prompting import form_of
-from training.text.sampling import Sampling
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.parameters import EvaluateParameters
+from training.engines import checkpoint
+from training.engines.batched import Output, complete
+from training.engines.token_sampling import Sampling
+from training.jobs import base_model as model
+from training.rules.item_prompts import item_ids
+from training.rules.prompt_encoding import form_of
+from training.rules.tasks import load_items, verifier
 
 LIMITS = (128, 192, 256, 384, 512, 768, 1024, 1280)
 

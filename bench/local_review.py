@@ -11,13 +11,13 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from reviews.derive import check_design
-from reviews.packet import build_design_packet
-from reviews.store import Store
-from reviews.vendors.modelled import model_reviewer
-from specs.loading import find_spec, load_spec
-from specs.session import Effort, Efforts, Reviewer, TokenPrice
-from specs.verdicts import Packet
+from reviews.gate.packet import build_design_packet
+from reviews.gate.packet_derivation import check_design
+from reviews.reviewers.vendors.model_reviewer import model_reviewer
+from reviews.trail.store import Store
+from specs.session.loading import find_spec, load_spec
+from specs.session.session_spec import Effort, Efforts, Reviewer, TokenPrice
+from specs.trail.verdict import Packet
 
 
 def demo_packet() -> Packet:

@@ -24,17 +24,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from reviews.audit import verify_run
-from reviews.log import keys
-from reviews.log.rows import read_trail
-from reviews.log.walk import walk_trail
-from reviews.trail import Recorded, Trail, read_entries
-from sessions import plots, runtime
-from sessions.leases import lease, take_up
-from sessions.listing import INDEX, glance, listed
-from sessions.overview import overview
+from reviews.audit.verify import verify_run
+from reviews.trail import keys
+from reviews.trail.envelope import Recorded
+from reviews.trail.integrity import walk_trail
+from reviews.trail.tables.open_table import read_entries, read_trail
+from reviews.trail.trail import Trail
+from sessions import runtime
+from sessions.report import plots
+from sessions.report.overview import overview
+from sessions.report.session_list import INDEX, glance, listed
+from sessions.run.lease import lease, take_up
 from specs.digests import digest_path
-from specs.session import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec
 from tests.fixtures.postgres_server import MISSING, Server, programs, running
 from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, quick_session
 from tests.fixtures.reviewer_here import key_here, lenient

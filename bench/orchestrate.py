@@ -24,7 +24,7 @@ from langgraph.graph import END, START, StateGraph
 
 from agents.playbook import Playbook
 from agents.turns import ToolCall
-from agents.workbench import Workbench
+from agents.workbench_protocol import Workbench
 from sessions import graph
 from sessions.state import State
 from tests.fixtures.quick_session import drive, open_quick, quick_session

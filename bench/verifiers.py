@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from training.tasks.cases import cases_of
-from training.tasks.ifeval import find
-from training.tasks.instruction_following import VERIFIERS, instructions_of
+from training.items.ifeval_items import find
+from training.rules.tasks.instruction_following import VERIFIERS, instructions_of
+from training.rules.tasks.verifier_cases import cases_of
 
 TEXTS_EACH = 8
 TURNED: tuple[Callable[[str], str], ...] = (

@@ -121,7 +121,7 @@ def override(
     runs: Runs = DEFAULT_RUNS,
 ) -> None:
     """Lift a gate, a check or a condition, in your name. Only people can; every report counts it."""
-    from sessions.commands import people
+    from sessions.commands import human as people
 
     people.override(name, runs, gate, check, stage, condition, by, reason, expires)
 
@@ -135,7 +135,7 @@ def retract(
     runs: Runs = DEFAULT_RUNS,
 ) -> None:
     """Take a decision back, with everything that was granted after it."""
-    from sessions.commands import people
+    from sessions.commands import human as people
 
     people.retract(name, runs, entry, by, reason)
 
@@ -153,7 +153,7 @@ def amend(
 
     Exit codes: 0 in force, 2 it cannot be amended, 3 or 4 the review did not approve.
     """
-    from sessions.commands import people
+    from sessions.commands import human as people
 
     people.amend(name, runs, spec, by, reason, override)
 
@@ -180,7 +180,7 @@ def cancel(name: Name, runs: Runs = DEFAULT_RUNS) -> None:
 @app.command(rich_help_panel="Sessions")
 def status(name: Name, runs: Runs = DEFAULT_RUNS, json: Json = False) -> None:
     """Say how a session stands: stage, decisions, money and time."""
-    from sessions.commands import show
+    from sessions.commands import status as show
 
     show.status(name, runs, json)
 
@@ -194,7 +194,7 @@ def list_sessions(
     json: Json = False,
 ) -> None:
     """List the sessions of a folder."""
-    from sessions.commands import show
+    from sessions.commands import status as show
 
     show.list_sessions(runs, json, everywhere)
 
@@ -202,7 +202,7 @@ def list_sessions(
 @app.command(rich_help_panel="Sessions")
 def report(name: Name, runs: Runs = DEFAULT_RUNS, json: Json = False) -> None:
     """Print the report of a session."""
-    from sessions.commands import show
+    from sessions.commands import status as show
 
     show.report(name, runs, json)
 
@@ -235,7 +235,7 @@ def transcript(
     json: Json = False,
 ) -> None:
     """Tell what the builder said and did: turns, calls, results, costs, and what the gate said after."""
-    from sessions.commands import transcript as command
+    from sessions.commands import builder_transcript as command
 
     command.transcript(run, attempt, json)
 
@@ -243,7 +243,7 @@ def transcript(
 @app.command(rich_help_panel="Look inside")
 def graph() -> None:
     """Print the session graph as Mermaid."""
-    from sessions.commands import show
+    from sessions.commands import status as show
 
     show.graph()
 
@@ -309,7 +309,7 @@ def check_run(
 @review_app.command("show")
 def review_show(run: RunPath, json: Json = False) -> None:
     """Show the packet that waits for a person's verdict, and the form of one."""
-    from sessions.commands import people
+    from sessions.commands import human as people
 
     people.show_packet(run, json)
 
@@ -320,7 +320,7 @@ def review_give(
     file: Annotated[Path, typer.Option("--file", help="The verdict: a JSON file in the form `review show` prints.")],
 ) -> None:
     """Hand in a person's verdict on the gate that waits."""
-    from sessions.commands import people
+    from sessions.commands import human as people
 
     people.give_verdict(run, file)
 
@@ -343,8 +343,8 @@ def review_import(
 def main() -> None:
     """Run the command line; every error Peergate raises on purpose is one message and its exit code."""
     try:
-        from sessions.origin import require_own_packages
-        from sessions.private import keep_private
+        from sessions.import_guard import require_own_packages
+        from sessions.run.private_files import keep_private
         from sessions.terminal import mask_output
 
         keep_private()
@@ -362,7 +362,7 @@ def main() -> None:
     except BrokenPipeError:
         raise SystemExit(int(ExitCode.FAULT)) from None
     except Exception as error:
-        from sessions.room import no_access, no_room
+        from sessions.disk_errors import no_access, no_room
 
         told = no_room(error) or no_access(error)
         if told is None:

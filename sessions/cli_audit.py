@@ -10,7 +10,7 @@ import typer
 from specs.errors import UserError
 
 Role = Literal["log", "builder", "reviewer", "human"]
-"""As in ``specs/policy.py``, which takes long to import."""
+"""As in ``specs/trail/key_policy.py``, which takes long to import."""
 
 audit_app = typer.Typer(help="Read and verify the trail of a session.", no_args_is_help=True)
 
@@ -46,7 +46,7 @@ def audit_verify(
     Read-only and offline. Exit codes: 0 verified and closed, 1 tampered, 2 valid but open or newer than the anchors
     given, 3 unreadable.
     """
-    from sessions.commands import audit
+    from sessions.commands.audit import verify_command as audit
 
     audit.verify(run, policy, anchor or [], json)
 
@@ -66,7 +66,7 @@ def audit_list_entries(
     json: Json = False,
 ) -> None:
     """List the entries of a trail, oldest first."""
-    from sessions.commands import audit_list
+    from sessions.commands.audit import list_command as audit_list
 
     chosen = audit_list.Filters(kind, stage, attempt, decision, reviewer, overrides, open_conditions, min_cost, limit)
     audit_list.list_entries(run, chosen, None, json)
@@ -88,7 +88,7 @@ def audit_search(
     json: Json = False,
 ) -> None:
     """List the entries that hold a text; the filters are those of list."""
-    from sessions.commands import audit_list
+    from sessions.commands.audit import list_command as audit_list
 
     chosen = audit_list.Filters(kind, stage, attempt, decision, reviewer, overrides, open_conditions, min_cost, limit)
     audit_list.list_entries(run, chosen, text, json)
@@ -112,13 +112,13 @@ def audit_show(
     something on the way does not hold.
     """
     if entry == "claim":
-        from sessions.commands import audit_claim
+        from sessions.commands.audit import claim_command as audit_claim
 
         audit_claim.show_claim(run, name, json)
         return
     if name is not None:
         raise UserError(f"'{name}' is one argument too many", hint="show RUN ENTRY, or show RUN claim NAME")
-    from sessions.commands import audit
+    from sessions.commands.audit import verify_command as audit
 
     audit.show_entry(run, entry, json)
 
@@ -126,7 +126,7 @@ def audit_show(
 @audit_app.command("log")
 def audit_log(run: Place, json: Json = False) -> None:
     """Tell the session as a story: every gate, who judged, what came out, what it cost."""
-    from sessions.commands import audit_story
+    from sessions.commands.audit import timeline_command as audit_story
 
     audit_story.log(run, json)
 
@@ -139,7 +139,7 @@ def audit_diff(
     json: Json = False,
 ) -> None:
     """Compare two entries and what they point to: two attempts' checks, two verdicts, two plans."""
-    from sessions.commands import audit_story
+    from sessions.commands.audit import timeline_command as audit_story
 
     audit_story.diff(run, first, second, json)
 
@@ -150,7 +150,7 @@ def audit_export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make; it must not be there yet.")],
 ) -> None:
     """Write the trail as a folder that anyone can verify: C2SP tlog-tiles, proofs, evidence, and a page for people."""
-    from sessions.commands import audit_story
+    from sessions.commands.audit import timeline_command as audit_story
 
     audit_story.export(run, folder)
 
@@ -163,7 +163,7 @@ def audit_anchor(
     command: Annotated[str | None, typer.Option("--command", help="Gets the head on its standard input.")] = None,
 ) -> None:
     """Keep the newest signed head elsewhere, after comparing the trail with every head that is there already."""
-    from sessions.commands import anchors
+    from sessions.commands.audit import anchors_command as anchors
 
     anchors.anchor(run, folder, git, command)
 
@@ -179,7 +179,7 @@ def audit_cosign(
     ] = None,
 ) -> None:
     """Check a trail and sign its newest head as a witness or as a person."""
-    from sessions.commands import anchors
+    from sessions.commands.audit import anchors_command as anchors
 
     anchors.cosign(run, name, key, out, seen or [])
 
@@ -193,6 +193,6 @@ def audit_rotate(
     runs: Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.")] = Path("runs"),
 ) -> None:
     """Replace the signing key of a role, and record that in every open trail of the workspace."""
-    from sessions.commands import anchors
+    from sessions.commands.audit import anchors_command as anchors
 
     anchors.rotate_key(role, runs, by, reason, revoke)

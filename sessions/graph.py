@@ -8,8 +8,8 @@
 
 Where the budget ends, before anything is spent, a person is asked too; after an amendment the node is entered again.
 Every node may run twice: it records what it did under a key in the trail and finds it there the second time.
-The graph keeps nothing between two starts: where it is entered says the trail (``position.py``), and so does `close`
-that the session has ended.
+The graph keeps nothing between two starts: where it is entered says the trail (``sessions/nodes/position.py``), and so
+does `close` that the session has ended.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from typing import Any
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 
-from sessions import building, gate, steps
-from sessions.budget_end import BUYING, ask_for_budget
+from sessions.nodes import act as steps
+from sessions.nodes import build as building
+from sessions.nodes import judge as gate
+from sessions.nodes.budget import BUYING, ask_for_budget
 from sessions.session import Session
 from sessions.state import State
 from specs.errors import BudgetExceeded

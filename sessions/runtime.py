@@ -15,33 +15,35 @@ from typing import Any, Literal
 
 from langgraph.types import Command
 
-from reviews.answers import last_question, why_no_retry
-from reviews.log.pointer import database_of
-from reviews.measuring_code import measuring_files
-from reviews.process.confined import is_confined
-from reviews.reviewer import Unanswered
-from reviews.store import Store
-from reviews.trail import Recorded, Trail
-from sessions import pausing, steps
-from sessions.budget_end import answer_of
-from sessions.estimate import estimate
-from sessions.folders import is_run, why_unreadable
+from reviews.checks.measuring_code import measuring_files
+from reviews.gate.human_answers import last_question, why_no_retry
+from reviews.gate.reviewer import Unanswered
+from reviews.reviewers.process.confinement import is_confined
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.pointer import database_of
+from reviews.trail.trail import Trail
+from sessions.disk_errors import no_room, telling_no_room
 from sessions.graph import build_graph
-from sessions.jobs.presence import present
-from sessions.leases import Held, lease, stand_by, take_up
-from sessions.leases import is_running as is_running
-from sessions.position import Position, position
-from sessions.room import no_room, telling_no_room
+from sessions.jobs.heartbeat import present
+from sessions.money.estimate import estimate
+from sessions.nodes import act as steps
+from sessions.nodes.budget import answer_of
+from sessions.nodes.position import Position, position
+from sessions.run import pause as pausing
+from sessions.run.lease import Held, lease, stand_by, take_up
+from sessions.run.lease import is_running as is_running
+from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.session import Cancelled, Display, Paused, Session
 from sessions.state import State
-from sessions.wiring import STORE, TRAIL, make_builder, make_reviewer, make_session, require_machine
-from specs.errors import Blocked, LeaseLost, UserError
-from specs.loading import load_spec
-from specs.machines import LauncherName
+from sessions.wiring import make_builder, make_reviewer, make_session, require_machine
+from specs.errors import LeaseLost, UserError
 from specs.masking import current
-from specs.session import ResolvedSpec
+from specs.resources import LauncherName
+from specs.session.loading import load_spec
+from specs.session.session_spec import ResolvedSpec
 from specs.text import plain
-from training.code_state import code_state
+from training.running_code import code_state
 
 Answer = Literal["retry", "approve", "stop"]
 
@@ -145,22 +147,6 @@ def cancel(run: Path, display: Display) -> Path:
     return run
 
 
-def require_run(run: Path) -> Path:
-    """Return the run folder if a session lies in it.
-
-    Raises:
-        UserError: it does not; the message lists what is there.
-        Blocked: it cannot be read.
-    """
-    if why := why_unreadable(run) if is_run(run) else "":
-        raise Blocked(f"the session cannot be read: {why}", where=str(run))
-    if not is_run(run):
-        there = sorted(path.name for path in run.parent.glob("*") if is_run(path)) if run.parent.is_dir() else []
-        known = f"sessions in {run.parent}: {', '.join(there)}" if there else f"no session lies in {run.parent}"
-        raise UserError(f"there is no session '{run.name}'", where=str(run), hint=f"{known}; --runs names the folder")
-    return run
-
-
 def _require_clean_code(resolved: ResolvedSpec) -> None:
     state = code_state()
     if resolved.spec.clean_code == "required" and state.state != "clean":
@@ -202,7 +188,7 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> N
         (partial / "spec.resolved.json").write_bytes(resolved.canonical())
         if (address := database_of(run / TRAIL)) is not None:
             # Imported here: whoever uses a file needs no psycopg.
-            from reviews.log.postgres_table import begin_log
+            from reviews.trail.tables.postgres_table import begin_log
 
             begin_log(partial / TRAIL, name, address, run)
         trail = Trail(partial / TRAIL, name)

@@ -11,18 +11,18 @@ from typing import Protocol
 
 from agents.builder import Builder
 from agents.turns import Turn
-from reviews.panel import Panel
-from reviews.process.client import ReviewerProcess
-from reviews.reviewer import Reviewer
-from reviews.store import Store
-from reviews.trail import Trail
+from reviews.gate.panel import Panel
+from reviews.gate.reviewer import Reviewer
+from reviews.reviewers.process.client import ReviewerProcess
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
 from sessions.jobs.launcher import Launcher
-from sessions.ledger import Balance
-from sessions.pausing import CANCEL, PAUSE
-from specs.evidence import Progress
-from specs.metrics import MetricSet
-from specs.session import ResolvedSpec
-from specs.verdicts import CheckResult, Decision
+from sessions.money.ledger import Balance
+from sessions.run.pause import CANCEL, PAUSE
+from specs.job_records import Progress
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.metric import MetricSet
+from specs.trail.verdict import CheckResult, Decision
 
 
 class Paused(Exception):

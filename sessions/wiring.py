@@ -10,29 +10,29 @@ from pathlib import Path
 import platformdirs
 
 from agents.builder import Builder
-from agents.external import AbsentBuilder
+from agents.external_builder import AbsentBuilder
 from agents.playbook import Playbook
-from reviews.collect import registered_spec
-from reviews.log.keys import KeyFolder
-from reviews.measuring_code import measuring_code
-from reviews.panel import Panel
-from reviews.process.client import ReviewerProcess
-from reviews.process.parties import party
-from reviews.reviewer import Reviewer
-from reviews.store import Store
-from reviews.trail import Trail
-from sessions.folders import STORE, TRAIL
-from sessions.jobs import machine
-from sessions.jobs.engines import EngineLauncher
+from reviews.checks.measuring_code import measuring_code
+from reviews.evidence.gather import registered_spec
+from reviews.gate.panel import Panel
+from reviews.gate.reviewer import Reviewer
+from reviews.reviewers.person import Person
+from reviews.reviewers.process.client import ReviewerProcess
+from reviews.reviewers.process.reviewer_proxy import party
+from reviews.trail.keys import KeyFolder
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
+from sessions.jobs import machine_capacity as machine
+from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.launcher import Launcher, PerStage
-from sessions.jobs.local import LocalLauncher
-from sessions.jobs.moving import place_of
-from sessions.person import Person
+from sessions.jobs.local_launcher import LocalLauncher
+from sessions.jobs.transfer.job_transfer import place_of
+from sessions.run.run_layout import STORE, TRAIL
 from sessions.session import Display, Session
 from specs.errors import UserError
-from specs.machines import LauncherName
-from specs.policy import PERSON
-from specs.session import ResolvedSpec, SessionSpec
+from specs.resources import LauncherName
+from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.trail.key_policy import PERSON
 
 
 def cache_folder() -> Path:
@@ -123,7 +123,7 @@ def _one_launcher(name: LauncherName, run: Path) -> Launcher:
         return LocalLauncher()
     python, place = os.environ.get("PEERGATE_JOB_PYTHON", sys.executable), place_of(run)
     if name == "skypilot":
-        from sessions.jobs.skypilot import ASK_EVERY_S, sky_engine
+        from sessions.jobs.skypilot.skypilot_engine import ASK_EVERY_S, sky_engine
 
         if place is None:
             raise UserError(
@@ -132,8 +132,8 @@ def _one_launcher(name: LauncherName, run: Path) -> Launcher:
                 hint="s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
             )
         return EngineLauncher(sky_engine(), place, python, ask_every_s=ASK_EVERY_S)
-    from sessions.jobs.ray_head import SessionCluster
-    from sessions.jobs.ray_jobs import RayEngine
+    from sessions.jobs.ray.cluster_head import SessionCluster
+    from sessions.jobs.ray.ray_engine import RayEngine
 
     cluster = SessionCluster(run)
     engine = RayEngine(cluster, lambda asked: machine.lacking(asked) if cluster.is_own else [])

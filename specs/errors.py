@@ -146,7 +146,7 @@ NoVerdictCause = Literal[
     "no_quorum",
     "unusable",
 ]
-"""Why a reviewer gave no verdict; what helps against each is in ``specs/no_verdict.py``."""
+"""Why a reviewer gave no verdict; what helps against each is in ``specs/trail/no_verdict.py``."""
 
 
 class ReviewerUnavailable(Blocked):

@@ -13,13 +13,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from specs.bodies import FORMS
-from specs.constitution import Constitution
-from specs.grants import Grant
 from specs.home import HOME
-from specs.session import SessionSpec
-from specs.trail import Entry
-from specs.verdicts import Verdict
+from specs.session.constitution import Constitution
+from specs.session.session_spec import SessionSpec
+from specs.trail.bodies import FORMS
+from specs.trail.entry import Entry
+from specs.trail.grant_and_claim import Grant
+from specs.trail.verdict import Verdict
 
 SCHEMAS: dict[str, type[BaseModel]] = {
     "session.json": SessionSpec,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from reviews.log import keys
+from reviews.trail import keys
 from tests.fixtures import postgres_server
 from tests.fixtures.reviewer_here import key_here
 

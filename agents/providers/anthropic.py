@@ -19,7 +19,16 @@ from anthropic.types import (
 )
 from anthropic.types.message_create_params import MessageCreateParamsStreaming
 
-from agents.providers.asking import NO_TEXT, Asking, NotWhole, Reply, readable, schema_of, sendable_name, sendable_text
+from agents.providers.turn_request import (
+    NO_TEXT,
+    Asking,
+    NotWhole,
+    Reply,
+    readable,
+    schema_of,
+    sendable_name,
+    sendable_text,
+)
 from agents.turns import Message, Stop, ToolCall
 from specs.vendors.prices import Usage
 

@@ -22,7 +22,7 @@ from openai.types.responses import (
 )
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
-from agents.providers.asking import (
+from agents.providers.turn_request import (
     NO_TEXT,
     Asking,
     NotWhole,

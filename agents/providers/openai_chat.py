@@ -17,7 +17,7 @@ from openai.types.chat import (
 )
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 
-from agents.providers.asking import (
+from agents.providers.turn_request import (
     NO_TEXT,
     Asking,
     NotWhole,

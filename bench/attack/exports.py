@@ -17,10 +17,10 @@ from pathlib import Path
 from bench.attack import forged_policies, forgeries
 from bench.attack.forged_trail import Original, copied, forged, rewrite, spoiled_base64
 from bench.attack.outcome import Outcome
-from reviews.export import export_run, verify_export
-from reviews.log.keys import KeyFolder
-from reviews.log.tiles import CHECKPOINT, is_export
-from sessions.trail_page import trail_page
+from reviews.audit.export import export_run, verify_export
+from reviews.trail.keys import KeyFolder
+from reviews.trail.tiles import CHECKPOINT, is_export
+from sessions.report.trail_page import trail_page
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.unit.fuzzing import mutated
 

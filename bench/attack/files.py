@@ -16,10 +16,10 @@ from pathlib import Path
 from bench.attack.exports import PACKAGES, built, go_codes
 from bench.attack.forged_trail import rewrite
 from bench.attack.outcome import Outcome
-from reviews.audit import Audit, verify_run
-from reviews.export import export_run, verify_export
-from sessions.folders import STORE, TRAIL
-from sessions.trail_page import page_damage, trail_page
+from reviews.audit.export import export_run, verify_export
+from reviews.audit.verify import Audit, verify_run
+from sessions.report.trail_page import page_damage, trail_page
+from sessions.run.run_layout import STORE, TRAIL
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 FLIPS = 3

@@ -12,8 +12,8 @@ from typing import Any
 
 from bench.attack.forged_trail import Original, Rewrite, Step, spoiled_base64, steps_of
 from bench.attack.forgeries import Forgery, entry_changed, entry_of_kind, new_entry
-from reviews.log.keys import key_id
-from specs.policy import Role
+from reviews.trail.keys import key_id
+from specs.trail.key_policy import Role
 
 # ---- envelopes ---------------------------------------------------------------------------------------------------
 

@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.export import PROOFS
-from reviews.log import merkle
-from reviews.log.envelope import EnvelopeSignature, entry_of, open_envelope, pae, payload_of, seal, signatures_text
-from reviews.log.keys import KeyFolder, SigningKey, load_key, public_pem
-from reviews.log.note import LOG_KEY, Checkpoint, NoteKey, sign_text
-from reviews.log.tiles import CHECKPOINT, Proof, bundles_of, parse_note, read_bundles, tiles_of
+from reviews.audit.export import PROOFS
+from reviews.trail import tree as merkle
+from reviews.trail.envelope import EnvelopeSignature, entry_of, open_envelope, pae, payload_of, seal, signatures_text
+from reviews.trail.keys import KeyFolder, SigningKey, load_key, public_pem
+from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_note, sign_text
+from reviews.trail.tiles import CHECKPOINT, Proof, bundles_of, read_bundles, tiles_of
 from specs.digests import canonical_bytes
-from specs.policy import SIGNERS, Role
-from specs.trail import Entry
+from specs.trail.entry import Entry
+from specs.trail.key_policy import SIGNERS, Role
 
 Change = Callable[[Entry], Entry]
 Rewrite = Callable[[bytes], bytes]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from bench.attack.forged_trail import WRONG_TREES, Original, Rewrite, Step, steps_of
 from specs.digests import canonical_bytes
-from specs.policy import Role
-from specs.trail import Entry
+from specs.trail.entry import Entry
+from specs.trail.key_policy import Role
 
 
 class Forgery(NamedTuple):

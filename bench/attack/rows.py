@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from bench.attack.outcome import Outcome
-from reviews.checks import run_checks
-from reviews.decide import decide
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from sessions.jobs.state import exit_fault, read_exit
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from reviews.gate.decide import decide
+from reviews.gate.measurer import measure
+from sessions.jobs.job_state import exit_fault, read_exit
 from specs.digests import digest_bytes, digest_path, digest_value
 from specs.errors import EvidenceMissing
-from specs.evidence import ExitRecord
-from specs.metrics import MetricSet
-from specs.verdicts import CLOSED, Decision, Verdict
+from specs.job_records import ExitRecord
+from specs.stages.metric import MetricSet
+from specs.trail.verdict import CLOSED, Decision, Verdict
 from tests.unit.critic_evidence import critic_evidence
 from tests.unit.evaluation_evidence import choice_rows, choose_evidence, healthy_converse, perplexity_evidence
 from tests.unit.evidence_on_disk import evidence_of, exit_of

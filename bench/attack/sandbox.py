@@ -22,7 +22,7 @@ from typing import Any
 from bench.attack.outcome import Outcome
 from bench.attack.sandbox_calls import CALLS, FAMILIES, MOST_FAMILIES, calls_script
 from bench.attack.sandbox_scripts import BEGIN, HOGS, OUTPUTS
-from sessions.jobs.sandbox import this_host, why_not
+from sessions.jobs.sandbox.sandbox import this_host, why_not
 from tests.fixtures.recipe_process import Ended
 from tests.fixtures.recipe_process import run as run_recipe
 from tests.unit.recipe_session import recipe_session
@@ -31,11 +31,14 @@ LIMITS: dict[str, Any] = {"memory_mb": 128, "output_mb": 8, "processes": 16}
 HELD_MB = 4 * LIMITS["memory_mb"]
 """What a hog holds when it has won."""
 NO_FILTER = (
-    "import struct\nfrom sessions.jobs import seccomp\nseccomp.program = lambda machine=None: "
+    "import struct\nfrom sessions.jobs.sandbox import seccomp\nseccomp.program = lambda machine=None: "
     "struct.pack('HBBI', 6, 0, 0, 0x7FFF0000)"
 )
 """The filter of system calls that allows every one of them."""
-NO_COUNT = "from sessions.jobs import usage\nusage.Watched.usage = lambda self, threads, held: usage.Usage(0, 0)"
+NO_COUNT = (
+    "from sessions.jobs import process_usage as usage\n"
+    "usage.Watched.usage = lambda self, threads, held: usage.Usage(0, 0)"
+)
 """Nobody counts what the processes hold."""
 
 

@@ -25,18 +25,18 @@ from rich.console import Console
 from agents.model_builder import ModelBuilder
 from bench.attack.outcome import Outcome
 from bench.attack.planted import Planted, Plants, squeezed
-from reviews.reviewer import Reviewer
-from reviews.trail import read_entries
-from sessions.display import Terminal
+from reviews.gate.reviewer import Reviewer
+from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
+from sessions.report.live_display import Terminal
 from sessions.terminal import MaskedStream
 from specs import masking
 from specs.digests import digest_file
 from specs.errors import ReviewerUnavailable, SpecError
-from specs.evidence import ExitRecord
-from specs.loading import load_spec
-from specs.vendors import calls as calls_module
-from specs.verdicts import Packet, Verdict
+from specs.job_records import ExitRecord
+from specs.session.loading import load_spec
+from specs.trail.verdict import Packet, Verdict
+from specs.vendors import http_exchange as calls_module
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, answered, loopback_api
 from tests.fixtures.quick_session import POWERED, QuickLauncher, drive, open_quick, quick_session
 from tests.fixtures.scripted_builder import Call, Said, calls, follows_the_spec, scripted_builder, texts_of

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from specs.exact import decimal_text
-from specs.session import SessionSpec
+from specs.session.session_spec import SessionSpec
 
 
 class Limit(NamedTuple):

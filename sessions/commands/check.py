@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.checks import run_checks
-from reviews.checks.catalog import Listed, explain, find_check, listing
-from reviews.collect import gather, registered_spec
-from reviews.derive import check_design
-from reviews.measure import measure
-from reviews.packet import DESIGN
-from reviews.store import Store
-from reviews.trail import Recorded, read_entries
+from reviews.evidence.gather import gather, registered_spec
+from reviews.gate.check_catalog import Listed, explain, find_check, listing
+from reviews.gate.check_list import run_checks
+from reviews.gate.measurer import measure
+from reviews.gate.packet import DESIGN
+from reviews.gate.packet_derivation import check_design
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions.commands.output import print_block, print_json, print_line, print_table
-from sessions.overview import run_folder
+from sessions.run.run_layout import STORE, TRAIL, run_folder
 from sessions.terminal import masked_line
-from sessions.wiring import STORE, TRAIL
 from specs.errors import EvidenceMissing, ExitCode, UserError
-from specs.metrics import MetricSet
-from specs.verdicts import CheckResult
+from specs.stages.metric import MetricSet
+from specs.trail.verdict import CheckResult
 
 
 class Rerun(NamedTuple):

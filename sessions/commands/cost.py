@@ -5,20 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reviews.answers import waits_for_budget
-from reviews.collect import find, registered_spec
-from reviews.standing import newest_judgement
-from reviews.store import Store
-from reviews.trail import Recorded, read_entries
-from sessions.accounts import PARTIES, Accounts
+from reviews.evidence.gather import find, registered_spec
+from reviews.gate.human_answers import waits_for_budget
+from reviews.trail.envelope import Recorded
+from reviews.trail.retractions import newest_judgement
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions.commands.output import print_json, print_line, print_table
-from sessions.folders import STORE, TRAIL, is_run, run_folder
-from sessions.ledger import active_hours, price_cap
+from sessions.money.accounts import PARTIES, Accounts
+from sessions.money.ledger import active_hours, price_cap
+from sessions.run.run_layout import STORE, TRAIL, is_run, run_folder
 from sessions.terminal import masked_line
 from specs.errors import UserError
-from specs.machines import held_hours
-from specs.session import ResolvedSpec
-from specs.stages import Stage
+from specs.resources import held_hours
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.registry import Stage
 
 
 def cost(run: Path, as_json: bool) -> None:

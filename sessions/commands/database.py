@@ -12,8 +12,8 @@ def use_database(runs: Path, address: str) -> None:
         UserError: this is no address, or the database refuses; nothing was written down.
         DatabaseUnreachable: it cannot be reached.
     """
-    from reviews.log.pointer import checked, keep_database
-    from reviews.log.postgres import connected
+    from reviews.trail.tables.pointer import checked, keep_database
+    from reviews.trail.tables.postgres_connection import connected
 
     connected(checked(address, "--database")).close()
     keep_database(runs, address)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from reviews.legacy import Record, Trail
-from reviews.legacy.records import counts
+from reviews.legacy.records import Record, Trail, counts
 from sessions.commands.output import print_line, print_table
 from sessions.terminal import masked_line
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from sessions.commands.output import print_line
 from sessions.commands.run import finish
-from sessions.overview import find_runs
-from sessions.private import warn_of_readers
+from sessions.report.overview import find_runs
+from sessions.run.private_files import warn_of_readers
 from sessions.session import Paused
 from specs.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from sessions.external.transports import Transport
+    from sessions.builder.mcp.transports import Transport
 
 
 def serve(
@@ -27,7 +27,7 @@ def serve(
         UserError: there is no such run or spec, or the address and the token do not fit.
     """
     try:
-        from sessions.external.serving import Serving, find_target
+        from sessions.builder.mcp.session_driver import Serving, find_target
     except ModuleNotFoundError as error:
         raise UserError(f"package '{error.name}' is not installed", hint="pip install 'peergate[mcp]'") from error
     warn_of_readers(find_runs(runs))
@@ -44,8 +44,8 @@ def serve(
 
 
 def _transport(http: str | None, token_file: Path | None) -> Transport:
-    from sessions.external.token import read_token
-    from sessions.external.transports import Http, Stdio
+    from sessions.builder.mcp.bearer_token import read_token
+    from sessions.builder.mcp.transports import Http, Stdio
 
     if http is None:
         if token_file is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from sessions.commands.output import print_line
-from sessions.leases import lease
-from sessions.overview import is_running, overview
-from sessions.pausing import PAUSE, when_free
-from sessions.runtime import require_run
+from sessions.report.overview import overview
+from sessions.run.lease import is_running, lease
+from sessions.run.pause import PAUSE, when_free
+from sessions.run.run_layout import require_run
 
 
 def pause(name: str, runs: Path) -> None:

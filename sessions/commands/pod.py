@@ -6,26 +6,27 @@ import sys
 from pathlib import Path
 from typing import Literal, NamedTuple, NoReturn
 
-from reviews.trail import read_entries
+from reviews.trail.tables.open_table import read_entries
 from sessions.commands.output import print_json, print_line
-from sessions.folders import TRAIL
-from sessions.pods import hostkey, planning
-from sessions.pods.attaching import Attached, Ended
-from sessions.pods.checks import Check
+from sessions.pods import host_key as hostkey
+from sessions.pods import pod_plan as planning
+from sessions.pods.attach import Attached, Ended
 from sessions.pods.connection import Connection, require_ssh
-from sessions.pods.ending import down as end_pod
-from sessions.pods.hostkey import HostKey
-from sessions.pods.place import Place, PodRecord, place_of
-from sessions.pods.planning import gpus_of
-from sessions.pods.podfile import PodFile, read_address, read_pod_file
-from sessions.pods.preparing import prepare
-from sessions.pods.shipping import Bundle, bundle_of
-from sessions.pods.starting import secrets_of
-from sessions.pods.starting import start as start_there
+from sessions.pods.host_key import HostKey
+from sessions.pods.pod_checks import Check
+from sessions.pods.pod_file import PodFile, read_address, read_pod_file
+from sessions.pods.pod_plan import gpus_of
+from sessions.pods.pod_record import Place, PodRecord, place_of
+from sessions.pods.pod_start import secrets_of
+from sessions.pods.pod_start import start as start_there
+from sessions.pods.setup import prepare
+from sessions.pods.ship import Bundle, bundle_of
+from sessions.pods.teardown import down as end_pod
+from sessions.run.run_layout import TRAIL
 from sessions.terminal import masked_line
 from specs.errors import ExitCode, UserError
-from specs.loading import find_spec, load_spec, read_resolved
-from specs.session import ResolvedSpec
+from specs.session.loading import find_spec, load_spec, read_resolved
+from specs.session.session_spec import ResolvedSpec
 
 
 def say(text: str) -> None:
@@ -145,7 +146,7 @@ def attach(name: str, pods: Path) -> NoReturn:
 def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
     """Say how it ended and return the exit code for it."""
     # Only at the end: it takes a second to import.
-    from sessions.overview import EXIT_CODES, is_waiting, overview
+    from sessions.report.overview import EXIT_CODES, is_waiting, overview
 
     again = f"`peergate pod start {place.name}{_option(pods)}`"
     status = ended.status

@@ -15,15 +15,15 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import ValidationError
 
 from sessions.commands.output import print_json, print_line
-from sessions.desk import Desk, Requested
-from sessions.private import as_the_user_wants
-from sessions.requested_page import page, refuse_to_overwrite, write_page
+from sessions.report.requested_page import page, refuse_to_overwrite, write_page
+from sessions.requests.consult_context import Desk, Requested
+from sessions.run.private_files import as_the_user_wants
 from sessions.terminal import masked_line
 from specs.errors import ExitCode, UserError
-from specs.explain import explain
-from specs.requests import AdversarialRequest, QuestionRequest, ReviewRequest
-from specs.reviewer_files import load_reviewer, reviewer_of
-from specs.session import Reviewer
+from specs.session.explain import explain
+from specs.session.reviewer_file import load_reviewer, reviewer_of
+from specs.session.session_spec import Reviewer
+from specs.trail.requested_review import AdversarialRequest, QuestionRequest, ReviewRequest
 
 _OPTIONS: dict[tuple[str | int, ...], str] = {
     ("vendor",): "--vendor",
@@ -64,7 +64,7 @@ class Output:
 
 def ask(values: dict[str, Any], context: list[Path], who: Who, output: Output) -> NoReturn:
     """Ask one question."""
-    from sessions.requests import ask_review
+    from sessions.requests.review_functions import ask_review
 
     request = _request(QuestionRequest, values)
     _finish(lambda desk: ask_review(request, desk, context), who, output)
@@ -72,7 +72,7 @@ def ask(values: dict[str, Any], context: list[Path], who: Who, output: Output) -
 
 def request(values: dict[str, Any], who: Who, output: Output) -> NoReturn:
     """Have files reviewed in full."""
-    from sessions.requests import request_review
+    from sessions.requests.review_functions import request_review
 
     wanted = _request(ReviewRequest, values)
     _finish(lambda desk: request_review(wanted, desk), who, output)
@@ -80,7 +80,7 @@ def request(values: dict[str, Any], who: Who, output: Output) -> NoReturn:
 
 def adversarial(values: dict[str, Any], who: Who, output: Output) -> NoReturn:
     """Hold claims against evidence."""
-    from sessions.requests import adversarial_review
+    from sessions.requests.review_functions import adversarial_review
 
     wanted = _request(AdversarialRequest, values)
     _finish(lambda desk: adversarial_review(wanted, desk), who, output)

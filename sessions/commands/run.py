@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NoReturn
 
-from reviews.answers import waits_for_budget
-from reviews.trail import read_entries
+from reviews.gate.human_answers import waits_for_budget
+from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
 from sessions.commands.output import print_line
-from sessions.commands.show import print_summary
-from sessions.display import Terminal
-from sessions.folders import TRAIL
-from sessions.overview import EXIT_CODES, find_runs, overview
-from sessions.private import warn_of_readers
+from sessions.commands.status import print_summary
+from sessions.report.live_display import Terminal
+from sessions.report.overview import EXIT_CODES, find_runs, overview
+from sessions.run.private_files import warn_of_readers
+from sessions.run.run_layout import TRAIL
 from sessions.runtime import Answer
 from sessions.session import Paused
 from specs.errors import ExitCode, UserError
-from specs.loading import find_spec
-from specs.machines import LauncherName
+from specs.resources import LauncherName
+from specs.session.loading import find_spec
 
 
 def start(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reviews.seeds import SeedsFound, seeded, together
-from reviews.store import Store
-from reviews.trail import read_entries
+from reviews.comparison.seed_comparison import SeedsFound, seeded, together
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions.commands.output import print_json, print_line, print_table
-from sessions.folders import STORE, TRAIL, is_run, run_folder
+from sessions.run.run_layout import STORE, TRAIL, is_run, run_folder
 from specs.errors import UserError
 
 

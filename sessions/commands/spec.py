@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from sessions.commands.output import print_json, print_line
-from sessions.estimate import estimate
+from sessions.money.estimate import estimate
 from sessions.wiring import require_machine
 from specs.errors import Blocked, Problem, SpecError
-from specs.lint_kinds import notes
-from specs.loading import find_spec, list_profiles, load_spec
-from specs.session import ResolvedSpec
-from training.planning.stages import plans
+from specs.session.lint.model_kind_rules import notes
+from specs.session.loading import find_spec, list_profiles, load_spec
+from specs.session.session_spec import ResolvedSpec
+from training.planning.stage_plans import plans
 
 
 def check(spec: str, as_json: bool, profile: str | None = None) -> None:

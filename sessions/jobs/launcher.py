@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from reviews import grants
-from reviews.store import write_durably
-from reviews.trail import Recorded, Trail
-from sessions import recipes
+from reviews.gate import grants
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import write_durably
+from reviews.trail.trail import Trail
+from sessions.jobs.sandbox import code_admission as recipes
 from specs.digests import digest_path
 from specs.errors import EvidenceMissing, GrantRefused
-from specs.evidence import ExitRecord, JobOrder
+from specs.job_records import ExitRecord, JobOrder
 
 State = Literal["pending", "running", "exited", "lost"]
 
@@ -37,7 +38,7 @@ class Launcher(Protocol):
     """Starts and watches jobs by their folders, which survive what starts and watches them.
 
     All methods may be called again after a crash, by another process. Launchers on an engine of others are a
-    :class:`sessions.jobs.engines.EngineLauncher`.
+    :class:`sessions.jobs.engine_launcher.EngineLauncher`.
     """
 
     name: str

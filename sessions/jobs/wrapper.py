@@ -27,16 +27,17 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from reviews.store import write_durably
-from sessions.jobs import orphans, usage
-from sessions.jobs.joblog import JobLog
-from sessions.jobs.owner import this_process
-from sessions.jobs.presence import Absence
-from sessions.jobs.state import take_claim
-from sessions.private import keep_private
+from reviews.trail.store import write_durably
+from sessions.jobs import orphans
+from sessions.jobs import process_usage as usage
+from sessions.jobs.claim import this_process
+from sessions.jobs.heartbeat import Absence
+from sessions.jobs.job_log import JobLog
+from sessions.jobs.job_state import take_claim
+from sessions.run.private_files import keep_private
 from specs.digests import canonical_bytes
-from specs.evidence import ExitRecord, JobOrder
-from specs.stages import STAGE_KINDS
+from specs.job_records import ExitRecord, JobOrder
+from specs.stages.registry import STAGE_KINDS
 
 HEARTBEAT_S = 1.0
 TERM_GRACE_S = 10.0

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sessions.pods import frames
+from sessions.pods import protocol as frames
 from sessions.pods.connection import Connection, ConnectionLost, end, failure, shell
 from specs.errors import PeergateError
 from specs.text import plain
@@ -25,11 +25,13 @@ class PodRefused(PeergateError):
 
 
 class Channel:
-    """The commands' side of ``sessions/pods/serving.py``."""
+    """The commands' side of ``sessions/pods/remote/channel_server.py``."""
 
     def __init__(self, connection: Connection, python: str, root: str, name: str) -> None:
         self._address = connection.address
-        self._process = connection.start(shell(python, "-P", "-m", "sessions.pods.far", "serve", root, name))
+        self._process = connection.start(
+            shell(python, "-P", "-m", "sessions.pods.remote.pod_entry", "serve", root, name)
+        )
         self._buffer = bytearray()
         self._told = bytearray()
         assert self._process.stdout and self._process.stderr

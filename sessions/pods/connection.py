@@ -1,6 +1,6 @@
 """The way to the pod: the OpenSSH client of this machine, with the configuration and agent a person already has.
 
-Host keys are checked always, against one file that holds the one key that was confirmed (``hostkey.py``); no option of
+Host keys are checked always, against one file that holds the one key that was confirmed (``host_key.py``); no option of
 a configuration turns that off, and nothing is forwarded. The client gets few variables, so none of them can be sent.
 What comes back is bytes of somebody else: bounded in size and time here, made printable where it is shown.
 """
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions.pods.podfile import Address
+from sessions.pods.pod_file import Address
 from specs.errors import Blocked, PeergateError, UserError
 from specs.text import plain
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from specs.errors import UserError
-from specs.price_list import is_listed, list_price_usd, unlisted
-from specs.session import TokenPrice
+from specs.session.session_spec import TokenPrice
+from specs.vendors.price_list import is_listed, list_price_usd, unlisted
 
 MARGIN_TOKENS = 1_000
 """What an API may add to a request that we do not see: roles, and how it writes schemas and tools."""

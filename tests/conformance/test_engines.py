@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from specs.engines import ENGINES, EngineName
+from specs.stages.engine_choice import ENGINES, EngineName
 from tests.fixtures.small_text import WORDS, small_model
-from training.decoding import Output
-from training.text.engine import Engine, make_engine
-from training.text.sampling import Sampling
+from training.engines.batched import Output
+from training.engines.engine import Engine, make_engine
+from training.engines.token_sampling import Sampling
 
 LLAMA = [name for name in ("llama_cpp", "gguf") if find_spec(name) is None]
 VLLM = "vllm and an NVIDIA GPU" if find_spec("vllm") is None or not torch.cuda.is_available() else ""
@@ -223,7 +223,7 @@ def test_llama_cpp_reads_qwen2_as_transformers_does(folder: Path, tmp_path: Path
     """Another order of queries and keys than Llama's, and biases."""
     from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-    from training.checkpoint import save
+    from training.engines.checkpoint import save
 
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     torch.manual_seed(1)

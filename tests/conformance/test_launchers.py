@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from sessions.jobs import engines
-from sessions.jobs.engines import EngineLauncher, EngineStatus, EngineUnavailable
+from sessions.jobs import engine_launcher as engines
+from sessions.jobs.engine_launcher import EngineLauncher, EngineStatus, EngineUnavailable
+from sessions.jobs.job_state import withdraw
 from sessions.jobs.launcher import JobState
-from sessions.jobs.state import withdraw
 from specs.digests import digest_file
-from specs.evidence import JobOrder
-from specs.machines import Resources
+from specs.job_records import JobOrder
+from specs.resources import Resources
 from tests.fixtures import ray_cluster
 from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, settled, until
 from tests.fixtures.job_python import WITHOUT_CLAIM
@@ -260,7 +260,7 @@ def done_without_a_record_is_lost(
     engine.says = EngineStatus("exited", 0)
     assert settled(make(engine), folder) == JobState("lost")
     # Should the engine start it after all: it finds its claim taken.
-    done = subprocess.run([house.python, "-P", "-m", "sessions.jobs.far_side", str(folder)], check=False)
+    done = subprocess.run([house.python, "-P", "-m", "sessions.jobs.transfer.remote_entry", str(folder)], check=False)
     assert done.returncode == 0 and not (folder / "ran").exists() and not (folder / "log.txt").exists()
 
 
@@ -344,7 +344,7 @@ def test_a_job_that_never_begins_is_lost_after_as_long_as_it_may_wait(
     assert state.told.startswith("not begun in 0.0") and told[engine_says] in state.told
     # Taken from the queue where there is one, and it never begins.
     assert [one for one in engine.cancelled if one == state.told] == ([state.told] if engine_says == "pending" else [])
-    done = subprocess.run([house.python, "-P", "-m", "sessions.jobs.far_side", str(folder)], check=False)
+    done = subprocess.run([house.python, "-P", "-m", "sessions.jobs.transfer.remote_entry", str(folder)], check=False)
     assert done.returncode == 0 and not (folder / "ran").exists()
     again = house.launcher().poll(folder)
     assert (again.state, again.told) == ("lost", state.told)
@@ -412,7 +412,7 @@ def test_a_wrapper_that_never_claims_is_lost_here_too(
     monkeypatch.setattr(sys, "executable", str(broken))
     launcher.start(folder)
     until(lambda: "no such environment" in launcher.poll(folder).told)
-    monkeypatch.setattr("sessions.jobs.local.START_S", 1.0)
+    monkeypatch.setattr("sessions.jobs.local_launcher.START_S", 1.0)
     state = settled(launcher, folder, 20)
     assert state == JobState("lost") and state.told.endswith("its wrapper said: no such environment")
     monkeypatch.setattr(sys, "executable", house.python)

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from reviews.trail import Recorded, read_entries
+from reviews.trail.envelope import Recorded
+from reviews.trail.tables.open_table import read_entries
 from specs.digests import digest_file
-from training.tasks.build import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
+from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
 
 PEERGATE = [sys.executable, "-m", "sessions.cli"]
 CANARY = "sk-ant-api03-CANARY-that-must-never-be-written"

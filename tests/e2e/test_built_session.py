@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from agents.providers import anthropic as provider
-from reviews.audit import verify_run
-from reviews.store import Store
-from reviews.trail import read_entries
+from reviews.audit.verify import verify_run
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
-from sessions.wiring import STORE, TRAIL
-from specs.vendors import calls as calls_module
-from specs.vendors.keys import KEYS
+from sessions.run.run_layout import STORE, TRAIL
+from specs.vendors import http_exchange as calls_module
+from specs.vendors.api_keys import KEYS
 from tests.fixtures.loopback_api import ANTHROPIC, failed
 from tests.fixtures.quick_session import Silent
 from tests.fixtures.scripted_builder import Call, Said, Turn, call, calls, scripted_builder, texts_of

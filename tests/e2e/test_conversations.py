@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from reviews.trail import read_entries
+from reviews.trail.tables.open_table import read_entries
 from specs.digests import digest_file
-from specs.evidence import Item
+from specs.stages.artifacts import Item
 from tests.e2e.sessions import peergate
 from tests.fixtures.small_text import word_tokenizer
 from tests.fixtures.tiny_training import CHAT, write_lines
 from tests.unit.spec_files import CONSTITUTION
-from training.checkpoint import save
-from training.tasks.build import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
+from training.engines.checkpoint import save
+from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS, build_items
 
 pytestmark = pytest.mark.nightly
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reviews.audit import verify_run
-from sessions.wiring import STORE, TRAIL
+from reviews.audit.verify import verify_run
+from sessions.run.run_layout import STORE, TRAIL
 from tests.e2e.reviewed import (
     APPROVE,
     complaints,

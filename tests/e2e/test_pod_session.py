@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reviews.audit import verify_run
-from sessions.pods.place import place_of
-from sessions.pods.pulling import verify
+from reviews.audit.verify import verify_run
+from sessions.pods.pod_record import place_of
+from sessions.pods.pull import verify
 from tests.e2e.sessions import CANARY, environment, wait_for, write_small_spec
 from tests.fixtures.sshd_pod import MISSING, pod
 from tests.fixtures.sshd_quick import peergate, write_pod_file

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from reviews.log.envelope import entry_of
-from reviews.log.keys import KeyFolder
-from reviews.store import Store
+from reviews.trail.envelope import entry_of
+from reviews.trail.keys import KeyFolder
+from reviews.trail.store import Store
 from specs.digests import canonical_bytes, digest_bytes
-from specs.evidence import JobOrder
+from specs.job_records import JobOrder
 from tests.e2e.sessions import copy_run, entries, replace_bytes, verify
 from tests.unit.forgery import Rows, chained, keys_of, put, rows_of
 

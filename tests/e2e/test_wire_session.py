@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from reviews.audit import verify_run
-from sessions.wiring import STORE, TRAIL
+from reviews.audit.verify import verify_run
+from sessions.run.run_layout import STORE, TRAIL
 from tests.e2e.reviewed import complaints, endpoint, finding, peergate, says, write_reviewed_spec
 from tests.e2e.sessions import entries, verify
 from tests.fixtures.loopback_api import OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated

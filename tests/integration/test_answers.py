@@ -7,21 +7,23 @@ from typing import Any
 
 import pytest
 
-from reviews.answers import answer_effect, last_question
-from reviews.audit import verify_run
-from reviews.checklist import Checklist
-from reviews.collect import registered_spec
-from reviews.events import order_damage
-from reviews.packet import DESIGN
-from reviews.process import questions
-from reviews.store import Store
-from reviews.trail import Recorded, Trail, read_entries
+from reviews.audit.event_order import order_damage
+from reviews.audit.verify import verify_run
+from reviews.evidence.gather import registered_spec
+from reviews.gate.human_answers import answer_effect, last_question
+from reviews.gate.packet import DESIGN
+from reviews.reviewers.checklist import Checklist
+from reviews.reviewers.process import signing_questions as questions
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
 from sessions.jobs.launcher import JobState
-from sessions.overview import is_waiting
-from sessions.report_waiting import answers_to
+from sessions.report.overview import is_waiting
+from sessions.report.waiting_report import answers_to
 from specs.digests import Digest
 from specs.errors import ReviewerUnavailable, UserError
-from specs.verdicts import Packet, Verdict
+from specs.trail.verdict import Packet, Verdict
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 
@@ -34,7 +36,7 @@ def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.plots.draw", draw)
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 class Away(Checklist):

@@ -9,27 +9,29 @@ from typing import Any, ClassVar
 import pytest
 
 from agents.playbook import Playbook
-from agents.workbench import Workbench
-from reviews import grants
-from reviews.audit import verify_run
-from reviews.checklist import Checklist
-from reviews.events import launch_damage, order_damage
-from reviews.reviewer import Answered, Exchange
-from reviews.settle import settle
-from reviews.store import Store
-from reviews.trail import Recorded, Trail, read_entries
-from sessions import ledger
-from sessions.accounts import Accounts
-from sessions.amend import amend
+from agents.workbench_protocol import Workbench
+from reviews.audit.event_order import launch_damage, order_damage
+from reviews.audit.verify import verify_run
+from reviews.gate import grants
+from reviews.gate.gate_decision import settle
+from reviews.gate.reviewer import Answered, Exchange
+from reviews.reviewers.checklist import Checklist
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
+from sessions.amendment import amend
 from sessions.commands import run as commands
-from sessions.commands import show
+from sessions.commands import status as show
+from sessions.money import ledger
+from sessions.money.accounts import Accounts
+from sessions.report.timeline import tell
+from sessions.run.run_layout import STORE, TRAIL
 from sessions.runtime import Answer
-from sessions.story import tell
-from sessions.wiring import STORE, TRAIL
 from specs.errors import GrantRefused, UserError
-from specs.evidence import JobOrder
-from specs.session import Budget
-from specs.verdicts import Finding, Packet, RequiredChange, Span, Verdict
+from specs.job_records import JobOrder
+from specs.session.session_spec import Budget
+from specs.trail.verdict import Finding, Packet, RequiredChange, Span, Verdict
 from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, Silent, drive, open_quick, quick_session
 from tests.unit.evidence_on_disk import resolved_spec
 
@@ -136,7 +138,7 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.plots.draw", draw)
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 @pytest.fixture
@@ -229,7 +231,7 @@ def test_the_audit_finds_a_launch_under_a_grant_that_was_overtaken(short: Path) 
 
 def quick_order(run: Path, stage: str, attempt: int) -> dict[str, Any]:
     """Return the order of a granted attempt that was not launched."""
-    from sessions import steps
+    from sessions.nodes import act as steps
 
     session = quick_session(run)
     order = steps._order(session, {"stage": stage, "attempt": attempt})  # pyright: ignore[reportPrivateUsage]
@@ -303,7 +305,7 @@ def test_an_unused_grant_does_not_use_up_a_round(tmp_path: Path) -> None:
 
 def test_hours_that_end_are_amended_like_money(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [10**18]
-    monkeypatch.setattr("reviews.trail.time.time_ns", lambda: clock[0])
+    monkeypatch.setattr("reviews.trail.trail.time.time_ns", lambda: clock[0])
 
     class Slow(QuickLauncher):
         def start(self, folder: Path) -> None:
@@ -328,7 +330,7 @@ def test_a_builder_that_thinks_past_the_hours_is_not_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [10**18]
-    monkeypatch.setattr("reviews.trail.time.time_ns", lambda: clock[0])
+    monkeypatch.setattr("reviews.trail.trail.time.time_ns", lambda: clock[0])
 
     class Brooding(Thinking):
         def work(self, bench: Workbench) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from reviews.trail import Trail
-from sessions import ledger
+from reviews.trail.trail import Trail
+from sessions.money import ledger
 from sessions.session import Session
-from specs.vendors import calls
+from specs.vendors import http_exchange as calls
 from tests.fixtures.loopback_api import OPENAI, Api, answered, loopback_api
 from tests.unit.benches import HELDOUT, bench_of, call, new_session, open_stage
 from tests.unit.test_requests_answers import QUESTION
@@ -38,7 +38,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.setattr(calls, "BACKOFF_S", 0.01)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with loopback_api() as running:
-        monkeypatch.setattr("reviews.vendors.openai.ADDRESS", running.address)
+        monkeypatch.setattr("reviews.reviewers.vendors.openai.ADDRESS", running.address)
         running.steps = [answered(OPENAI, json.dumps(QUESTION | {"reasoning": HOSTILE}))]
         yield running
         assert running.complaints() == []

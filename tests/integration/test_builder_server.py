@@ -12,14 +12,14 @@ import httpx2
 import pytest
 
 from agents import model_builder
-from agents.conversation import conversation
 from agents.model_builder import ModelBuilder
+from agents.phase_conversation import conversation
 from agents.turns import Message
-from agents.workbench import PastTurn
+from agents.workbench_protocol import PastTurn
 from specs.errors import BuilderUnavailable
-from specs.session import Builder, TokenPrice
-from specs.vendors import calls as calls_module
-from specs.vendors.keys import ENDPOINT_KEYS, KEYS
+from specs.session.session_spec import Builder, TokenPrice
+from specs.vendors import http_exchange as calls_module
+from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
 from tests.fixtures.scripted_builder import Call, Played, call, calls, scripted_builder
 from tests.fixtures.small_bench import SmallBench

@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 
 from agents.model_builder import ModelBuilder
-from reviews.audit import verify_run
-from reviews.store import Store
-from reviews.trail import Recorded, read_entries
+from reviews.audit.verify import verify_run
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
-from sessions.wiring import STORE, TRAIL
+from sessions.run.run_layout import STORE, TRAIL
 from specs.errors import BuilderUnavailable, UserError
-from specs.vendors import calls as calls_module
-from specs.vendors.keys import ENDPOINT_KEYS, KEYS
+from specs.vendors import http_exchange as calls_module
+from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from tests.e2e.sessions import environment
 from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
 from tests.fixtures.quick_session import POWERED, Silent, drive, open_quick, quick_session

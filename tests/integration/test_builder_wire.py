@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from agents.model_builder import ModelBuilder
-from agents.providers import patience
-from agents.providers.asking import NO_TEXT
-from agents.providers.model import Counted
+from agents.providers import turn_retries as patience
+from agents.providers.turn_model import Counted
+from agents.providers.turn_request import NO_TEXT
 from agents.turns import Message, ToolResult, Turn
-from agents.workbench import PastTurn
+from agents.workbench_protocol import PastTurn
 from specs.errors import BudgetExceeded, BuilderUnavailable, UserError
-from specs.session import Builder, TokenPrice
-from specs.tools import TOOLS
-from specs.vendors import calls as calls_module
-from specs.vendors.keys import ENDPOINT_KEYS, KEYS
+from specs.session.session_spec import Builder, TokenPrice
+from specs.trail.builder_tools import TOOLS
+from specs.vendors import http_exchange as calls_module
+from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from tests.fixtures import scripted_builder as scripted
 from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Step, failed
 from tests.fixtures.scripted_builder import SSE, Call, Played, Said, call, calls, scripted_builder
@@ -497,7 +497,7 @@ def test_reasoning_that_nothing_followed_does_not_go_back(monkeypatch: pytest.Mo
 def test_a_long_conversation_keeps_every_call_its_reasoning_and_its_output(
     vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agents.conversation.LONGEST", 3000)
+    monkeypatch.setattr("agents.phase_conversation.LONGEST", 3000)
     bench = SmallBench(answer=lambda call: "a long result " * 60)
     looks = [calls(Call("read_artifact", {"name": f"part.{number}"})) for number in range(12)]
     ran = run(vendor, monkeypatch, *looks, LAUNCH, bench=bench)

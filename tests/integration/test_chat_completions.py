@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from reviews.vendors.answer import answer_form
-from specs.verdicts import Packet
+from reviews.reviewers.vendors.verdict_answer import answer_form
+from specs.trail.verdict import Packet
 from tests.fixtures.loopback_api import CHAT, CHAT_JSON_OBJECT, Api, answered, choice
 from tests.integration.test_reviewers import ANSWER, KEY, ask, reviewer_at, unavailable
 

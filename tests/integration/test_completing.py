@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.fixtures.small_text import small_model
-from training.checkpoint import load
-from training.decoding import Output, complete, decode, shared_beginning
-from training.text.sampling import Penalty, Sampling
+from training.engines.batched import Output, complete, decode, shared_beginning
+from training.engines.checkpoint import load
+from training.engines.token_sampling import Penalty, Sampling
 
 PROMPTS = ("tell a short tale about the sea", "name a bee", "write", "list a poem about the old cat and the new dog")
 LIMIT = 24
@@ -116,7 +116,7 @@ def test_greedy_with_a_penalty_is_what_generate_writes(loaded: tuple[Any, Any], 
 
 
 def test_special_tokens_stay_visible_where_they_are_asked_for(loaded: tuple[Any, Any], tmp_path: Path) -> None:
-    from training.text.stopping import Watch
+    from training.engines.stop_strings import Watch
 
     _, tokenizer = loaded
     ids = tokenizer("tell <|start|>user")["input_ids"]

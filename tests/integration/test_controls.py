@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from specs.evidence import Item
+from specs.stages.artifacts import Item
 from tests.fixtures.critic_jobs import lines, stage_job
 from tests.fixtures.small_text import small_model
 from tests.integration.test_evaluation_stages import run
-from training.checkpoint import load
-from training.decoding import decode
-from training.entry import Job
-from training.stages.converse import converse
-from training.tasks.conversation import turns_of
-from training.tasks.shuffled_history import donors
-from training.text.row_files import GroupedRows
+from training.engines.batched import decode
+from training.engines.checkpoint import load
+from training.jobs.evaluation.multi_turn import converse
+from training.jobs.job import Job
+from training.jobs.row_files import GroupedRows
+from training.rules.evaluation.shuffled_history import donors
+from training.rules.tasks.conversation import turns_of
 
 TURNS = (
     ("memory", "my cat likes the sea", {"turn_2": "tell a tale", "turn_3": "what likes my cat", "require_3": "sea"}),

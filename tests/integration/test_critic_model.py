@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from bench.critics import weights
-from specs.kinds_critics import CritiqueInstructionsParameters, Rubric
-from specs.rows_critics import LabelScores
-from specs.rows_text import Form
-from training.checkpoint import load
-from training.critics.critic import Critic
-from training.critics.rubrics import prompts_of_instruction
-from training.critics.scoring import encode_prompt, labels_of
-from training.critics.subjects import Subject
+from specs.stages.answer_end import Form
+from specs.stages.critique.parameters import CritiqueInstructionsParameters
+from specs.stages.label_scores import LabelScores
+from specs.stages.rubric import Rubric
+from training.engines.checkpoint import load
+from training.engines.label_scoring import encode_prompt, labels_of
+from training.jobs.critique.critic import Critic
+from training.rules.critique.subjects import Subject
+from training.rules.rubric_prompts import prompts_of_instruction
 
 pytestmark = pytest.mark.model
 TEXTS = (

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import pytest
 
-from reviews.checks import run_checks
-from reviews.evidence import Evidence
-from specs.evidence import Example
-from specs.kinds_critics import Rubric
-from specs.rows_critics import DroppedPair
-from specs.stages import Kind
-from specs.stages import outputs_of as outputs_due
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from specs.stages.artifacts import Example
+from specs.stages.critique.rows import DroppedPair
+from specs.stages.registry import Kind
+from specs.stages.registry import outputs_of as outputs_due
+from specs.stages.rubric import Rubric
 from tests.fixtures.critic_jobs import (
     CONSTITUTION,
     instructions,
@@ -27,10 +27,12 @@ from tests.fixtures.critic_jobs import (
 )
 from tests.unit.critic_evidence import STAGES, bound
 from tests.unit.evidence_on_disk import evidence_of
-from training.critics import critiques, judging
-from training.critics.critic import Critic
-from training.entry import Done, Job
-from training.stages import critique_instructions, critique_responses, prefer, revise
+from training.jobs.critique import best_of_n as prefer
+from training.jobs.critique import critic_stage as critiques
+from training.jobs.critique import critique_instructions, critique_responses, revise
+from training.jobs.critique import pair_judge as judging
+from training.jobs.critique.critic import Critic
+from training.jobs.job import Done, Job
 
 WORK: dict[str, Callable[[Job], Done]] = {
     "critique_instructions": critique_instructions.critique_instructions,

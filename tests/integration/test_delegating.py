@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agents.workbench import Workbench
-from reviews.audit import verify_run
-from reviews.store import Store
-from sessions.helper_bench import SHOWN
-from sessions.wiring import STORE, TRAIL
+from agents.workbench_protocol import Workbench
+from reviews.audit.verify import verify_run
+from reviews.trail.store import Store
+from sessions.builder.helper_workbench import SHOWN
+from sessions.run.run_layout import STORE, TRAIL
 from specs.errors import BuilderUnavailable
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI
 from tests.fixtures.scripted_builder import Call, Said, call, calls, follows_the_spec, scripted_builder, texts_of

@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 
-from reviews.audit import verify_run
-from reviews.log.rows import read_trail
-from reviews.log.walk import walk_trail
-from reviews.store import Store
-from reviews.trail import read_entries
-from sessions.overview import is_waiting
-from sessions.room import no_room, telling_no_room
+from reviews.audit.verify import verify_run
+from reviews.trail.integrity import walk_trail
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries, read_trail
+from sessions.disk_errors import no_room, telling_no_room
+from sessions.report.overview import is_waiting
 from specs.digests import digest_file
 from specs.errors import DiskUnwritable, ExitCode
 from tests.fixtures.fault_houses import (
@@ -40,12 +39,12 @@ HOME = Path(__file__).parents[2]
 SESSION = """
 import json, sys
 from pathlib import Path
-from reviews.log import postgres
+from reviews.trail.tables import postgres_connection
 from sessions import cli
 from tests.fixtures.fault_houses import told_launcher
 from tests.fixtures.quick_session import drive, quick_session
 
-postgres.PATIENCE_S, postgres.CONNECT_S = 0.3, 2
+postgres_connection.PATIENCE_S, postgres_connection.CONNECT_S = 0.3, 2
 run, house, answer = sys.argv[1:]
 cli.app = lambda: drive(quick_session(Path(run), launcher=told_launcher(house)), json.loads(answer))
 cli.main()

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from reviews.vendors.modelled import model_reviewer
+from reviews.reviewers.vendors.model_reviewer import model_reviewer
 from specs.digests import canonical_bytes
 from specs.errors import UserError
-from specs.lint_reviewer import LATENCY_S
-from specs.loading import read_resolved
-from specs.session import Efforts, TokenPrice
-from specs.session import Reviewer as ReviewerSpec
-from specs.verdicts import Packet
+from specs.session.lint.reviewer_rules import LATENCY_S
+from specs.session.loading import read_resolved
+from specs.session.session_spec import Efforts, TokenPrice
+from specs.session.session_spec import Reviewer as ReviewerSpec
+from specs.trail.verdict import Packet
 from tests.fixtures.loopback_api import CHAT, OPENAI, Api, answered, failed
 from tests.integration.test_reviewers import ANSWER, ask, reviewer_at, unavailable
 from tests.integration.test_reviewers import api as api

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from specs.evidence import GenerationRow, Item
-from specs.rows_text import RespondRow
-from specs.stages import PARAMETERS, Kind
+from specs.stages.artifacts import Item
+from specs.stages.generation.rows import GenerationRow, RespondRow
+from specs.stages.registry import PARAMETERS, Kind
 from tests.conformance.test_engines import NAMES
 from tests.fixtures.critic_jobs import (
     CONSTITUTION,
@@ -26,9 +26,24 @@ from tests.fixtures.critic_jobs import (
     stage_job,
 )
 from tests.fixtures.small_text import seed_items, small_model
-from training.engines.missing import EngineMissing
-from training.entry import Done, Job
-from training.stages import converse, evaluate, generate, guard, instruct, prefer, respond, revise
+from training.engines.unavailable import EngineMissing
+from training.jobs.critique import best_of_n as prefer
+from training.jobs.critique import revise
+from training.jobs.evaluation import evaluate
+from training.jobs.evaluation import multi_turn as converse
+from training.jobs.generation import (
+    base_model_check as guard,
+)
+from training.jobs.generation import (
+    generate,
+)
+from training.jobs.generation import (
+    sample_responses as respond,
+)
+from training.jobs.generation import (
+    self_instruct as instruct,
+)
+from training.jobs.job import Done, Job
 
 WORK: dict[str, Any] = {
     "guard": guard.guard,
@@ -167,7 +182,7 @@ def test_a_stage_whose_engine_cannot_run_leaves_with_exit_code_4(tmp_path: Path,
     (job.folder / "claim" / "claim.json").write_text(json.dumps({"key": job.order.key, "pid": os.getpid()}))
     (job.folder / "order.json").write_bytes(job.order.canonical())
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "training.stages.evaluate", str(job.folder)],
+        [sys.executable, "-P", "-m", "training.jobs.evaluation.evaluate", str(job.folder)],
         capture_output=True,
         text=True,
         check=False,

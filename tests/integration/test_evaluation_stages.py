@@ -10,23 +10,24 @@ from typing import Any
 
 import pytest
 
-from specs.evidence import EvaluationRow, Item
-from specs.stage_parts import ModelKind
-from specs.stages import Kind
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.rows import EvaluationRow
+from specs.stages.registry import Kind
+from specs.stages.stage import ModelKind
 from tests.fixtures.critic_jobs import lines, stage_job
 from tests.fixtures.small_text import WORDS, small_model
-from training.checkpoint import load
-from training.decoding import decode
-from training.entry import Job
-from training.scoring.likelihood import Scored, continuation, nats_of, prefix_of, windows_of
-from training.stages.choose import choose
-from training.stages.compare import compare
-from training.stages.converse import converse
-from training.stages.evaluate import evaluate
-from training.stages.generate import generate
-from training.stages.perplexity import perplexity
-from training.text.prompting import dialogue_ids, prompt_ids
-from training.text.row_files import GroupedRows
+from training.engines.batched import decode
+from training.engines.checkpoint import load
+from training.jobs.evaluation.evaluate import evaluate
+from training.jobs.evaluation.likelihood import Scored, continuation, nats_of, prefix_of, windows_of
+from training.jobs.evaluation.multi_turn import converse
+from training.jobs.evaluation.multiple_choice import choose
+from training.jobs.evaluation.pairwise_judge import compare
+from training.jobs.evaluation.perplexity import perplexity
+from training.jobs.generation.generate import generate
+from training.jobs.job import Job
+from training.jobs.row_files import GroupedRows
+from training.rules.prompt_encoding import dialogue_ids, prompt_ids
 
 STAGES: dict[str, Any] = {
     "evaluate": evaluate,
@@ -141,7 +142,7 @@ def test_an_answer_ends_before_its_stop_string_and_counts_as_whole(tmp_path: Pat
 def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
     tmp_path: Path, base: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.stages.compare.GROUP", 2)
+    monkeypatch.setattr("training.jobs.evaluation.pairwise_judge.GROUP", 2)
     given = {"choose": asked(), "converse": talks()}.get(kind, items())
     parameters: dict[str, Any] = {
         "compare": {},
@@ -170,7 +171,7 @@ def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
     with pytest.raises(Ended):
         STAGES[kind](job)
     monkeypatch.undo()
-    monkeypatch.setattr("training.stages.compare.GROUP", 2)
+    monkeypatch.setattr("training.jobs.evaluation.pairwise_judge.GROUP", 2)
     shard = max(path for path in (job.folder / "shards").iterdir() if path.is_file())
     kept = shard.read_bytes()
     # What a kill leaves of a group is cut off and written again.

@@ -13,16 +13,20 @@ from typing import Any
 import pytest
 from langgraph.types import interrupt
 
-from reviews.answers import last_question
-from reviews.audit import verify_run
-from reviews.trail import Trail, read_entries
-from sessions import gate, graph, runtime, steps
-from sessions.folders import is_run
+from reviews.audit.verify import verify_run
+from reviews.gate.human_answers import last_question
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
+from sessions import graph, runtime
 from sessions.jobs.launcher import JobState
+from sessions.nodes import act as steps
+from sessions.nodes import judge as gate
+from sessions.run import run_layout
+from sessions.run.run_layout import is_run
 from sessions.session import Session
 from sessions.state import State
 from specs.errors import PeergateError
-from specs.session import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec
 from tests.fixtures.fault_houses import FILES, POSTGRES, FaultHouse, in_houses, in_houses_with
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.integration.test_answers import Away
@@ -51,7 +55,7 @@ def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.plots.draw", draw)
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 def keys(run: Path) -> list[str]:
@@ -94,7 +98,7 @@ def test_the_trail_knows_of_a_session_before_its_graph_does(
 ) -> None:
     assert begun(tmp_path, monkeypatch)[:1] == ["open"]
     # The graph has left nothing: what there is, is in the trail, and `peergate resume` finds it.
-    assert runtime.require_run(tmp_path / "runs" / "small").is_dir()
+    assert run_layout.require_run(tmp_path / "runs" / "small").is_dir()
 
 
 def test_a_session_that_is_registered_by_its_graph_would_be_lost(

@@ -14,12 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sessions.jobs import orphans, owner, wrapper
-from sessions.jobs.joblog import JobLog
+from sessions.jobs import claim as owner
+from sessions.jobs import orphans, wrapper
+from sessions.jobs.job_log import JobLog
 from sessions.jobs.launcher import JobState
-from sessions.jobs.local import LocalLauncher
+from sessions.jobs.local_launcher import LocalLauncher
 from specs.digests import digest_file
-from specs.evidence import ExitRecord, JobOrder
+from specs.job_records import ExitRecord, JobOrder
 from tests.integration.test_wrapper import SLEEP, child_of, ended, exit_of, is_gone, job, wait_for
 from tests.unit.sessions_on_disk import first_order
 
@@ -50,14 +51,14 @@ for number in (1, 2):
 DIES_BEFORE_THE_NAME = """
 import os, signal, sys
 from pathlib import Path
-from sessions.jobs import state, wrapper
+from sessions.jobs import job_state, wrapper
 
 def dies(path, data):
     path.parent.mkdir()
     path.write_bytes(data[:10])
     os.kill(os.getpid(), signal.SIGKILL)
 
-state.write_durably = dies
+job_state.write_durably = dies
 wrapper.main()
 """
 # A process that left group and session, holds the pipe and goes on, whether or not somebody reads.
@@ -160,8 +161,8 @@ def test_a_log_on_a_full_disk_counts_what_it_could_not_take(tmp_path: Path, monk
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(file, data, place)
 
-    monkeypatch.setattr("sessions.jobs.joblog.os.pwrite", full)
-    monkeypatch.setattr("sessions.jobs.joblog.PIECE_BYTES", 1000)
+    monkeypatch.setattr("sessions.jobs.job_log.os.pwrite", full)
+    monkeypatch.setattr("sessions.jobs.job_log.PIECE_BYTES", 1000)
     data = b"".join(b"%06d\n" % n for n in range(1000))
     kept, left_out, digest = log_of(tmp_path / "log.txt", data, head=10_000, tail=10_000)
     assert left_out == 2000 and len(kept) == len(data) - 2000
@@ -265,7 +266,7 @@ def test_a_claim_on_a_full_disk_is_no_claim(folder: Path, order: JobOrder, monke
     def full(path: Path, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("sessions.jobs.state.write_durably", full)
+    monkeypatch.setattr("sessions.jobs.job_state.write_durably", full)
     with pytest.raises(OSError, match="No space left"):
         wrapper.claim(folder, order.key)
     assert [path.name for path in folder.iterdir()] == ["order.json"]

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from reviews.audit import verify_run
-from reviews.log import postgres as of_postgres
-from reviews.log.postgres_table import PostgresTable
-from reviews.trail import read_entries
+from reviews.audit.verify import verify_run
+from reviews.trail.tables import postgres_connection as of_postgres
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.tables.postgres_table import PostgresTable
 from specs.errors import AuditDamage, DatabaseUnreachable, ExitCode
 from tests.fixtures.fault_houses import POSTGRES, FaultHouse, Through, in_houses
 from tests.fixtures.postgres_server import Server
@@ -57,7 +57,7 @@ def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.plots.draw", draw)
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 @pytest.fixture

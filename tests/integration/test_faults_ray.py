@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from reviews.trail import read_entries
-from sessions.jobs.engines import EngineLauncher, EngineUnavailable
+from reviews.trail.tables.open_table import read_entries
+from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable
+from sessions.jobs.heartbeat import present
 from sessions.jobs.launcher import JobState, Launcher
-from sessions.jobs.presence import present
-from sessions.jobs.ray_head import SessionCluster, end_left_over
-from sessions.jobs.ray_jobs import Cluster, RayEngine
-from sessions.overview import is_waiting
+from sessions.jobs.ray.cluster_head import SessionCluster, end_left_over
+from sessions.jobs.ray.ray_engine import Cluster, RayEngine
+from sessions.report.overview import is_waiting
 from specs.errors import ExitCode
-from specs.evidence import JobOrder
+from specs.job_records import JobOrder
 from tests.fixtures.fault_houses import RAY, WRAPPERS, FaultHouse, Through, in_houses
 from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, until
 from tests.fixtures.tiny_training import tiny_checkpoint
@@ -57,7 +57,7 @@ def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.plots.draw", draw)
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from specs.digests import digest_file, digest_path
-from specs.evidence import Resumed, TrainingRow
+from specs.job_records import Resumed
+from specs.stages.finetuning.rows import TrainingRow
 from tests.fixtures.tiny_training import opposites, tiny_checkpoint, training_job, write_lines
-from training.entry import Job
-from training.stages.sft import sft
-from training.takeover import FOLDER, NotTheStep, offered, take_over
+from training.jobs.finetuning.sft import sft
+from training.jobs.job import Job
+from training.jobs.saved_steps import FOLDER, NotTheStep, offered, take_over
 
 pytestmark = pytest.mark.timeout(300)
 # Four steps an epoch: the saved steps lie in the middle of one.
@@ -113,7 +114,7 @@ def test_without_the_state_of_the_optimizer_the_weights_would_be_others(
         one["exp_avg"].zero_()
     torch.save(held, state)
     # As large as before or not, the table of the step is written anew: this is about the weights.
-    from training.optimise.resuming import mark
+    from training.jobs.saved_steps import mark
 
     (state.parent / "whole.json").unlink()
     mark(state.parent)

@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from reviews.trail import read_entries
-from sessions import runtime
+from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState, Launcher
+from sessions.run import run_layout
 from specs.errors import AuditDamage, EvidenceMissing, ExitCode, GrantRefused
-from specs.evidence import ExitRecord
+from specs.job_records import ExitRecord
 from tests.fixtures.fault_houses import (
     FILES,
     POSTGRES,
@@ -61,7 +61,7 @@ os.fsync = lambda file: (time.sleep(0.04), quick(file))
 KILLED_IN_THE_STORE = """
 import os, signal, sys
 from pathlib import Path
-from reviews.store import Store
+from reviews.trail.store import Store
 
 def die(file):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -97,7 +97,7 @@ def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.plots.draw", draw)
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 class Lost(Through):
@@ -361,4 +361,4 @@ def test_rows_that_are_gone_close_the_gate_and_are_told(tmp_path: Path, house: F
     decided: dict[str, Any] = entries[-1].body
     assert decided["outcome"] == "escalate" and decided["stage"] == "base"
     assert any("jobs.outputs is BLOCKED" in reason for reason in decided["reasons"]), decided["reasons"]
-    assert runtime.require_run(run) == run
+    assert run_layout.require_run(run) == run

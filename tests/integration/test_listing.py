@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from reviews.log.postgres_table import begin_log
-from reviews.log.rotate import rotate
-from reviews.trail import Trail
-from sessions import listing
-from sessions.commands.show import list_sessions
-from sessions.leases import lease
-from sessions.listing import INDEX, everywhere, listed
-from sessions.overview import overview
+from reviews.trail.key_rotation import rotate
+from reviews.trail.tables.postgres_table import begin_log
+from reviews.trail.trail import Trail
+from sessions.commands.status import list_sessions
+from sessions.report import session_list as listing
+from sessions.report.overview import overview
+from sessions.report.session_list import INDEX, everywhere, listed
+from sessions.run.lease import lease
 from specs.errors import UserError
 from tests.unit.bodies import body_of
 

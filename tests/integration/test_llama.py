@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from reviews.reviewer import Answered, Exchange
-from reviews.store import Store
-from reviews.trail import read_entries
-from reviews.vendors.answer import Answer, answer_form, to_verdict
-from reviews.vendors.model import Model, make_model
-from reviews.vendors.wire import read_part
-from specs.session import Effort, TokenPrice
-from specs.session import Reviewer as ReviewerSpec
-from specs.vendors import calls
-from specs.vendors.keys import ENDPOINT_KEYS
-from specs.vendors.markers import enclose
-from specs.verdicts import Verdict
+from reviews.gate.reviewer import Answered, Exchange
+from reviews.reviewers.vendors.model_exchange import read_part
+from reviews.reviewers.vendors.review_model import Model, make_model
+from reviews.reviewers.vendors.verdict_answer import Answer, answer_form, to_verdict
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from specs.session.session_spec import Effort, TokenPrice
+from specs.session.session_spec import Reviewer as ReviewerSpec
+from specs.trail.verdict import Verdict
+from specs.vendors import http_exchange as calls
+from specs.vendors.api_keys import ENDPOINT_KEYS
+from specs.vendors.untrusted_text import enclose
 from tests.e2e.sessions import environment
 from tests.fixtures.llama_server import KEY, MISSING, MODEL, llama_server
 

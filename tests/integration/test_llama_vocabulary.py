@@ -9,7 +9,7 @@ import pytest
 from tests.fixtures.llama_server import MISSING, weights
 from tests.fixtures.llama_vocabulary import GOLDEN, llama_ids
 from tests.fixtures.tokenizer_texts import BY_HAND, corpus
-from training.model import gguf_tokenizer
+from training.jobs.base_model import gguf_tokenizer
 
 pytestmark = [
     pytest.mark.llama,

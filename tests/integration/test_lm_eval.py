@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from specs.evidence import Item
-from specs.kinds_evaluation import ChooseParameters
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.parameters import ChooseParameters
 from tests.fixtures.critic_jobs import lines, stage_job
 from tests.fixtures.small_text import small_model
-from training.entry import Job
-from training.scoring import lm_eval_task
-from training.scoring.lm_eval_task import of_the_library
-from training.stages.choose import choose
-from training.tasks.lm_eval_items import items_of
-from training.tasks.multiple_choice import answer_of, choices_of
+from training.items.lm_eval_items import items_of
+from training.jobs.evaluation import lm_eval_task
+from training.jobs.evaluation.lm_eval_task import of_the_library
+from training.jobs.evaluation.multiple_choice import choose
+from training.jobs.job import Job
+from training.rules.tasks.choices import answer_of, choices_of
 
 TASK = {"doc_to_text": "Of {{kind}}: {{prompt}}?\nAnswer:", "target_delimiter": " "}
 

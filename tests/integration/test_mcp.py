@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from reviews.store import Store
-from sessions.external.serving import Target, find_target
+from reviews.trail.store import Store
+from sessions.builder.mcp.session_driver import Target, find_target
 from specs.errors import UserError
 from tests.e2e.sessions import CANARY, entries, environment, verify, wait_for
 from tests.fixtures.mcp_client import Driver, over_stdio, server_of, take_through

@@ -13,13 +13,13 @@ import psutil
 import pytest
 from mcp import Client
 
-from agents.external import Exchange
+from agents.external_builder import Exchange
 from bench.attack import flood
 from bench.attack.flood import ACCEPT, INITIALIZE
-from sessions.external import connections
-from sessions.external.connections import BACKLOG, MOST_CONNECTIONS, MOST_SESSIONS
-from sessions.external.server import make_server
-from sessions.external.transports import Http
+from sessions.builder.mcp import connections
+from sessions.builder.mcp.connections import BACKLOG, MOST_CONNECTIONS, MOST_SESSIONS
+from sessions.builder.mcp.tool_server import make_server
+from sessions.builder.mcp.transports import Http
 from tests.fixtures.mcp_client import connected, http_transport
 
 TOKEN = "t" * 43
@@ -135,7 +135,7 @@ def test_a_call_that_takes_longer_than_headers_may_is_not_closed(
     http: Http, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEADERS_S", 0.3)
-    monkeypatch.setattr("sessions.external.server.PATIENCE_S", 1.5)
+    monkeypatch.setattr("sessions.builder.mcp.tool_server.PATIENCE_S", 1.5)
     exchange.ended = ""
     with connected(Client(http_transport(http.url, TOKEN))) as driver:
         began = time.monotonic()

@@ -16,9 +16,9 @@ import httpx2
 import pytest
 from mcp import Client
 
+from sessions.builder.mcp.bearer_token import read_token
+from sessions.builder.mcp.transports import Http, parse_address
 from sessions.commands.mcp import serve
-from sessions.external.token import read_token
-from sessions.external.transports import Http, parse_address
 from specs.errors import UserError
 from tests.e2e.sessions import entries, environment
 from tests.fixtures.mcp_client import connected, http_transport

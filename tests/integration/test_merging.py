@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from specs.stages import STAGE_KINDS, Kind
+from specs.stages.registry import STAGE_KINDS, Kind
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
-from training.entry import Done, Job
+from training.jobs.job import Done, Job
 
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("trl", reason="trl is not installed")
@@ -66,8 +66,8 @@ def job_of(kind: Any, folder: Path, model: Path) -> Job:
 
 
 def run(job: Job) -> Done:
-    from training.stages.dpo import dpo
-    from training.stages.sft import sft
+    from training.jobs.finetuning.dpo import dpo
+    from training.jobs.finetuning.sft import sft
 
     return (sft if job.order.kind == "sft" else dpo)(job)
 
@@ -82,7 +82,7 @@ def as_of_4_bits(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
     import peft.peft_model
     import torch
 
-    from training.optimise import merging
+    from training.jobs.finetuning import adapter_merge as merging
 
     stage = importlib.import_module(STAGE_KINDS[kind].module)
     held: dict[str, weakref.ref[Any]] = {}
@@ -128,7 +128,7 @@ def as_of_4_bits(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
 def test_nothing_of_the_training_lives_when_the_second_copy_is_read_on_the_cpu(
     kind: Kind, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.checkpoint import load
+    from training.engines.checkpoint import load
 
     seen = as_of_4_bits(kind, monkeypatch)
     job = job_of(kind, tmp_path, model)
@@ -143,7 +143,7 @@ def test_nothing_of_the_training_lives_when_the_second_copy_is_read_on_the_cpu(
 
 
 def test_without_the_release_all_of_it_would_live(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from training.optimise import merging
+    from training.jobs.finetuning import adapter_merge as merging
 
     seen = as_of_4_bits("sft", monkeypatch)
 
@@ -162,8 +162,8 @@ def test_the_packaged_model_is_given_up_before_it_is_loaded_again(
     import sys
 
     from tests.fixtures.critic_jobs import instructions, lines, stage_job
-    from training import reload
-    from training.stages import package as stage
+    from training.jobs.packaging import package as stage
+    from training.jobs.packaging import reload
 
     held: list[weakref.ref[Any]] = []
     alive: list[bool] = []

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from sessions.jobs import moving
-from sessions.jobs.engines import EngineLauncher, EngineUnavailable, key_of
+from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable, key_of
 from sessions.jobs.launcher import JobState
-from sessions.jobs.moved import carry_out, prepare
-from sessions.jobs.moving import Moving, place_of
-from sessions.jobs.place import Piece, Place, table_of
+from sessions.jobs.transfer import job_transfer as moving
+from sessions.jobs.transfer.job_transfer import Moving, place_of
+from sessions.jobs.transfer.remote_job import carry_out, prepare
+from sessions.jobs.transfer.shared_place import Piece, Place, table_of
 from specs.digests import digest_bytes, digest_file, digest_path
 from specs.errors import AuditDamage, EvidenceMissing, UserError
-from specs.evidence import ExitRecord, JobOrder
-from specs.machines import Resources
+from specs.job_records import ExitRecord, JobOrder
+from specs.resources import Resources
 from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, settled, until
 from tests.fixtures.process_engine import ProcessEngine
 from tests.unit.sessions_on_disk import open_session
@@ -75,8 +75,8 @@ def house(tmp_path: Path) -> Iterator[House]:
     """Jobs run with another root; the run folder is another one, and neither holds a path of the other."""
     extra = f"""
 import os
-from sessions.jobs import moved
-moved.LOOK_S = 0.2
+from sessions.jobs.transfer import remote_job
+remote_job.LOOK_S = 0.2
 os.environ["PEERGATE_JOB_ROOT"] = {str(tmp_path / "elsewhere")!r}
 """
     made = House("processes", tmp_path, extra=extra)
@@ -235,7 +235,7 @@ def test_a_transfer_that_hangs_ends_with_the_hours_too(house: House, order: JobO
     blob.unlink()
     # Reading it waits for somebody who writes.
     os.mkfifo(blob)
-    argv = [house.python, "-P", "-m", "sessions.jobs.far_side", *carrier.argv(folder)]
+    argv = [house.python, "-P", "-m", "sessions.jobs.transfer.remote_entry", *carrier.argv(folder)]
     engine.submit(key_of(folder), argv, {}, Resources())
     house.wait()
     (process,) = engine.started()
@@ -246,7 +246,7 @@ def test_a_transfer_that_hangs_ends_with_the_hours_too(house: House, order: JobO
 
 def test_what_does_not_end_when_it_is_asked_is_ended() -> None:
     code = (
-        "import signal, time; from sessions.jobs import far_side as f; f.TERM_S = 0.2\n"
+        "import signal, time; from sessions.jobs.transfer import remote_entry as f; f.TERM_S = 0.2\n"
         "signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True)); f.end_within(0.2)\n"
         "until = time.monotonic() + 60\nwhile time.monotonic() < until: time.sleep(0.1)"
     )
@@ -359,7 +359,7 @@ def test_a_file_that_appears_after_a_look_is_not_written_over(tmp_path: Path, mo
 
 def test_processes_that_race_for_a_claim_leave_one_winner(tmp_path: Path) -> None:
     code = (
-        "import sys, time\nfrom sessions.jobs.place import Place\nplace = Place(sys.argv[1])\n"
+        "import sys, time\nfrom sessions.jobs.transfer.shared_place import Place\nplace = Place(sys.argv[1])\n"
         "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
         "print(sum(place.create(f'claims/{n}', sys.argv[3].encode()) for n in range(100)))"
     )

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from sessions.jobs import moving
-from sessions.jobs.engines import EngineLauncher, EngineUnavailable, key_of
-from sessions.jobs.moving import Moving
-from sessions.jobs.place import Place, table_of
+from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable, key_of
+from sessions.jobs.transfer import job_transfer as moving
+from sessions.jobs.transfer.job_transfer import Moving
+from sessions.jobs.transfer.shared_place import Place, table_of
 from specs.digests import digest_path
 from specs.errors import AuditDamage
-from specs.evidence import JobOrder
-from specs.machines import Resources
+from specs.job_records import JobOrder
+from specs.resources import Resources
 from tests.fixtures import s3_server
 from tests.fixtures.houses import IMPATIENT, House, ended
 from tests.fixtures.process_engine import ProcessEngine
@@ -52,7 +52,8 @@ def test_a_file_is_created_only_where_there_is_none() -> None:
     assert place.read("jobs/k/claim.json", 100) == b"0"
     # Another process, with nothing looked at before.
     code = (
-        "import sys\nfrom sessions.jobs.place import Place\nprint(Place(sys.argv[1]).create('jobs/k/claim.json', b'x'))"
+        "import sys\nfrom sessions.jobs.transfer.shared_place import Place\n"
+        "print(Place(sys.argv[1]).create('jobs/k/claim.json', b'x'))"
     )
     done = subprocess.run([sys.executable, "-c", code, URL], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "False\n" and place.read("jobs/k/claim.json", 100) == b"0"
@@ -60,7 +61,8 @@ def test_a_file_is_created_only_where_there_is_none() -> None:
 
 def test_processes_that_race_for_a_claim_leave_one_winner() -> None:
     code = (
-        "import sys, time\nfrom sessions.jobs.place import Place\nplace = Place(sys.argv[1])\nplace.exists('x')\n"
+        "import sys, time\nfrom sessions.jobs.transfer.shared_place import Place\n"
+        "place = Place(sys.argv[1])\nplace.exists('x')\n"
         "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
         "print(sum(place.create(f'claims/{n}', sys.argv[3].encode()) for n in range(30)))"
     )
@@ -131,7 +133,7 @@ def test_a_job_runs_elsewhere_and_comes_back_over_s3(
     house.wait()
     # A second machine finds the claim.
     engine.forget()
-    argv = [house.python, "-P", "-m", "sessions.jobs.far_side", "--place", URL, key_of(folder)]
+    argv = [house.python, "-P", "-m", "sessions.jobs.transfer.remote_entry", "--place", URL, key_of(folder)]
     engine.submit(key_of(folder), argv, {}, Resources())
     house.wait()
     assert b"already claimed" in engine.logs(engine.find(key_of(folder)) or "", 0)

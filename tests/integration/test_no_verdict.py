@@ -15,17 +15,18 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from reviews.audit import verify_run
-from reviews.process.client import ReviewerProcess
-from reviews.store import Store
-from reviews.trail import Recorded, read_entries
+from reviews.audit.verify import verify_run
+from reviews.reviewers.process.client import ReviewerProcess
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions.cli import app
-from sessions.display import Terminal
+from sessions.report.live_display import Terminal
+from sessions.report.trail_page import trail_page
 from sessions.session import Session
-from sessions.trail_page import trail_page
 from sessions.wiring import make_reviewer
-from specs.no_verdict import HELP, Cause
-from specs.vendors import calls
+from specs.trail.no_verdict import HELP, Cause
+from specs.vendors import http_exchange as calls
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.fixtures.reviewer_here import ReviewerHere
@@ -70,7 +71,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
 
 def point_at(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     for vendor in MODELS:
-        monkeypatch.setattr(f"reviews.vendors.{vendor}.ADDRESS", address)
+        monkeypatch.setattr(f"reviews.reviewers.vendors.{vendor}.ADDRESS", address)
 
 
 def reviewer(vendor: str) -> str:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from reviews.checklist import Checklist
-from reviews.store import Store
-from reviews.trail import read_entries
-from sessions.trail_page import trail_page
-from specs.verdicts import Finding, Packet, Span, Verdict
+from reviews.reviewers.checklist import Checklist
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.report.trail_page import trail_page
+from specs.trail.verdict import Finding, Packet, Span, Verdict
 from tests.fixtures.hostile_trail import plant, small_trail
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session, rows_with
 

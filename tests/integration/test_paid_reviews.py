@@ -10,17 +10,19 @@ from typing import Any, cast
 
 import pytest
 
-from reviews.reviewer import Exchange
-from reviews.store import Store
-from reviews.trail import Trail
-from sessions import asking, gate, ledger
-from sessions.jobs.local import job_environment
+from reviews.gate.reviewer import Exchange
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
+from sessions.jobs.local_launcher import job_environment
+from sessions.money import ledger
+from sessions.nodes import judge as gate
+from sessions.nodes import reviewer_call as asking
 from sessions.session import Session
 from sessions.wiring import make_reviewer
 from specs.digests import digest_bytes
 from specs.errors import BudgetExceeded, UserError
-from specs.session import ResolvedSpec
-from specs.vendors import calls
+from specs.session.session_spec import ResolvedSpec
+from specs.vendors import http_exchange as calls
 from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api, truncated
 from tests.fixtures.reviewer_here import ReviewerHere
 from tests.integration.test_reviewers import ANSWER, KEY
@@ -50,7 +52,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.setattr(calls, "BACKOFF_S", 0.01)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with loopback_api() as running:
-        monkeypatch.setattr("reviews.vendors.openai.ADDRESS", running.address)
+        monkeypatch.setattr("reviews.reviewers.vendors.openai.ADDRESS", running.address)
         running.steps = [answered(OPENAI, json.dumps(ANSWER))]
         yield running
         assert running.complaints() == []

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from reviews.audit import verify_run
-from reviews.trail import read_entries
-from specs.kinds_text import END_MARK
-from specs.loading import find_spec, load_spec
-from specs.stage_parts import ModelKind
+from reviews.audit.verify import verify_run
+from reviews.trail.tables.open_table import read_entries
+from specs.session.loading import find_spec, load_spec
+from specs.stages.sampling import END_MARK
+from specs.stages.stage import ModelKind
 from tests.fixtures.critic_jobs import stage_job
 from tests.fixtures.small_pipeline import PROMPTING, Here, answering_model, base_model, open_small
 from tests.integration.test_pipeline_resumes import Result, result_of, to_its_end
-from training.stages.generate import generate
-from training.stages.sft import sft
+from training.jobs.finetuning.sft import sft
+from training.jobs.generation.generate import generate
 
 pytestmark = [
     pytest.mark.nightly,
@@ -63,7 +63,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, Session
     folder = tmp_path_factory.mktemp("models")
     model, control = base_model(folder / "base"), answering_model(folder / "control")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sessions.plots.draw", draw)
+        patched.setattr("sessions.report.plots.draw", draw)
         for name in ("cai_stage1", "cai_preferences"):
             run = open_small(name, tmp_path_factory.mktemp(name), model, control=control)
             assert to_its_end(run, Here()) == 0

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from reviews.audit import verify_run
-from reviews.store import Store
-from reviews.trail import read_entries
-from sessions.claims import Report
-from sessions.overview import overview
-from specs.loading import find_spec, load_spec
+from reviews.audit.verify import verify_run
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.report.claims import Report
+from sessions.report.overview import overview
+from specs.session.loading import find_spec, load_spec
 from tests.fixtures.quick_session import drive, quick_session
 from tests.fixtures.small_pipeline import Here, Killed, open_small, writing_model
 
@@ -43,7 +43,7 @@ def no_plots() -> Iterator[None]:
         return []
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sessions.plots.draw", draw)
+        patched.setattr("sessions.report.plots.draw", draw)
         yield
 
 

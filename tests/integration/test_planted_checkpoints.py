@@ -17,9 +17,9 @@ import ormsgpack
 import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from reviews.audit import verify_run
-from reviews.log.pointer import pointer_of
-from reviews.trail import read_entries
+from reviews.audit.verify import verify_run
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.tables.pointer import pointer_of
 from tests.fixtures.postgres_server import Server
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.integration.test_faults_graph import RETRY, Killed, Lost
@@ -42,7 +42,7 @@ def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.plots.draw", draw)
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 class Killing(QuickLauncher):

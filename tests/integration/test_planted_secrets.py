@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from bench.attack.secrets import run_in_process
-from reviews.trail import read_entries
+from reviews.trail.tables.open_table import read_entries
 from sessions.session import Display
 from specs.errors import SpecError, UserError
-from specs.evidence import JobOrder
-from specs.loading import load_spec
+from specs.job_records import JobOrder
 from specs.masking import Masker
+from specs.session.loading import load_spec
 from tests.fixtures.quick_session import QuickLauncher, Silent, drive, healthy_rows, open_quick, quick_session
 from tests.unit.evidence_on_disk import resolved_spec
 

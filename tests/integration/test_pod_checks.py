@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from sessions.pods.checks import Check
-from sessions.pods.hostkey import confirm
-from sessions.pods.place import place_of
-from sessions.pods.podfile import read_pod_file
-from sessions.pods.preparing import prepare
-from sessions.pods.shipping import bundle_of
+from sessions.pods.host_key import confirm
+from sessions.pods.pod_checks import Check
+from sessions.pods.pod_file import read_pod_file
+from sessions.pods.pod_record import place_of
+from sessions.pods.setup import prepare
+from sessions.pods.ship import bundle_of
 from specs.errors import Blocked, UserError
-from specs.loading import load_spec
+from specs.session.loading import load_spec
 from tests.fixtures.sshd_pod import MISSING, Pod, pod
 from tests.fixtures.sshd_quick import plant_environment, write_pod_file, write_quick_spec
 

@@ -13,15 +13,18 @@ from typing import Any
 
 import pytest
 
-from sessions.pods import checks, planning, probe, wheel
-from sessions.pods.installing import extras_of
-from sessions.pods.keeper import why
-from sessions.pods.layout import Layout
-from sessions.pods.orders import PROTOCOL, Order, Rules
-from sessions.pods.podfile import PodFile, read_address, read_pod_file
-from sessions.pods.shipping import bundle_of
+from sessions.pods import install as wheel
+from sessions.pods import pod_checks as checks
+from sessions.pods import pod_plan as planning
+from sessions.pods.install import extras_of
+from sessions.pods.pod_file import PodFile, read_address, read_pod_file
+from sessions.pods.protocol import PROTOCOL, Order, Rules
+from sessions.pods.remote import probe
+from sessions.pods.remote.keeper import why
+from sessions.pods.remote.pod_layout import Layout
+from sessions.pods.ship import bundle_of
 from specs.errors import SpecError, UserError
-from specs.loading import load_spec
+from specs.session.loading import load_spec
 from tests.fixtures.sshd_quick import peergate, write_quick_spec
 
 
@@ -247,13 +250,13 @@ def test_the_wheel_holds_this_code_and_runs(tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(data)
     listed = zipfile.ZipFile(path).namelist()
-    assert "specs/library/demo.yaml" in listed and "sessions/templates/report.md.j2" in listed
+    assert "specs/library/demo.yaml" in listed and "sessions/report/templates/report.md.j2" in listed
     assert not [one for one in listed if "__pycache__" in one]
     target = tmp_path / "there"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
     done = subprocess.run([*pip, "--target", str(target), str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    run = [sys.executable, "-P", "-c", "import sessions.pods.far as f; print(f.__file__); f.version()"]
+    run = [sys.executable, "-P", "-c", "import sessions.pods.remote.pod_entry as f; print(f.__file__); f.version()"]
     told = subprocess.run(run, capture_output=True, text=True, env={"PYTHONPATH": str(target)}, cwd="/", check=False)
     assert str(target) in told.stdout and f'"protocol": {PROTOCOL}' in told.stdout, told.stderr
 

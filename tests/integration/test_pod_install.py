@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from sessions.pods import installing
-from sessions.pods.checks import Check
-from sessions.pods.hostkey import confirm
-from sessions.pods.place import place_of
-from sessions.pods.podfile import read_pod_file
-from sessions.pods.preparing import prepare, version_of
-from sessions.pods.shipping import bundle_of
+from sessions.pods import install as installing
+from sessions.pods.host_key import confirm
+from sessions.pods.pod_checks import Check
+from sessions.pods.pod_file import read_pod_file
+from sessions.pods.pod_record import place_of
+from sessions.pods.setup import prepare, version_of
+from sessions.pods.ship import bundle_of
 from specs.errors import Blocked
-from specs.loading import load_spec
+from specs.session.loading import load_spec
 from tests.fixtures.sshd_pod import MISSING, pod
 from tests.fixtures.sshd_quick import TORCH, write_pod_file, write_quick_spec
 

@@ -16,11 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from sessions.pods import standing
-from sessions.pods.layout import Layout
-from sessions.pods.orders import Order, Rules
-from sessions.pods.serving import Server
-from sessions.pods.sweeping import sweep
+from sessions.pods.protocol import Order, Rules
+from sessions.pods.remote import process_state as standing
+from sessions.pods.remote.channel_server import Server
+from sessions.pods.remote.pod_layout import Layout
+from sessions.pods.remote.process_sweep import sweep
 from tests.e2e.sessions import CANARY, wait_for
 from tests.fixtures.quick_session import open_quick
 
@@ -55,7 +55,7 @@ def start(layout: Layout, rules: Rules | None = None, does: str = "") -> dict[st
     python.chmod(0o755)
     order = Order(python=str(python), spec="spec.yaml", secrets={"OPENAI_API_KEY": CANARY}, rules=rules or Rules())
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "sessions.pods.far", "start", str(layout.root), "small"],
+        [sys.executable, "-P", "-m", "sessions.pods.remote.pod_entry", "start", str(layout.root), "small"],
         input=order.canonical(),
         capture_output=True,
         check=False,

@@ -15,13 +15,13 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from reviews.audit import verify_run
-from reviews.log.keys import KeyFolder
-from reviews.trail import read_entries
+from reviews.audit.verify import verify_run
+from reviews.trail.keys import KeyFolder
+from reviews.trail.tables.open_table import read_entries
 from sessions.pods.channel import Channel
-from sessions.pods.ending import down
-from sessions.pods.place import Place, place_of
-from sessions.pods.pulling import Pulled, pull, verify
+from sessions.pods.pod_record import Place, place_of
+from sessions.pods.pull import Pulled, pull, verify
+from sessions.pods.teardown import down
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage
 from tests.e2e.sessions import CANARY, environment, wait_for
@@ -137,7 +137,7 @@ def test_a_session_survives_a_cut_connection_and_a_killed_orchestrator(tmp_path:
         assert there.exit_code == 0 and there.anchored == there.entries == len(kinds)
         done = peergate("pod", "down", "small", *own, **KEYS)
         assert done.returncode == 0 and (machine.durable / "shut").exists(), done.stderr
-        wait_for(lambda: not machine.processes("sessions.pods.far"), 300)
+        wait_for(lambda: not machine.processes("sessions.pods.remote.pod_entry"), 300)
         assert not machine.processes("sshd_quick")
         everywhere = [path for path in tmp_path.rglob("*") if path.is_file() and "root" not in path.parts]
         everywhere = [path for path in everywhere if path.is_relative_to(tmp_path / "pods") or "durable" in path.parts]
@@ -306,12 +306,12 @@ def test_keys_go_into_the_environment_of_the_orchestrator_and_nowhere_else(tmp_p
             done = peergate("pod", *words, *own, **key)
             assert done.returncode == 0 and CANARY not in done.stdout + done.stderr, done.stderr
         (orchestrator,) = machine.processes("tests.fixtures.sshd_quick", "start")
-        wait_for(lambda: bool(machine.processes("reviews.process")), 120)
+        wait_for(lambda: bool(machine.processes("reviews.reviewers.process")), 120)
         own_variables = orchestrator.environ()
         assert own_variables["PEERGATE_REVIEWER_KEY"] == CANARY and "OPENAI_API_KEY" not in own_variables
         assert own_variables["HOME"] == f"{machine.root}/home" and own_variables["HF_HOME"].startswith(machine.root)
         for one in machine.processes():
-            holds = one.pid == orchestrator.pid or "reviews.process" in " ".join(one.cmdline())
+            holds = one.pid == orchestrator.pid or "reviews.reviewers.process" in " ".join(one.cmdline())
             shown = [*one.cmdline(), *([] if holds else one.environ().values())]
             assert not [text for text in shown if CANARY in text], one
         files = [path for path in [*machine.durable.rglob("*"), *(tmp_path / "pods").rglob("*")] if path.is_file()]

@@ -11,8 +11,8 @@ import pytest
 
 from sessions.pods.channel import Channel
 from sessions.pods.connection import Connection, ConnectionLost, HostKeyRefused, shell
-from sessions.pods.hostkey import HostKey, confirm, kept
-from sessions.pods.podfile import read_address
+from sessions.pods.host_key import HostKey, confirm, kept
+from sessions.pods.pod_file import read_address
 from specs.errors import PeergateError
 from tests.fixtures.sshd_pod import MISSING, Pod, make_key, pod
 

@@ -10,18 +10,19 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from reviews.audit import verify_run
-from reviews.export import export_run, verify_export
-from reviews.log import postgres as of_postgres
-from reviews.log.pointer import database_file
-from reviews.process.confined import environment
-from reviews.trail import read_entries
-from sessions import pausing, runtime
+from reviews.audit.export import export_run, verify_export
+from reviews.audit.verify import verify_run
+from reviews.reviewers.process.confinement import environment
+from reviews.trail.tables import postgres_connection as of_postgres
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.tables.pointer import database_file
+from sessions import runtime
 from sessions.jobs.launcher import JobState
-from sessions.jobs.local import job_environment
-from sessions.overview import overview
+from sessions.jobs.local_launcher import job_environment
+from sessions.report.overview import overview
+from sessions.report.trail_page import trail_page
+from sessions.run import pause as pausing
 from sessions.session import Cancelled, Display, Paused, Session
-from sessions.trail_page import trail_page
 from specs.errors import DatabaseUnreachable, UserError
 from tests.fixtures.postgres_server import CANARY, Server
 from tests.fixtures.quick_session import QuickLauncher, Silent, drive, open_quick, quick_session
@@ -32,7 +33,7 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.plots.draw", draw)
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
 
 
 class Watched(QuickLauncher):

@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from reviews.log import postgres as of_postgres
-from reviews.log.pointer import checked, database_file, database_of, keep_database, pointer_path, shown
-from reviews.log.postgres_table import PostgresTable, begin_log
-from reviews.log.query import Wanted, select
-from reviews.log.rows import read_trail
-from reviews.log.walk import walk_trail
-from reviews.trail import Trail, seal_path
+from reviews.trail.integrity import walk_trail
+from reviews.trail.tables import postgres_connection as of_postgres
+from reviews.trail.tables.open_table import read_trail
+from reviews.trail.tables.pointer import checked, database_file, database_of, keep_database, pointer_path, shown
+from reviews.trail.tables.postgres_table import PostgresTable, begin_log
+from reviews.trail.tables.query import Wanted, select
+from reviews.trail.trail import Trail, seal_path
 from specs.errors import AuditDamage, DatabaseUnreachable, LeaseLost, PeergateError, UserError
 from tests.fixtures.postgres_server import CANARY, Server
 
@@ -28,7 +28,7 @@ ADA = {"by": "ada"}
 APPENDER = """
 import sys
 from pathlib import Path
-from reviews.trail import Trail
+from reviews.trail.trail import Trail
 
 trail = Trail(Path(sys.argv[1]), "small")
 for n in range(int(sys.argv[3])):

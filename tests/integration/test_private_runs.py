@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sessions.private import OTHERS
-from specs.evidence import JobOrder
+from sessions.run.private_files import OTHERS
+from specs.job_records import JobOrder
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.integration.test_wrapper import DRIVER, job
 from tests.unit.sessions_on_disk import first_order

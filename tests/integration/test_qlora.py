@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from specs.digests import digest_file, digest_tree
-from specs.kinds_training import SftParameters
+from specs.stages.finetuning.parameters import SftParameters
 from tests.fixtures.tiny_training import tiny_checkpoint
 from tests.integration.test_training import ADAPTER, Killed, dpo_job, judged, run, sft_job
-from training.entry import Job
-from training.optimise import models
+from training.jobs.finetuning import trained_model as models
+from training.jobs.job import Job
 
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("trl", reason="trl is not installed")

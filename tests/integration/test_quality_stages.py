@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from reviews.checks import run_checks
-from specs.stages import Kind, outputs_of
+from reviews.gate.check_list import run_checks
+from specs.stages.registry import Kind, outputs_of
 from tests.fixtures.critic_jobs import CONSTITUTION, labelled_items, lines, lively_checkpoint, responses, stage_job
 from tests.unit.critic_evidence import STAGES, bound
 from tests.unit.evidence_on_disk import evidence_of, prompt_items
-from training.entry import Done, Job
-from training.stages import generate, prefer, revise
+from training.jobs.critique import best_of_n as prefer
+from training.jobs.critique import revise
+from training.jobs.generation import generate
+from training.jobs.job import Done, Job
 
 WORK: dict[Kind, Callable[[Job], Done]] = {
     "generate": generate.generate,

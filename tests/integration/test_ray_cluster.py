@@ -16,15 +16,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sessions.jobs.engines import EngineLauncher, EngineUnavailable, key_of
+from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable, key_of
+from sessions.jobs.heartbeat import beat, present
+from sessions.jobs.job_state import read_owner
 from sessions.jobs.launcher import JobState
-from sessions.jobs.presence import beat, present
-from sessions.jobs.ray_head import SessionCluster, end_left_over
-from sessions.jobs.ray_jobs import Cluster, RayEngine, named_cluster, require_address
-from sessions.jobs.state import read_owner
+from sessions.jobs.ray.cluster_head import SessionCluster, end_left_over
+from sessions.jobs.ray.ray_engine import Cluster, RayEngine, named_cluster, require_address
 from specs.errors import Blocked, UserError
-from specs.evidence import JobOrder
-from specs.machines import Resources
+from specs.job_records import JobOrder
+from specs.resources import Resources
 from tests.fixtures.houses import IMPATIENT, House, ended, is_gone, kill, running, settled, until
 from tests.unit.sessions_on_disk import open_session
 
@@ -103,7 +103,7 @@ def test_what_is_no_dashboard_is_refused(address: str, told: str) -> None:
 def test_a_cluster_that_does_not_answer_is_unavailable_in_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
-    monkeypatch.setattr("sessions.jobs.ray_jobs.ANSWER_S", 0.5)
+    monkeypatch.setattr("sessions.jobs.ray.ray_engine.ANSWER_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         cluster = Cluster(f"http://127.0.0.1:{deaf.getsockname()[1]}")
         engine = RayEngine(lambda start: cluster)
@@ -301,9 +301,9 @@ def test_what_a_named_cluster_never_has_is_told_and_lost_in_time(run: Path, tmp_
 @pytest.mark.nightly
 def test_a_cluster_nobody_needs_any_more_ends_with_all_it_started(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The keeper itself, in a process of its own, with less patience; whoever is there shows it more often than that.
-    monkeypatch.setattr("sessions.jobs.presence.BEAT_EVERY_S", 0.2)
+    monkeypatch.setattr("sessions.jobs.heartbeat.BEAT_EVERY_S", 0.2)
     code = (
-        "import sys; from sessions.jobs import ray_head as h; h.IDLE_S = 2.0; "
+        "import sys; from sessions.jobs.ray import cluster_head as h; h.IDLE_S = 2.0; "
         f"sys.argv = ['h', {str(run)!r}]; raise SystemExit(h.main())"
     )
     beat(run)

@@ -11,20 +11,20 @@ import pytest
 
 from agents.playbook import Playbook
 from agents.turns import ToolCall
-from agents.workbench import Workbench
-from reviews.audit import verify_run
-from reviews.store import Store
-from reviews.trail import read_entries
-from sessions import people
-from sessions.jobs import sandbox
+from agents.workbench_protocol import Workbench
+from reviews.audit.verify import verify_run
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions import human_actions as people
+from sessions.builder.tools.readable_artifacts import artifacts
 from sessions.jobs.launcher import JobState
-from sessions.jobs.local import LocalLauncher
-from sessions.tools.artifacts import artifacts
+from sessions.jobs.local_launcher import LocalLauncher
+from sessions.jobs.sandbox import sandbox
 from specs.digests import digest_bytes, digest_path
 from specs.errors import Blocked
-from specs.evidence import JobOrder
-from specs.tools import LaunchStage, WriteRecipe
-from specs.verdicts import Packet
+from specs.job_records import JobOrder
+from specs.trail.builder_tools import LaunchStage, WriteRecipe
+from specs.trail.verdict import Packet
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.fixtures.recipe_process import needs_sandbox
 from tests.unit.recipe_session import RECIPE

@@ -11,15 +11,15 @@ from typing import Any
 import psutil
 import pytest
 
-from reviews.audit import verify_run
-from reviews.store import Store
-from reviews.trail import read_entries
-from sessions.commands.audit_claim import show_claim
+from reviews.audit.verify import verify_run
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.commands.audit.claim_command import show_claim
 from sessions.jobs.launcher import JobState
-from sessions.jobs.local import LocalLauncher
+from sessions.jobs.local_launcher import LocalLauncher
 from specs.digests import digest_bytes, digest_path
-from specs.evidence import JobOrder, Manifest
-from specs.verdicts import Packet
+from specs.job_records import JobOrder, Manifest
+from specs.trail.verdict import Packet
 from tests.fixtures.line_writer import line_writer
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.fixtures.recipe_process import Ended, needs_sandbox, run

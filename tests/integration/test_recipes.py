@@ -19,12 +19,12 @@ import psutil
 import pytest
 
 from sessions.jobs.launcher import submit
-from sessions.jobs.local import LocalLauncher
-from sessions.jobs.recipe import SCRIPT
-from sessions.jobs.sandbox import Host, Work, arguments, refused_calls, this_host, why_not
-from sessions.jobs.usage import Watched
-from sessions.recipes import keep_recipe
-from specs.stages import RecipeParameters
+from sessions.jobs.local_launcher import LocalLauncher
+from sessions.jobs.process_usage import Watched
+from sessions.jobs.sandbox.code_admission import keep_recipe
+from sessions.jobs.sandbox.recipe_job import SCRIPT
+from sessions.jobs.sandbox.sandbox import Host, Work, arguments, refused_calls, this_host, why_not
+from specs.stages.recipes.parameters import RecipeParameters
 from tests.fixtures.recipe_process import CANARY, Ended, needs_sandbox, run
 from tests.unit.recipe_session import RecipeSession, recipe_session
 
@@ -514,7 +514,7 @@ def test_a_script_changed_in_the_job_folder_is_refused(session: RecipeSession) -
     (folder / "claim").mkdir(parents=True)
     (folder / "claim" / "claim.json").write_text(json.dumps({"key": order.key, "pid": os.getpid()}))
     (folder / "order.json").write_bytes(order.canonical())
-    command = [sys.executable, "-P", "-m", "sessions.jobs.recipe", str(folder)]
+    command = [sys.executable, "-P", "-m", "sessions.jobs.sandbox.recipe_job", str(folder)]
     for script, found in ((None, "nothing"), ("print('other')", keep_recipe(session.store, "print('other')"))):
         if script is not None:
             (folder / SCRIPT).write_text(script)
@@ -530,7 +530,7 @@ def test_without_a_sandbox_and_without_permission_the_job_itself_refuses(session
     (folder / "claim" / "claim.json").write_text(json.dumps({"key": order.key, "pid": os.getpid()}))
     (folder / "order.json").write_bytes(order.canonical())
     (folder / SCRIPT).write_bytes(session.store.get(order.parameters["code"]))
-    command = [sys.executable, "-P", "-m", "sessions.jobs.recipe", str(folder)]
+    command = [sys.executable, "-P", "-m", "sessions.jobs.sandbox.recipe_job", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env={"PATH": "/nowhere"})
     assert done.returncode == 4 and "bubblewrap (bwrap) is not installed" in done.stderr
     assert not (folder / "ran").exists() and not (folder / "manifest.json").exists()

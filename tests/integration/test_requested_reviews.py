@@ -12,21 +12,24 @@ from typing import Any
 
 import pytest
 
-from reviews.audit import verify_run
-from reviews.requests import record
-from reviews.requests.audit import requests_damage
-from reviews.store import Store
-from reviews.trail import Recorded, Trail, read_entries
-from sessions import ledger, request_book
-from sessions.accounts import Accounts
-from sessions.desk import Desk, Requested
-from sessions.ledger import balance_of
-from sessions.requests import adversarial_review, ask_review, request_review
+from reviews.audit.verify import verify_run
+from reviews.requests import request_record as record
+from reviews.requests.request_audit import requests_damage
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
+from sessions.money import ledger
+from sessions.money.accounts import Accounts
+from sessions.money.ledger import balance_of
+from sessions.requests import request_runner as request_book
+from sessions.requests.consult_context import Desk, Requested
+from sessions.requests.review_functions import adversarial_review, ask_review, request_review
 from specs.errors import AuditDamage, Blocked, BudgetExceeded, ReviewerUnavailable, UserError
-from specs.requests import AdversarialRequest, QuestionRequest, ReviewRequest
-from specs.session import Effort, Efforts, Reviewer, TokenPrice
-from specs.vendors import calls
-from specs.vendors.keys import ENDPOINT_KEYS, KEYS
+from specs.session.session_spec import Effort, Efforts, Reviewer, TokenPrice
+from specs.trail.requested_review import AdversarialRequest, QuestionRequest, ReviewRequest
+from specs.vendors import http_exchange as calls
+from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from tests.fixtures.loopback_api import (
     ANTHROPIC,
     CHAT,
@@ -100,7 +103,7 @@ def desk(api: Api, here: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
         values |= {"effort": Efforts(low=one, medium=one, high=one), "vendor": "openai"}
         environ = {ENDPOINT_KEYS["reviewer"]: KEY}
         if vendor in KEYS:
-            module = __import__(f"reviews.vendors.{vendor}", fromlist=["ADDRESS"])
+            module = __import__(f"reviews.reviewers.vendors.{vendor}", fromlist=["ADDRESS"])
             monkeypatch.setattr(module, "ADDRESS", api.address)
             values["vendor"] = vendor
             environ = {KEYS[vendor]: KEY}

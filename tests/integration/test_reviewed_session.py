@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.store import Store
+from reviews.trail.store import Store
 from tests.e2e.sessions import CANARY, entries, environment, verify
 from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api
 from tests.integration.test_reviewers import ANSWER, FINDING, REJECTED

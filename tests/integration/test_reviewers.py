@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from reviews.evidence import Evidence
-from reviews.reviewer import Answered, Exchange
-from reviews.settle import settle
-from reviews.vendors import model
-from reviews.vendors.modelled import ModelReviewer, model_reviewer, render
+from reviews.evidence.evidence import Evidence
+from reviews.gate.gate_decision import settle
+from reviews.gate.reviewer import Answered, Exchange
+from reviews.reviewers.vendors import review_model as model
+from reviews.reviewers.vendors.model_reviewer import ModelReviewer, model_reviewer, render
 from specs.errors import ReviewerUnavailable, UserError
-from specs.session import Effort, Efforts, TokenPrice
-from specs.session import Reviewer as ReviewerSpec
-from specs.vendors import calls
-from specs.vendors.keys import ENDPOINT_KEYS, KEYS
-from specs.verdicts import Packet, Verdict
+from specs.session.session_spec import Effort, Efforts, TokenPrice
+from specs.session.session_spec import Reviewer as ReviewerSpec
+from specs.trail.verdict import Packet, Verdict
+from specs.vendors import http_exchange as calls
+from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from tests.fixtures.loopback_api import (
     ANTHROPIC,
     CHAT,
@@ -93,7 +93,7 @@ def reviewer_at(api: Api, vendor: str, monkeypatch: pytest.MonkeyPatch, **effort
         values |= {"base_url": api.address, "api": vendor}
         return model_reviewer(ReviewerSpec(**values), {ENDPOINT_KEYS["reviewer"]: KEY})
     # Not through the environment: the reviewers must not let it redirect them.
-    module = __import__(f"reviews.vendors.{vendor}", fromlist=["ADDRESS"])
+    module = __import__(f"reviews.reviewers.vendors.{vendor}", fromlist=["ADDRESS"])
     monkeypatch.setattr(module, "ADDRESS", api.address)
     return model_reviewer(ReviewerSpec(**values), {KEYS[vendor]: KEY})
 

@@ -12,19 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from reviews.trail import read_entries
-from sessions.jobs.local import job_environment
-from sessions.jobs.state import read_exit
-from sessions.pods.wheel import wheel_of_this
+from reviews.trail.tables.open_table import read_entries
+from sessions.jobs.job_state import read_exit
+from sessions.jobs.local_launcher import job_environment
+from sessions.pods.install import wheel_of_this
 from specs.errors import ExitCode
-from specs.evidence import Manifest
+from specs.home import HOME, PACKAGES
+from specs.job_records import Manifest
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.integration.test_wrapper import job
 from tests.unit.evidence_on_disk import clean_code
 from tests.unit.sessions_on_disk import first_order
-from training.code_state import HOME, PACKAGES, code_digest
+from training.running_code import code_digest
 
-SAY = "from training.code_state import code_digest; print(code_digest())"
+SAY = "from training.running_code import code_digest; print(code_digest())"
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("elsewhere")
     for name in PACKAGES:
         shutil.copytree(HOME / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
-    with (home / "training" / "entry.py").open("a", encoding="utf-8") as handle:
+    with (home / "training" / "jobs" / "job.py").open("a", encoding="utf-8") as handle:
         handle.write("# changed\n")
     return home
 
@@ -84,7 +85,7 @@ def test_the_gate_stays_closed_over_a_job_that_ran_other_code(tmp_path: Path, mo
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.plots.draw", draw)
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Otherwise()))
     entries = read_entries(run / "trail.sqlite")
@@ -97,5 +98,5 @@ def test_code_that_travels_as_a_wheel_has_the_same_digest(tmp_path: Path) -> Non
     _, data = wheel_of_this()
     zipfile.ZipFile(io.BytesIO(data)).extractall(tmp_path)
     assert code_digest(tmp_path) == code_digest()
-    (tmp_path / "specs" / "grants.py").write_text("")
+    (tmp_path / "specs" / "trail" / "grant_and_claim.py").write_text("")
     assert code_digest(tmp_path) != code_digest()

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from reviews.collect import gather, registered_spec
-from reviews.store import Store
-from reviews.trail import read_entries
+from reviews.evidence.gather import gather, registered_spec
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions.commands.seeds import seeds
 from specs.errors import EvidenceMissing, UserError
-from specs.evidence import JobOrder
+from specs.job_records import JobOrder
 from tests.fixtures.quick_session import POWERED, ROOMY, QuickLauncher, drive, healthy_rows, open_quick, quick_session
 from tests.unit.evidence_on_disk import N, answers, resolved_spec
 

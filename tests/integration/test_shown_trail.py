@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from reviews.packet import DESIGN
-from reviews.store import Store
-from reviews.trail import read_entries
-from sessions import report, transcript
+from reviews.gate.packet import DESIGN
+from reviews.reviewers.person import summary
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions.cli import app
-from sessions.person import summary
-from sessions.trail_page import trail_page
-from specs.verdicts import Packet
+from sessions.report import report, transcript
+from sessions.report.trail_page import trail_page
+from specs.trail.verdict import Packet
 from tests.fixtures.hostile_trail import plant, small_trail
 from tests.unit.test_shown_text import FRAGMENTS, READER
 from tests.unit.test_trail_page import Page

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from reviews.audit import verify_run
-from sessions import pausing
-from sessions.overview import overview
+from reviews.audit.verify import verify_run
+from sessions.report.overview import overview
+from sessions.run import pause as pausing
 from sessions.session import Paused
 from tests.fixtures.postgres_server import Server
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
@@ -101,7 +101,7 @@ def test_sessions_for_hours_leave_nothing_behind(
     def draw(*_: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("sessions.plots.draw", draw)
+    monkeypatch.setattr("sessions.report.plots.draw", draw)
     until = time.monotonic() + 60 * float(str(request.config.getoption("--soak-minutes")))
     base: Held | None = None
     lengths: dict[str, set[int]] = {}

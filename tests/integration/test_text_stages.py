@@ -14,21 +14,23 @@ import pytest
 import torch
 
 from specs.digests import digest_bytes, digest_path, digest_value
-from specs.evidence import Artifact, Example, Item, JobOrder
-from specs.grants import Grant
-from specs.rows_text import GuardRow, InstructRow, RespondRow
-from specs.stages import PARAMETERS, InstructParameters, Kind
+from specs.job_records import Artifact, JobOrder
+from specs.stages.artifacts import Example, Item
+from specs.stages.generation.parameters import InstructParameters
+from specs.stages.generation.rows import GuardRow, InstructRow, RespondRow
+from specs.stages.registry import PARAMETERS, Kind
+from specs.trail.grant_and_claim import Grant
 from tests.fixtures.small_text import list_writer, seed_items, small_model
 from tests.fixtures.tiny_training import write_lines
-from training.code_state import code_digest
-from training.entry import Done, Job
-from training.stages.guard import guard
-from training.stages.instruct import instruct
-from training.stages.respond import respond
-from training.text.asking import Shown
-from training.text.harvest import harvest
-from training.text.prompting import EncodingFault
-from training.text.sentinels import SENTINELS
+from training.jobs.generation.base_model_check import guard
+from training.jobs.generation.sample_responses import respond
+from training.jobs.generation.self_instruct import instruct
+from training.jobs.job import Done, Job
+from training.rules.generation.instruction_harvest import harvest
+from training.rules.generation.sentinels import SENTINELS
+from training.rules.prompt_encoding import EncodingFault
+from training.rules.prompt_text import Shown
+from training.running_code import code_digest
 
 
 @pytest.fixture(scope="module", autouse=True)

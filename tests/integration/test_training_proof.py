@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
-from training.entry import Done, Job
+from training.jobs.job import Done, Job
 
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("trl", reason="trl is not installed")
@@ -32,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a random model that prefers some tokens to others and looks at places, as fresh weights hardly do."""
     import torch
 
-    from training.checkpoint import load, save
+    from training.engines.checkpoint import load, save
 
     folder = tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "model")
     network, tokenizer = load(folder)
@@ -71,8 +71,8 @@ def dpo_job(folder: Path, model: Path, pairs: int = 12, **parameters: Any) -> Jo
 def run(job: Job) -> Done:
     import torch
 
-    from training.stages.dpo import dpo
-    from training.stages.sft import sft
+    from training.jobs.finetuning.dpo import dpo
+    from training.jobs.finetuning.sft import sft
 
     torch.manual_seed(job.parameters.seed)
     return {"sft": sft, "dpo": dpo}[job.order.kind](job)
@@ -100,7 +100,7 @@ def test_the_proof_computes_two_sequences_of_a_job_again(
 
 @pytest.mark.parametrize(("pairs", "epochs", "count"), [(1, 1, 1), (3, 1, 2), (40, 1, 2), (40, 3, 4), (10**6, 1, 16)])
 def test_references_that_are_computed_again_are_a_share_of_the_job(pairs: int, epochs: int, count: int) -> None:
-    from training.stages.dpo import probed
+    from training.jobs.finetuning.dpo import probed
 
     places = probed(pairs, epochs, resumed=False)
     assert len(places) == count and places[0] == 0 and places[-1] == pairs - 1
@@ -181,7 +181,7 @@ def test_a_loss_from_another_temperature_is_not_the_granted_one(
 ) -> None:
     from trl.trainer import sft_trainer
 
-    from training.optimise.comparing import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
 
     real: Any = getattr(sft_trainer, "add_fused_lm_head")  # noqa: B009
 
@@ -198,7 +198,7 @@ def test_a_loss_that_changes_on_the_way_is_found_on_the_last_step(
 ) -> None:
     from trl.trainer.dpo_trainer import DPOTrainer
 
-    from training.optimise.comparing import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
 
     real: Any = DPOTrainer.compute_loss
 
@@ -215,7 +215,7 @@ def test_a_step_that_is_divided_by_other_tokens_than_its_own_is_found(
 ) -> None:
     from transformers import Trainer
 
-    from training.optimise.comparing import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
 
     real: Any = Trainer._get_num_items_in_batch  # pyright: ignore[reportPrivateUsage]
 
@@ -235,7 +235,7 @@ def test_positions_that_are_not_those_of_the_sequences_are_found(
     import torch
     from trl.trainer.sft_trainer import SFTTrainer
 
-    from training.optimise.comparing import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
 
     real: Any = SFTTrainer.compute_loss
 
@@ -254,7 +254,7 @@ def test_sequences_that_the_model_was_not_given_are_found(
 ) -> None:
     from trl.trainer.sft_trainer import SFTTrainer
 
-    from training.optimise.comparing import NotAsGranted
+    from training.jobs.finetuning.loss_comparison import NotAsGranted
 
     real: Any = SFTTrainer.compute_loss
 
@@ -284,7 +284,7 @@ def test_packed_sequences_are_compared_in_their_row(tmp_path: Path, model: Path)
 
 
 def test_what_is_no_number_is_not_hidden_by_the_largest_of_several() -> None:
-    from training.optimise.comparing import share
+    from training.jobs.finetuning.loss_comparison import share
 
     assert share(-2.0, -3.0) == 0.5 and share(0.1, 0.3) == pytest.approx(0.2)
     assert max([share(-1.0, -1.0), share(-1.0, float("nan")), share(float("nan"), -1.0)]) == float("inf")
@@ -294,7 +294,7 @@ WITHOUT_SCIPY = """
 import sys
 from pathlib import Path
 from tests.fixtures.tiny_training import opposites, training_job, write_lines
-from training.stages.sft import sft
+from training.jobs.finetuning.sft import sft
 data = write_lines(Path(sys.argv[1]) / "examples.jsonl", opposites(4))
 sft(training_job(Path(sys.argv[1]) / "job", "sft", Path(sys.argv[2]), data, epochs=1, batch_size=4, seed=3))
 print(*sorted({name.partition(".")[0] for name in sys.modules} & {"scipy", "sklearn", "trl"}))

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from reviews.audit import verify_run
-from reviews.trail import read_entries
-from sessions import steps
-from sessions.jobs.engines import EngineLauncher
+from reviews.audit.verify import verify_run
+from reviews.trail.tables.open_table import read_entries
+from sessions.jobs.engine_launcher import EngineLauncher
+from sessions.nodes import act as steps
 from sessions.session import Display
 from tests.fixtures.process_engine import ProcessEngine
 from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from sessions.jobs.launcher import JobState, submit
-from sessions.jobs.local import CLAIM_GRACE_S, LocalLauncher, job_environment
+from sessions.jobs.local_launcher import CLAIM_GRACE_S, LocalLauncher, job_environment
 from specs.digests import digest_bytes, digest_file
-from specs.evidence import ExitRecord, JobOrder
+from specs.job_records import ExitRecord, JobOrder
 from tests.unit.sessions_on_disk import first_order, open_session
 
 DRIVER = Path(__file__).parents[1] / "fixtures" / "wrapper_driver.py"
@@ -331,7 +331,7 @@ def test_a_job_gets_only_the_variables_that_are_named(
         '#!/bin/sh\ncat /proc/$$/environ > environ\ncat /proc/$$/stat > stat\necho "$@" > arguments\n'
     )
     interpreter.chmod(0o755)
-    monkeypatch.setattr("sessions.jobs.local.sys.executable", str(interpreter))
+    monkeypatch.setattr("sessions.jobs.local_launcher.sys.executable", str(interpreter))
     launcher = LocalLauncher()
     launcher.start(folder)
     wait_for(lambda: (folder / "arguments").exists() and (folder / "arguments").read_text().endswith("\n"))

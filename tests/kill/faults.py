@@ -32,9 +32,9 @@ def arm(environ: Mapping[str, str]) -> None:
 
 def without_claim() -> None:
     """Let every wrapper believe that the job is its own. It says who it is, or its stage would refuse."""
-    from reviews.store import write_durably
+    from reviews.trail.store import write_durably
     from sessions.jobs import wrapper
-    from sessions.jobs.owner import this_process
+    from sessions.jobs.claim import this_process
 
     def claim(folder: Path, key: str) -> bool:
         write_durably(folder / "claim" / "claim.json", json.dumps(this_process(key)).encode())
@@ -54,11 +54,11 @@ def _without_position() -> None:
 
 
 def _count(at: int, path: str | None) -> None:
-    import sessions.jobs.engines
+    import sessions.jobs.engine_launcher
     import sessions.jobs.launcher
-    import sessions.jobs.local
-    from reviews import store
-    from reviews.trail import Trail
+    import sessions.jobs.local_launcher
+    from reviews.trail import store
+    from reviews.trail.trail import Trail
 
     moment = 0
 
@@ -84,7 +84,7 @@ def _count(at: int, path: str | None) -> None:
 
     for owner, name in ((Trail, "append"), (store.Store, "put")):
         setattr(owner, name, counted(f"{owner.__name__}.{name}", getattr(owner, name)))
-    for launcher in (sessions.jobs.local.LocalLauncher, sessions.jobs.engines.EngineLauncher):
+    for launcher in (sessions.jobs.local_launcher.LocalLauncher, sessions.jobs.engine_launcher.EngineLauncher):
         launcher.start = counted("start", launcher.start)  # type: ignore[method-assign]
     write = counted("write order.json", sessions.jobs.launcher.write_durably)
     sessions.jobs.launcher.write_durably = write

@@ -21,7 +21,7 @@ ASK = "KILL_ZYGOTE"
 """The variable that names the zygote's socket."""
 GROUND = "KILL_GROUND"
 """The variable that names the place of the session a process belongs to."""
-_STARTS = {"sessions.jobs.wrapper": "wrapper", "reviews.process": "reviewer"}
+_STARTS = {"sessions.jobs.wrapper": "wrapper", "reviews.reviewers.process": "reviewer"}
 STARTS_WITHIN = "KILL_STARTS_WITHIN"
 """A variable: a wrapper claims at most so many seconds after it was started; an interpreter takes a third of one."""
 _STARTS_WITHIN_S = "0.15"

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from reviews.audit import Audit, verify_run
-from reviews.log.pointer import keep_database
-from reviews.store import Store
-from reviews.trail import Recorded, read_entries
+from reviews.audit.verify import Audit, verify_run
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.tables.pointer import keep_database
 from tests.fixtures import postgres_server, ray_cluster
 from tests.fixtures.job_python import REAL, job_python
 from tests.kill import processes
@@ -85,7 +86,7 @@ def _no_postgres() -> str:
 @contextmanager
 def _with_postgres(house: House, _: Path) -> Generator[House]:
     """Start a server with one database, in which all sessions are, as those of a workspace are."""
-    from reviews.log.postgres import connected
+    from reviews.trail.tables.postgres_connection import connected
 
     with postgres_server.running() as server:
         address = server.new_database()

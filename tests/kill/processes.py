@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
-WRAPPERS = (b"sessions.jobs.far_side", b"sessions.jobs.wrapper")
+WRAPPERS = (b"sessions.jobs.transfer.remote_entry", b"sessions.jobs.wrapper")
 """Modules that are a wrapper, or become one."""
 
 

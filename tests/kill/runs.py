@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.collect import accepted_attempt
-from reviews.trail import Recorded
-from sessions.overview import is_waiting
+from reviews.evidence.gather import accepted_attempt
+from reviews.trail.envelope import Recorded
+from sessions.report.overview import is_waiting
 from specs.errors import ExitCode
-from specs.metrics import MetricSet
+from specs.stages.metric import MetricSet
 from tests.kill.faults import COUNT, KILL_AT
 from tests.kill.house import House
 from tests.kill.processes import is_alive

@@ -1,6 +1,6 @@
 """A stage in a few milliseconds, with the standard library only: its one effect outside is a line in a file.
 
-It refuses without the claim of its parent, as ``training/entry.py`` does, and writes its outputs slowly enough to be
+It refuses without the claim of its parent, as ``training/jobs/job.py`` does, and writes its outputs slowly enough to be
 killed in the middle of them.
 """
 

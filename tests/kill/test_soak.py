@@ -12,8 +12,8 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from reviews.log.pointer import database_of
-from sessions.folders import TRAIL
+from reviews.trail.tables.pointer import database_of
+from sessions.run.run_layout import TRAIL
 from tests.kill.conftest import Ground, opened
 from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL
 from tests.kill.runs import describe, drawn, problems, run

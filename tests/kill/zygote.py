@@ -41,23 +41,23 @@ POLL_S = 0.02
 RESTART_S = 0.4
 ASK_EVERY_S = 0.2
 OPEN_FILES = 1024
-LATE = ("httpx", "sessions.jobs.ray_head")
+LATE = ("httpx", "sessions.jobs.ray.cluster_head")
 """Modules that only sessions of some houses import."""
-POSTGRES = ("psycopg_pool", "reviews.log.postgres_table", "sessions.lease_rows")
+POSTGRES = ("psycopg_pool", "reviews.trail.tables.postgres_table", "sessions.run.lease_rows")
 
 
 def wire(weights: Path) -> None:
     """Put the parts in that differ; the same in every process that is forked."""
-    import reviews.process.client
-    import reviews.process.confined
-    import sessions.jobs.local
-    import sessions.plots
+    import reviews.reviewers.process.client
+    import reviews.reviewers.process.confinement
+    import sessions.jobs.local_launcher
+    import sessions.nodes.act
+    import sessions.report.plots
     import sessions.runtime
-    import sessions.steps
     import sessions.wiring
-    from reviews.log import keys
+    from reviews.trail import keys
     from sessions.jobs import wrapper
-    from sessions.jobs.engines import EngineLauncher
+    from sessions.jobs.engine_launcher import EngineLauncher
     from specs.digests import digest_path
     from tests.fixtures.houses import IMPATIENT
     from tests.fixtures.reviewer_here import key_here
@@ -79,14 +79,14 @@ def wire(weights: Path) -> None:
     def undrawn(*_: object) -> list[str]:
         return []
 
-    sessions.jobs.local.subprocess = as_subprocess()  # type: ignore[assignment]
-    reviews.process.client.subprocess = as_subprocess()  # type: ignore[assignment]
-    reviews.process.confined.is_confined = not_confined  # type: ignore[assignment]
+    sessions.jobs.local_launcher.subprocess = as_subprocess()  # type: ignore[assignment]
+    reviews.reviewers.process.client.subprocess = as_subprocess()  # type: ignore[assignment]
+    reviews.reviewers.process.confinement.is_confined = not_confined  # type: ignore[assignment]
     sessions.runtime.is_confined = not_confined  # type: ignore[assignment]
     keys.key_apart = key_here
-    sessions.plots.draw = undrawn
-    sessions.steps.prepare_model = prepared
-    sessions.steps.POLL_S, sessions.steps.RESTART_S = POLL_S, RESTART_S
+    sessions.report.plots.draw = undrawn
+    sessions.nodes.act.prepare_model = prepared
+    sessions.nodes.act.POLL_S, sessions.nodes.act.RESTART_S = POLL_S, RESTART_S
     sessions.wiring.EngineLauncher = partial(EngineLauncher, patience=IMPATIENT, ask_every_s=ASK_EVERY_S)  # type: ignore[misc, assignment]
     wrapper.HEARTBEAT_S, wrapper.TERM_GRACE_S = 0.5, 0.5
     wrapper.stage_command = command
@@ -94,11 +94,11 @@ def wire(weights: Path) -> None:
 
 def warm(templates: Path) -> None:
     """Run a session in this process, so that everything is imported; what its jobs leave is what stages write."""
-    from reviews.audit import verify_run
+    from reviews.audit.verify import verify_run
     from tests.fixtures.quick_session import drive, open_quick, quick_session
     from tests.unit.evidence_on_disk import weights
 
-    for name in ("reviews.process.__main__", "sessions.commands.run", "sessions.jobs.wrapper", *LATE):
+    for name in ("reviews.reviewers.process.__main__", "sessions.commands.run", "sessions.jobs.wrapper", *LATE):
         importlib.import_module(name)
     if find_spec("psycopg"):
         for name in POSTGRES:
@@ -139,7 +139,7 @@ def wrapper(arguments: list[str]) -> int:
 
 def reviewer(_: list[str]) -> int:
     """Be the reviewer's process."""
-    from reviews.process import __main__ as process
+    from reviews.reviewers.process import __main__ as process
 
     # Of the interpreter this one was forked from; those the pipes stand behind are new.
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from agents.turns import ToolCall, ToolResult, Turn, Usage
-from agents.workbench import Phase
-from sessions.building import open_bench
+from sessions.builder.workbench import SessionWorkbench
+from sessions.nodes.build import open_bench
 from sessions.session import Session
-from sessions.workbench import SessionWorkbench
-from specs.evidence import ExitRecord
+from specs.job_records import ExitRecord
+from specs.trail.builder_tools import Phase
 from tests.fixtures.quick_session import open_quick, quick_session
 from tests.unit.bodies import body_of
 from tests.unit.evidence_on_disk import samples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specs.trail import EntryKind
+from specs.trail.entry import EntryKind
 
 NAME = "sha256:" + "0" * 64
 AT = {"stage": "sft", "attempt": 1}

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence import Arm, Evidence
+from reviews.evidence.evidence import Arm, Evidence
 from specs.digests import digest_bytes, digest_file, digest_path, digest_value
-from specs.evidence import Item
-from specs.loading import load_spec
-from specs.rows_evaluation import ConversationRow, Turn
-from specs.session import ResolvedSpec
+from specs.session.loading import load_spec
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.rows import ConversationRow, Turn
 from tests.unit.evidence_on_disk import evidence_of, exit_of, prompt_items, write_rows
 from tests.unit.spec_files import CONSTITUTION, SPEC
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from reviews.evidence import Evidence
-from specs.constitution import Constitution
+from reviews.evidence.evidence import Evidence
 from specs.digests import digest_bytes, digest_path, digest_value
-from specs.evidence import Example, Item
-from specs.kinds_critics import (
+from specs.session.constitution import Constitution
+from specs.session.loading import load_constitution
+from specs.stages.artifacts import Example, Item
+from specs.stages.critique.parameters import (
     CritiqueInstructionsStage,
     CritiqueResponsesStage,
     PairJudge,
@@ -21,23 +22,29 @@ from specs.kinds_critics import (
     ReviseParameters,
     ReviseStage,
 )
-from specs.loading import load_constitution
-from specs.rows_critics import (
-    Arrangement,
-    CandidateRow,
-    LabelScores,
-    RevisionRound,
-    RevisionRow,
-    arrangement,
-)
-from specs.stages import Stage
+from specs.stages.critique.rows import CandidateRow, RevisionRound, RevisionRow
+from specs.stages.label_scores import Arrangement, LabelScores, arrangement
+from specs.stages.registry import Stage
 from tests.fixtures.critic_jobs import CONSTITUTION, TOPICS, instructions
 from tests.unit.evidence_on_disk import evidence_of, exit_of, with_manifest, write_rows
-from training.critics.critic import Critic
-from training.critics.pairs import all_pairs, all_revisions, pairs_to_compare, revised, revisions_to_compare
-from training.critics.revisions import chain_name, critique_prompt, faults_of, outcome, plan, revision_prompt
-from training.critics.rubrics import Prompts, rubric_for
-from training.critics.subjects import Pair, labelled, labelled_pairs, of_examples, of_items
+from training.jobs.critique.critic import Critic
+from training.rules.critique.preference_pairs import (
+    all_pairs,
+    all_revisions,
+    pairs_to_compare,
+    revised,
+    revisions_to_compare,
+)
+from training.rules.critique.revision_chains import (
+    chain_name,
+    critique_prompt,
+    faults_of,
+    outcome,
+    plan,
+    revision_prompt,
+)
+from training.rules.critique.subjects import Pair, labelled, labelled_pairs, of_examples, of_items
+from training.rules.rubric_prompts import Prompts, rubric_for
 
 KINDS = ("critique_instructions", "critique_responses", "revise", "prefer")
 N = 6

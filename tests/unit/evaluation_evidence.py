@@ -6,14 +6,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence import Evidence
+from reviews.evidence.evidence import Evidence
 from specs.digests import digest_bytes, digest_path
-from specs.evidence import EvaluationRow, Item
-from specs.kinds_evaluation import ChooseStage, CompareParameters, CompareStage, ConverseStage, PerplexityStage
-from specs.rows_critics import LabelScores, arrangement, decide
-from specs.rows_evaluation import ChoiceRow, ChoiceScore, ConversationRow, DuelRow, PerplexityRow, Turn
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.parameters import (
+    ChooseStage,
+    CompareParameters,
+    CompareStage,
+    ConverseStage,
+    PerplexityStage,
+)
+from specs.stages.evaluation.rows import (
+    ChoiceRow,
+    ChoiceScore,
+    ConversationRow,
+    DuelRow,
+    EvaluationRow,
+    PerplexityRow,
+    Turn,
+)
+from specs.stages.label_scores import LabelScores, arrangement, decide
 from tests.unit.evidence_on_disk import evidence_of, write_rows
-from training.critics.rubrics import prompts_of_comparison, rubric_for
+from training.rules.rubric_prompts import prompts_of_comparison, rubric_for
 
 TEXTS = ("bees make honey.", "the sea is salt and wide.", "tea.", "iron rusts in the rain of autumn.")
 SURPRISE = (12.0, 20.0, 4.0, 26.0)

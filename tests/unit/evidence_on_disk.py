@@ -8,14 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence import Evidence
+from reviews.evidence.evidence import Evidence
 from specs.code_state import CodeState
 from specs.digests import digest_bytes, digest_file, digest_path, digest_value
-from specs.evidence import ExitRecord, Item, Manifest, Observed
-from specs.grants import Grant
-from specs.loading import load_spec
-from specs.session import ResolvedSpec
-from specs.stages import STAGE_KINDS
+from specs.job_records import ExitRecord, Manifest, Observed
+from specs.session.loading import load_spec
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.artifacts import Item
+from specs.stages.registry import STAGE_KINDS
+from specs.trail.grant_and_claim import Grant
 from tests.unit.recipe_session import RECIPE
 from tests.unit.spec_files import write_spec
 

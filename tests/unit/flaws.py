@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence import Arm, Evidence
+from reviews.evidence.evidence import Arm, Evidence
 from specs.code_state import CodeState
 from specs.digests import digest_bytes
-from specs.evidence import Observed
-from specs.grants import Claim
-from specs.thresholds import Thresholds
+from specs.job_records import Observed
+from specs.session.thresholds import Thresholds
+from specs.trail.grant_and_claim import Claim
 from tests.unit.evidence_on_disk import (
     TALES,
     N,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from reviews.evidence import Arm, Evidence
-from specs.evidence import Item
-from specs.kinds_evaluation import Drift, EvaluationPlan, Gap
-from specs.kinds_paired import PairedTest
+from reviews.evidence.evidence import Arm, Evidence
+from specs.session.evaluation_plan import Drift, EvaluationPlan, Gap, PairedTest
+from specs.stages.artifacts import Item
 from tests.unit.evidence_on_disk import N, answers, write_rows
 
 ELSEWHERE = {"compare.judge", "compare.order", "compare.length", "converse.kinds", "items.ceiling", "items.answered"}

@@ -9,15 +9,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from reviews.log import merkle
-from reviews.log.envelope import EnvelopeSignature, entry_of, pae, payload_of, signatures_text
-from reviews.log.keys import KeyFolder, load_key
-from reviews.log.note import LOG_KEY, Checkpoint, NoteKey, sign_text
-from reviews.log.rows import Stored, read_trail
-from reviews.trail import seal_path
+from reviews.trail import tree as merkle
+from reviews.trail.envelope import EnvelopeSignature, entry_of, pae, payload_of, signatures_text
+from reviews.trail.keys import KeyFolder, load_key
+from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, sign_text
+from reviews.trail.tables.open_table import read_trail
+from reviews.trail.tables.table import Stored
+from reviews.trail.trail import seal_path
 from specs.digests import canonical_bytes, digest_bytes, digest_file
-from specs.policy import SIGNERS, Role
-from specs.trail import Entry
+from specs.trail.entry import Entry
+from specs.trail.key_policy import SIGNERS, Role
 
 Rows = list[Stored]
 

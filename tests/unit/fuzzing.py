@@ -15,23 +15,23 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews import audit
-from reviews.audit import verify_run
-from reviews.export import PROOFS, verify_export, verify_proof
-from reviews.log.anchors import Anchor, check_anchors, check_policy, read_anchor, read_policy
-from reviews.log.chain import chain_damage, first_format
-from reviews.log.envelope import entry_of, open_envelope, payload_of
-from reviews.log.keys import load_key
-from reviews.log.note import parse_key, parse_note, who_signed
-from reviews.log.query import Wanted, select
-from reviews.log.rows import read_trail
-from reviews.log.tiles import parse_proof, read_bundles
-from reviews.log.walk import Walk, log_keys, walk_trail
-from reviews.trail import Trail, read_entries
-from sessions.trail_page import page_damage
+from reviews.audit import verify as audit
+from reviews.audit.export import PROOFS, verify_export, verify_proof
+from reviews.audit.verify import verify_run
+from reviews.trail.anchors import Anchor, check_anchors, check_policy, read_anchor, read_policy
+from reviews.trail.chain import chain_damage, first_format
+from reviews.trail.envelope import entry_of, open_envelope, payload_of
+from reviews.trail.integrity import Walk, log_keys, walk_trail
+from reviews.trail.keys import load_key
+from reviews.trail.signed_head import parse_key, parse_note, who_signed
+from reviews.trail.tables.open_table import read_entries, read_trail
+from reviews.trail.tables.query import Wanted, select
+from reviews.trail.tiles import parse_proof, read_bundles
+from reviews.trail.trail import Trail
+from sessions.report.trail_page import page_damage
 from specs.digests import canonical_bytes
 from specs.errors import PeergateError
-from specs.trail import GENESIS
+from specs.trail.entry import GENESIS
 
 TRAIL, STORE = "trail.sqlite", "store"
 

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reviews.grants import mint, opened_by
-from reviews.store import Store
-from reviews.trail import Recorded, Trail
-from sessions.recipes import keep_recipe
+from reviews.gate.grants import mint, opened_by
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
+from sessions.jobs.sandbox.code_admission import keep_recipe
 from specs.digests import digest_path
-from specs.evidence import Artifact, JobOrder
-from specs.session import ResolvedSpec
-from specs.stages import resolve_parameters
-from specs.trail import EntryKind
+from specs.job_records import Artifact, JobOrder
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.registry import resolve_parameters
+from specs.trail.entry import EntryKind
 from tests.unit.bodies import BODIES
 from tests.unit.spec_files import loads, write_spec
-from training.code_state import code_digest
+from training.running_code import code_digest
 
 STAGE = """\
   - name: look

@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reviews.grants import mint, opened_by
-from reviews.standing import next_attempt
-from reviews.trail import Recorded, Trail
+from reviews.gate.grants import mint, opened_by
+from reviews.trail.envelope import Recorded
+from reviews.trail.retractions import next_attempt
+from reviews.trail.trail import Trail
 from specs.digests import digest_file, digest_path
-from specs.evidence import Artifact, JobOrder
-from specs.grants import Grant
-from specs.session import ResolvedSpec
-from specs.stages import resolve_parameters
-from specs.verdicts import Outcome
+from specs.job_records import Artifact, JobOrder
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.registry import resolve_parameters
+from specs.trail.grant_and_claim import Grant
+from specs.trail.verdict import Outcome
 from tests.unit.bodies import body_of
 from tests.unit.spec_files import loads, write_spec
-from training.code_state import code_digest
+from training.running_code import code_digest
 
 
 @dataclass

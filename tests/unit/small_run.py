@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reviews.store import Store
-from reviews.trail import Trail
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
 from specs.digests import digest_bytes
-from specs.metrics import METRICS, Metric, MetricSet
-from specs.verdicts import CheckResult
+from specs.stages.metric import Metric, MetricSet
+from specs.stages.metric_catalog import METRICS
+from specs.trail.verdict import CheckResult
 from tests.unit.bodies import body_of
 from tests.unit.spec_files import loads, write_spec
 

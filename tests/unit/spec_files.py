@@ -9,8 +9,8 @@ import pytest
 
 from specs.digests import digest_file
 from specs.errors import Problem, SpecError
-from specs.loading import load_spec
-from specs.session import ResolvedSpec
+from specs.session.loading import load_spec
+from specs.session.session_spec import ResolvedSpec
 
 CONSTITUTION = """\
 schema_version: 1

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reviews.amendments import changes, is_exploratory, refused
-from specs.session import ResolvedSpec
+from reviews.gate.amendments import changes, is_exploratory, refused
+from specs.session.session_spec import ResolvedSpec
 from tests.unit.bodies import BODIES, body_of
 from tests.unit.sessions_on_disk import OnDisk, open_session
 from tests.unit.spec_files import loads, write_spec

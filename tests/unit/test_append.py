@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from reviews.log.rotate import rotate
-from reviews.log.rows import read_trail
-from reviews.log.walk import walk_trail
-from reviews.trail import Trail
+from reviews.trail.integrity import walk_trail
+from reviews.trail.key_rotation import rotate
+from reviews.trail.tables.open_table import read_trail
+from reviews.trail.trail import Trail
 
 ADA = {"by": "ada"}
 SPENT = {"what": "settle", "job": "small.sft.1", "party": "job", "stage": "sft", "usd": 0.25}

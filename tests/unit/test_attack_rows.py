@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bench.attack.rows import FORMS, attack
-from reviews import rows
-from reviews.checks import CHECKS
+from reviews.evidence import row_reader as rows
+from reviews.gate.check_list import CHECKS
 from specs.strict_json import MOST_DEPTH, read_json
 
 
@@ -32,7 +32,7 @@ def test_the_attack_reports_names_that_stand_twice_where_nobody_looks_for_them(
 def test_the_attack_reports_a_gate_that_needs_no_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Perplexity rows are read by no check but the one that asks whether they could be measured."""
     without = tuple(one for one in CHECKS if one.id != "jobs.measured")
-    monkeypatch.setattr("reviews.checks.all_checks", lambda: without)
+    monkeypatch.setattr("reviews.gate.check_list.all_checks", lambda: without)
     assert len(attack(1, tmp_path, ("perplexity",), ("half a row",)).missed) == 3
 
 

@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 import pytest
 
-from reviews import audit
-from reviews.audit import verify_run
-from reviews.log.anchors import Anchor
-from reviews.log.keys import KeyFolder
-from reviews.log.rows import Stored
-from reviews.trail import Trail, new_policy, read_entries
+from reviews.audit import verify as audit
+from reviews.audit.verify import verify_run
+from reviews.trail.anchors import Anchor
+from reviews.trail.keys import KeyFolder
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.tables.table import Stored
+from reviews.trail.trail import Trail, new_policy
 from tests.e2e.sessions import peergate
 from tests.fixtures.reviewer_here import lenient
 from tests.unit.bodies import body_of

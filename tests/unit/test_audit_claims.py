@@ -11,16 +11,17 @@ import pytest
 
 from agents.playbook import Playbook
 from agents.turns import ToolCall
-from agents.workbench import Workbench
-from reviews.export import export_run
-from reviews.store import Store
-from reviews.trail import Recorded, read_entries
-from sessions.claims import Report
-from sessions.commands.audit_claim import show_claim
+from agents.workbench_protocol import Workbench
+from reviews.audit.export import export_run
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from sessions.commands.audit.claim_command import show_claim
+from sessions.report.claims import Report
 from specs.digests import digest_file
 from specs.errors import UserError
-from specs.grants import Claim
-from specs.tools import SubmitStage
+from specs.trail.builder_tools import SubmitStage
+from specs.trail.grant_and_claim import Claim
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 CLAIMS = (
@@ -173,7 +174,7 @@ def test_rows_that_were_changed_are_found(run: Path, capsys: pytest.CaptureFixtu
 def test_a_metric_that_the_rows_do_not_give_is_found(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sessions import claims
+    from sessions.report import claims
 
     true_measure = claims.measure
 
@@ -190,8 +191,8 @@ def test_a_metric_that_the_rows_do_not_give_is_found(
 def test_a_claim_that_was_called_supported_and_is_not_is_found(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sessions import claims
-    from specs.grants import ClaimResult
+    from sessions.report import claims
+    from specs.trail.grant_and_claim import ClaimResult
 
     def contradicted(stated: list[Claim], _: Any) -> tuple[ClaimResult, ...]:
         return tuple(ClaimResult(claim=one, status="contradicted", measured=1.0) for one in stated)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from reviews.log.query import Wanted, fits, select
-from reviews.store import Store
-from reviews.trail import Trail, read_entries
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.tables.query import Wanted, fits, select
+from reviews.trail.trail import Trail
 from tests.e2e.sessions import peergate
 from tests.fixtures.reviewer_here import lenient
 from tests.unit.bodies import body_of

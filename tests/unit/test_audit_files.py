@@ -14,12 +14,12 @@ import pytest
 
 from bench.attack.files import attack_folder, closed_session, verified_run
 from bench.attack.outcome import Outcome
-from reviews.audit import Audit, verify_run
-from reviews.audit_files import UNNAMED, named_in_store, tree_of
-from reviews.export import export_run, verify_export
-from reviews.log.envelope import Recorded
-from reviews.trail import read_entries
-from sessions.trail_page import trail_page
+from reviews.audit.audit_files import UNNAMED, named_in_store, tree_of
+from reviews.audit.export import export_run, verify_export
+from reviews.audit.verify import Audit, verify_run
+from reviews.trail.envelope import Recorded
+from reviews.trail.tables.open_table import read_entries
+from sessions.report.trail_page import trail_page
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import AuditDamage
 

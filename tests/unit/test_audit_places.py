@@ -10,17 +10,25 @@ from typing import Any
 
 import pytest
 
-from reviews.export import export_run
-from reviews.log.query import Wanted
-from reviews.store import Store
-from reviews.trail import Recorded
-from sessions.commands import audit, audit_list, audit_story
-from sessions.commands.audit_place import place_of
-from sessions.desk import Desk
-from sessions.folders import REVIEWS
-from sessions.requests import ask_review
+from reviews.audit.export import export_run
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.query import Wanted
+from sessions.commands.audit import (
+    list_command as audit_list,
+)
+from sessions.commands.audit import (
+    timeline_command as audit_story,
+)
+from sessions.commands.audit import (
+    verify_command as audit,
+)
+from sessions.commands.audit.trail_place import place_of
+from sessions.requests.consult_context import Desk
+from sessions.requests.review_functions import ask_review
+from sessions.run.run_layout import REVIEWS
 from specs.errors import UserError
-from specs.requests import QuestionRequest
+from specs.trail.requested_review import QuestionRequest
 from tests.e2e.sessions import peergate
 
 QUESTION = QuestionRequest(topic="log \u001b[31mlevel", question="Which log level?", kind="trivial")

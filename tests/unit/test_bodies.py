@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.log.rows import read_trail
-from reviews.log.walk import walk_trail
-from reviews.rederive import rederive
-from reviews.store import Store
-from reviews.trail import Trail
-from specs.bodies import FORMS, misfit
+from reviews.audit.recompute import rederive
+from reviews.trail.integrity import walk_trail
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_trail
+from reviews.trail.trail import Trail
 from specs.errors import AuditDamage
-from specs.trail import KINDS, EntryKind
+from specs.trail.bodies import FORMS, misfit
+from specs.trail.entry import KINDS, EntryKind
 from tests.unit.bodies import BODIES, NAME, body_of
 from tests.unit.forgery import chained, entries_of, keys_of, put, rows_of
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sessions.session import Session
-from specs.verdicts import Finding, RequiredChange, Verdict
+from specs.trail.verdict import Finding, RequiredChange, Verdict
 from tests.unit.benches import bench_of, call, copy_of, measure, new_session, open_stage
 from tests.unit.bodies import body_of
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agents import conversation as module
-from agents.conversation import EXPECTED, KEPT_TURNS, SHORT, conversation
-from agents.providers.asking import UNREADABLE, readable, sendable_name, sendable_text, with_ids
+from agents import phase_conversation as module
+from agents.phase_conversation import EXPECTED, KEPT_TURNS, SHORT, conversation
+from agents.providers.turn_request import UNREADABLE, readable, sendable_name, sendable_text, with_ids
 from agents.turns import Message, Stop, ToolCall, ToolResult, Turn
-from agents.workbench import PastTurn
+from agents.workbench_protocol import PastTurn
 from specs.digests import digest_bytes
-from specs.tools import TOOLS
+from specs.trail.builder_tools import TOOLS
 
 LONG = "row " * 500
 PROMPT = (Path(module.__file__).parent / "prompts" / "builder.md").read_text(encoding="utf-8")

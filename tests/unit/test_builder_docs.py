@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agents.conversation import KEPT_TURNS, LONGEST, SHORT
-from agents.providers.patience import LONGEST_WAIT_S
-from specs.session import Builder
-from specs.vendors.calls import RETRIES
-from specs.vendors.keys import ENDPOINT_KEYS, KEYS
+from agents.phase_conversation import KEPT_TURNS, LONGEST, SHORT
+from agents.providers.turn_retries import LONGEST_WAIT_S
+from specs.session.session_spec import Builder
+from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.vendors.http_exchange import RETRIES
 from tests.unit.spec_files import loads, write_spec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "builders.md").read_text(encoding="utf-8")

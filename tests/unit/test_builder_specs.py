@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from reviews.checks import design_checks
+from reviews.gate.design_checks import design_checks
 from specs.digests import digest_value
-from specs.makers import makers
-from specs.session import Builder, ResolvedSpec, Reviewer
+from specs.session.model_vendor import makers
+from specs.session.session_spec import Builder, ResolvedSpec, Reviewer
 from tests.unit.spec_files import loads, problems_of, write_spec
 
 PLAYBOOK = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"

@@ -10,19 +10,21 @@ from typing import Any
 
 import pytest
 
-from reviews import checks, installed
-from reviews.checks import CHECKS, DESIGN_CHECKS, Check, design_checks, offered_checks, run_checks
-from reviews.checks.catalog import explain, find_check, listing
-from reviews.checks.check import Found
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from reviews.measuring_code import measuring_code
-from reviews.store import Store
-from reviews.trail import Trail
+from reviews.checks import installed_checks as installed
+from reviews.checks.definition import Check, Found
+from reviews.checks.measuring_code import measuring_code
+from reviews.evidence.evidence import Evidence
+from reviews.gate import check_list as checks
+from reviews.gate.check_catalog import explain, find_check, listing
+from reviews.gate.check_list import CHECKS, offered_checks, run_checks
+from reviews.gate.design_checks import DESIGN_CHECKS, design_checks
+from reviews.gate.measurer import measure
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
 from sessions.commands import check as command
 from specs.errors import UserError
-from specs.metrics import MetricSet
-from specs.verdicts import CheckResult
+from specs.stages.metric import MetricSet
+from specs.trail.verdict import CheckResult
 from tests.unit.bodies import body_of
 from tests.unit.evidence_on_disk import evidence_of, heldout_items, prompt_items, resolved_spec
 

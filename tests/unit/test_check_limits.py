@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from reviews.checks import design_checks
-from reviews.checks.strata import sizes_of
-from reviews.evidence import Evidence
+from reviews.checks.items_per_kind import sizes_of
+from reviews.evidence.evidence import Evidence
+from reviews.gate.design_checks import design_checks
 from tests.unit.evidence_on_disk import (
     TALES,
     N,

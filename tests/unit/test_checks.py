@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from reviews.checks import CHECKS, run_checks
-from reviews.checks.check import Found, apply, guarded
-from reviews.evidence import Evidence
-from reviews.measure import measure
+from reviews.checks.definition import Found, apply, guarded
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import CHECKS, run_checks
+from reviews.gate.measurer import measure
 from specs.errors import EvidenceMissing
-from specs.metrics import MetricSet
-from specs.verdicts import CheckResult
+from specs.stages.metric import MetricSet
+from specs.trail.verdict import CheckResult
 from tests.unit.evidence_on_disk import N, answers, evidence_of
 from tests.unit.flaws import CASES, IRREPARABLE, flawed
 from tests.unit.flaws_evaluation import ELSEWHERE

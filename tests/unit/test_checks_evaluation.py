@@ -8,21 +8,29 @@ from typing import Any
 
 import pytest
 
-from reviews.admission import Verdict, admission, labelled_cases, length_correlation, matched_pairs, verdicts_on
-from reviews.checklist import Checklist
-from reviews.checks import design_checks, run_checks
-from reviews.evidence import Arm, Evidence
-from reviews.measure import measure
-from reviews.packet import build_packet
-from reviews.settle import settle
-from reviews.statistics_binary import mcnemar
+from reviews.evidence.evidence import Arm, Evidence
+from reviews.gate.check_list import run_checks
+from reviews.gate.design_checks import design_checks
+from reviews.gate.gate_decision import settle
+from reviews.gate.measurer import measure
+from reviews.gate.packet import build_packet
+from reviews.reviewers.checklist import Checklist
+from reviews.stages.evaluation.scorer_admission import (
+    Verdict,
+    admission,
+    labelled_cases,
+    length_correlation,
+    matched_pairs,
+    verdicts_on,
+)
+from reviews.statistics.paired_binary import mcnemar
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
-from specs.evidence import Item
-from specs.kinds_evaluation import Drift, EvaluationPlan, Gap
-from specs.metrics import MetricSet
-from specs.thresholds import Thresholds
-from specs.verdicts import CheckResult
+from specs.session.evaluation_plan import Drift, EvaluationPlan, Gap
+from specs.session.thresholds import Thresholds
+from specs.stages.artifacts import Item
+from specs.stages.metric import MetricSet
+from specs.trail.verdict import CheckResult
 from tests.unit.evaluation_evidence import (
     choice_rows,
     choose_evidence,
@@ -37,10 +45,10 @@ from tests.unit.evidence_on_disk import N, answers, evidence_of, heldout_items, 
 from tests.unit.flaws import with_thresholds
 from tests.unit.flaws_evaluation import drifted, labelled, labelled_items, with_plan
 from tests.unit.spec_files import told, write_spec
-from training import tasks
-from training.tasks import verifier
-from training.tasks.cases import cases_of
-from training.tasks.format_instructions import Judgement
+from training.rules import tasks
+from training.rules.tasks import verifier
+from training.rules.tasks.format_instructions import Judgement
+from training.rules.tasks.verifier_cases import cases_of
 
 TWENTY = ["reference", "candidate"] * 10
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from reviews.checks import CHECKS
-from reviews.evidence import Evidence
-from reviews.measure import measure
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import CHECKS
+from reviews.gate.measurer import measure
 from specs.digests import digest_path
-from specs.kinds_training import DpoParameters, DpoStage
+from specs.stages.finetuning.parameters import DpoParameters, DpoStage
 from tests.unit.evidence_on_disk import evidence_of, heldout_items, with_manifest, write_rows
 from tests.unit.test_checks import results_of
-from training.optimise.pairs import divide, read_preferences
+from training.rules.finetuning.preference_split import divide, read_preferences
 
 PAIRS, GROUPS = 40, 20
 GRANTED = DpoParameters(epochs=2, batch_size=8, learning_rate=1e-5, validation_share=0.5, seed=7)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from reviews.checks.weights import parameters_of
-from reviews.evidence import Evidence
+from reviews.evidence.evidence import Evidence
+from reviews.stages.finetuning.parameter_count import parameters_of
 from specs.errors import EvidenceMissing
 from tests.unit.evidence_on_disk import evidence_of, examples, steps, weights, with_manifest, write_rows
 from tests.unit.flaws import with_thresholds

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.audit import verify_run
+from reviews.audit.verify import verify_run
 from tests.e2e.sessions import entries, peergate, verify
 from tests.unit.spec_files import write_spec
 

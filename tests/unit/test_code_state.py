@@ -9,23 +9,23 @@ from typing import Any
 
 import pytest
 
-from reviews.audit import verify_run
-from reviews.code_states import code_lines, unknown_code
-from reviews.store import Store
-from reviews.trail import read_entries
+from reviews.audit.verify import verify_run
+from reviews.trail.recorded_code import code_lines, unknown_code
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
-from specs.bodies import misfit
 from specs.digests import canonical_bytes, digest_bytes
 from specs.errors import UserError
-from specs.evidence import Manifest
 from specs.home import HOME
+from specs.job_records import Manifest
+from specs.trail.bodies import misfit
 from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
 from tests.unit.evidence_on_disk import clean_code, evidence_of, resolved_spec
 from tests.unit.spec_files import write_spec
-from training import entry
-from training.code_state import code_digest, code_state
+from training.jobs import job as entry
+from training.running_code import code_digest, code_state
 
-USED = ("training/stage.py", "training/critics/rubric.yaml", "specs/form.py", "specs/stages/text/form.py")
+USED = ("training/stage.py", "training/rules/prompts/rubric.yaml", "specs/form.py", "specs/stages/generation/form.py")
 
 
 def git(folder: Path, *arguments: str) -> str:

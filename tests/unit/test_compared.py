@@ -14,15 +14,15 @@ from scipy.stats import binomtest
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from reviews.checks import run_checks
-from reviews.criteria import criteria_results
-from reviews.decide import decide
-from reviews.evidence import Evidence
-from reviews.measure import measure
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from reviews.gate.criteria import criteria_results
+from reviews.gate.decide import decide
+from reviews.gate.measurer import measure
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
-from specs.metrics import MetricSet
-from specs.verdicts import CheckResult, Decision, Verdict
+from specs.stages.metric import MetricSet
+from specs.trail.verdict import CheckResult, Decision, Verdict
 from tests.unit.compared_evidence import EACH, KINDS, all_of, compared, first, rows_of, talks
 from tests.unit.evidence_on_disk import with_manifest, write_rows
 

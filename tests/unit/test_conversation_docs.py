@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from reviews.checks.design import design_checks
-from specs.lint_kinds import notes
-from specs.loading import load_spec
+from reviews.gate.design_checks import design_checks
+from specs.session.lint.model_kind_rules import notes
+from specs.session.loading import load_spec
 from tests.unit.spec_files import CONSTITUTION
-from training.tasks import build, build_conversations, load_items
+from training.items import conversation_items as build_conversations
+from training.items import format_items as build
+from training.rules.tasks import load_items
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipeline-evaluation.md"
 
@@ -25,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "constitution.yaml").write_text(CONSTITUTION, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
-    commands = {"training.tasks.build": build, "training.tasks.build_conversations": build_conversations}
+    commands = {"training.items.format_items": build, "training.items.conversation_items": build_conversations}
     for line in text.split("```\n", 1)[1].split("```", 1)[0].splitlines():
         _, found, command = line.partition("python -m ")
         if found:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from specs.evidence import Item
-from training.tasks import build_conversations, load_items
-from training.tasks.build_conversations import PATTERNS, build
-from training.tasks.conversation import KINDS, expected_of, judge, turns_of
+from specs.stages.artifacts import Item
+from training.items import conversation_items as build_conversations
+from training.items.conversation_items import PATTERNS, build
+from training.rules.tasks import load_items
+from training.rules.tasks.conversation import KINDS, expected_of, judge, turns_of
 
 USELESS = "I Do not know what You mean by all that, but here is a rather long answer anyway."
 

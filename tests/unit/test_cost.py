@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from reviews.store import Store
-from reviews.trail import Trail
-from sessions import ledger
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
 from sessions.commands.cost import cost
+from sessions.money import ledger
 from specs.errors import UserError
-from specs.session import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec
 from tests.unit.bodies import BODIES
 from tests.unit.spec_files import loads, write_spec
 

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from reviews.checks import critics, pairs, run_checks
-from reviews.evidence import Evidence
-from reviews.measure import measure
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from reviews.gate.measurer import measure
+from reviews.stages.critique import critic_checks as critics
+from reviews.stages.critique import pair_checks as pairs
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
-from specs.kinds_critics import CritiqueInstructionsParameters, ReviseParameters
-from specs.metrics import METRICS, metrics_of
-from specs.metrics_critics import CRITIC_METRICS
-from specs.verdicts import CheckResult
+from specs.stages.critique.metrics import CRITIC_METRICS
+from specs.stages.critique.parameters import CritiqueInstructionsParameters, ReviseParameters
+from specs.stages.metric_catalog import METRICS, metrics_of
+from specs.trail.verdict import CheckResult
 from tests.fixtures.critic_jobs import TOPICS
 from tests.unit.critic_evidence import (
     JUDGED,
@@ -31,7 +33,7 @@ from tests.unit.critic_evidence import (
     edited,
     labelled_sample,
 )
-from training.critics.rubrics import shipped
+from training.rules.rubric_prompts import shipped
 
 # Pairs by a verifier are judged in test_verified_pairs.
 OWN = tuple(check for check in (*critics.CHECKS, *pairs.CHECKS) if check.kinds != ("prefer_verified",))

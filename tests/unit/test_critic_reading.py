@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from training.critics import reading
-from training.critics.reading import keeps_apart, last_logits, passes, planted
+from training.engines import prefix_reading as reading
+from training.engines.prefix_reading import keeps_apart, last_logits, passes, planted
 
 VOCABULARY = 300
 SIZES: dict[str, Any] = {

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from specs.kinds_critics import Rubric
-from specs.rows_critics import LabelScores
-from specs.rows_text import Form
+from specs.stages.answer_end import Form
+from specs.stages.label_scores import LabelScores
+from specs.stages.rubric import Rubric
 from tests.fixtures.tiny_training import tiny_checkpoint
-from training.checkpoint import load
-from training.critics import reading
-from training.critics.rubrics import prompts_of_comparison, prompts_of_instruction, shipped
-from training.critics.scoring import Labels, NoLabels, encode_prompt, labels_of, score
-from training.text.prompting import EncodingFault
+from training.engines import prefix_reading as reading
+from training.engines.checkpoint import load
+from training.engines.label_scoring import Labels, NoLabels, encode_prompt, labels_of, score
+from training.rules.prompt_encoding import EncodingFault
+from training.rules.rubric_prompts import prompts_of_comparison, prompts_of_instruction, shipped
 
 # Short, so that a context of 512 bytes holds it.
 RUBRIC = Rubric(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.decide import decide
+from reviews.gate.decide import decide
 from specs.digests import digest_bytes
-from specs.stages import Criterion, Range
-from specs.verdicts import (
+from specs.stages.stage import Criterion, Range
+from specs.trail.verdict import (
     CheckResult,
     Condition,
     ConditionResult,

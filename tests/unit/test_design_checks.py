@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reviews.checks import design_checks
-from specs.evidence import Item
+from reviews.gate.design_checks import design_checks
+from specs.stages.artifacts import Item
 from tests.unit.evidence_on_disk import heldout_items, prompt_items, resolved_spec
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from specs.stages import PARAMETERS, STAGE_KINDS
+from specs.stages.registry import PARAMETERS, STAGE_KINDS
 from tests.unit.evidence_on_disk import evidence_of, with_manifest
 from tests.unit.test_checks import results_of
-from training import entry
-from training.entry import Done
+from training.jobs import job as entry
+from training.jobs.job import Done
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs.digests import canonical_bytes, digest_bytes, digest_file, digest_path, digest_tree, digest_value
-from specs.session import Budget
+from specs.session.session_spec import Budget
 
 KEYS = st.text(max_size=8).filter(lambda text: not any(0xD800 <= ord(letter) <= 0xDFFF for letter in text))
 JSON: st.SearchStrategy[Any] = st.recursive(

@@ -7,12 +7,12 @@ import pytest
 from rich.console import Console
 
 from agents.turns import ToolCall, Turn, Usage
-from sessions.display import Terminal
-from sessions.ledger import Balance
+from sessions.money.ledger import Balance
+from sessions.report.live_display import Terminal
 from specs.digests import digest_bytes
-from specs.evidence import Progress
-from specs.metrics import Metric, MetricSet
-from specs.verdicts import CheckResult, Decision, RequiredChange
+from specs.job_records import Progress
+from specs.stages.metric import Metric, MetricSet
+from specs.trail.verdict import CheckResult, Decision, RequiredChange
 
 BALANCE = Balance(0.25, 0.0, 0.75, 0.5, 1.5)
 NASTY = "\x1b[2J[bold red]gone[/]\x07"
@@ -91,7 +91,7 @@ def test_nothing_a_job_writes_moves_the_terminal() -> None:
 
 
 def test_the_time_left_does_not_count_what_came_before_the_first_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions.display.PLAIN_EVERY_S", 0.0)
+    monkeypatch.setattr("sessions.report.live_display.PLAIN_EVERY_S", 0.0)
     terminal, out = shown()
     terminal.stage("train", 1, 1, 1)
     for done, when in ((2, 100.0), (4, 110.0)):

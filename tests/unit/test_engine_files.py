@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tests.fixtures.small_text import small_model
-from training.checkpoint import load
-from training.engines.ending import NotWhole, ends_of
+from training.engines.answer_ending import NotWhole, ends_of
+from training.engines.checkpoint import load
+from training.engines.engine import make_engine
 from training.engines.gguf_file import NoGguf, write_gguf
-from training.text.engine import make_engine
-from training.text.sampling import Sampling
+from training.engines.token_sampling import Sampling
 
 
 @pytest.fixture(scope="module")

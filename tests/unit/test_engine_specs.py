@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reviews.checks import parity
-from specs.engines import ENGINES, Writing
-from specs.stages import PARAMETERS
-from specs.verdicts import CheckResult
+from reviews.comparison import parity_checks as parity
+from specs.stages.engine_choice import ENGINES, Writing
+from specs.stages.registry import PARAMETERS
+from specs.trail.verdict import CheckResult
 from tests.unit.evidence_on_disk import evidence_of, with_manifest
 from tests.unit.spec_files import loads, told, write_spec
 from tests.unit.test_text_checks import changed, results_of

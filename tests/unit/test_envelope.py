@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.log.envelope import (
+from reviews.trail.envelope import (
     MAX_ENTRY_BYTES,
     EnvelopeSignature,
     entry_of,
@@ -20,9 +20,9 @@ from reviews.log.envelope import (
     seal,
     signatures_text,
 )
-from reviews.log.keys import KeyFolder, key_id, public_pem
+from reviews.trail.keys import KeyFolder, key_id, public_pem
 from specs.digests import canonical_bytes
-from specs.trail import EMPTY_ROOT, Entry
+from specs.trail.entry import EMPTY_ROOT, Entry
 
 DIGEST = f"sha256:{'ab' * 32}"
 

@@ -12,23 +12,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.checks import CHECKS, check, run_checks
-from reviews.criteria import criteria_results
-from reviews.decide import decide
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from reviews.measured import Measured, metric_of
-from reviews.statistics import benjamini_hochberg, exact_mcnemar, mcnemar_power
-from reviews.statistics_agreement import cohens_kappa
-from reviews.strata import Part
+from reviews.checks import definition as check
+from reviews.comparison.subgroups import Part
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.measured_value import Measured, metric_of
+from reviews.gate.check_list import CHECKS, run_checks
+from reviews.gate.criteria import criteria_results
+from reviews.gate.decide import decide
+from reviews.gate.measurer import measure
+from reviews.statistics.agreement import cohens_kappa
+from reviews.statistics.mcnemar import benjamini_hochberg, exact_mcnemar, mcnemar_power
 from specs.digests import digest_bytes
 from specs.errors import SpecError
-from specs.evidence import Item
-from specs.loading import load_spec, read_resolved
-from specs.metrics import Metric, MetricSet
-from specs.stages import Criterion
-from specs.thresholds import Thresholds
-from specs.verdicts import CheckResult, Verdict
+from specs.session.loading import load_spec, read_resolved
+from specs.session.thresholds import Thresholds
+from specs.stages.artifacts import Item
+from specs.stages.metric import Metric, MetricSet
+from specs.stages.stage import Criterion
+from specs.trail.verdict import CheckResult, Verdict
 from tests.unit.evidence_on_disk import RIGHT, WRONG, answers, evidence_of, write_rows
 from tests.unit.spec_files import write_spec
 

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from reviews.audit import verify_run
-from reviews.export import PROOFS, verify_export, verify_proof
-from reviews.log.anchors import read_anchor, read_policy
-from reviews.log.keys import KeyFolder, load_key
-from reviews.log.rotate import rotate
-from reviews.log.rows import read_trail
-from reviews.log.tiles import bundles_of, parse_proof, read_bundles, tile_name, tiles_of
-from reviews.log.walk import walk_trail
-from reviews.trail import Trail
-from sessions.leases import lease
+from reviews.audit.export import PROOFS, verify_export, verify_proof
+from reviews.audit.verify import verify_run
+from reviews.trail.anchors import read_anchor, read_policy
+from reviews.trail.integrity import walk_trail
+from reviews.trail.key_rotation import rotate
+from reviews.trail.keys import KeyFolder, load_key
+from reviews.trail.tables.open_table import read_trail
+from reviews.trail.tiles import bundles_of, parse_proof, read_bundles, tile_name, tiles_of
+from reviews.trail.trail import Trail
+from sessions.run.lease import lease
 from specs.errors import UserError
-from specs.trail import Entry
+from specs.trail.entry import Entry
 from tests.e2e.sessions import peergate
 from tests.fixtures.reviewer_here import lenient
 from tests.unit.bodies import body_of

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from agents.external import STOPPED, AbsentBuilder, Answer, Exchange, ExternalBuilder
+from agents.external_builder import STOPPED, AbsentBuilder, Answer, Exchange, ExternalBuilder
 from agents.turns import ToolCall, ToolResult
-from agents.workbench import Workbench
-from reviews.checks.design import DESIGN_CHECKS, Design
+from agents.workbench_protocol import Workbench
+from reviews.gate.design_checks import DESIGN_CHECKS, Design
 from specs.errors import BuilderUnavailable
-from specs.session import Builder
+from specs.session.session_spec import Builder
 from tests.unit.spec_files import loads, told, write_spec
 
 BOTH = "builder: {vendor: playbook}\nreviewer: {vendor: checklist}"

@@ -9,25 +9,26 @@ from typing import Any
 
 import pytest
 
-from reviews.admission import DEFAULTS, admission, labelled_cases, verdicts_on
-from reviews.checklist import Checklist
-from reviews.checks import design_checks, run_checks
-from reviews.claims import look_up
-from reviews.derive import derive_packet
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from reviews.packet import build_packet
-from reviews.panel import Answer, merge
-from reviews.settle import settle
-from reviews.statistics import benjamini_hochberg, cohens_h, exact_mcnemar, wilson
-from reviews.store import Store
+from reviews.checks.claim_lookup import look_up
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from reviews.gate.design_checks import design_checks
+from reviews.gate.gate_decision import settle
+from reviews.gate.measurer import measure
+from reviews.gate.packet import build_packet
+from reviews.gate.packet_derivation import derive_packet
+from reviews.gate.panel import Answer, merge
+from reviews.reviewers.checklist import Checklist
+from reviews.stages.evaluation.scorer_admission import DEFAULTS, admission, labelled_cases, verdicts_on
+from reviews.statistics.mcnemar import benjamini_hochberg, cohens_h, exact_mcnemar, wilson
+from reviews.trail.store import Store
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
-from specs.evidence import Item
-from specs.grants import Claim
-from specs.metrics import METRICS
-from specs.stages import Criterion
-from specs.verdicts import Condition, ConditionResult, Finding, Packet, Span, Verdict
+from specs.stages.artifacts import Item
+from specs.stages.metric_catalog import METRICS
+from specs.stages.stage import Criterion
+from specs.trail.grant_and_claim import Claim
+from specs.trail.verdict import Condition, ConditionResult, Finding, Packet, Span, Verdict
 from tests.unit.evidence_on_disk import (
     TALES,
     N,
@@ -43,9 +44,9 @@ from tests.unit.evidence_on_disk import (
 )
 from tests.unit.flaws import ALL, NONE, told, two_kinds, with_thresholds
 from tests.unit.flaws_evaluation import labelled_items
-from training.tasks import worked_example
-from training.tasks.build import HELDOUT_TOPICS, TRAIN_TOPICS
-from training.tasks.format_instructions import Judgement
+from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
+from training.rules.tasks import worked_example
+from training.rules.tasks.format_instructions import Judgement
 
 DOCS = Path(__file__).parents[2] / "docs" / "failures.md"
 DIGEST = digest_bytes(b"checks")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from reviews.measure import measure
+from reviews.gate.measurer import measure
 from specs.errors import EvidenceMissing
-from specs.evidence import Item
+from specs.stages.artifacts import Item
 from tests.unit.critic_evidence import PREFER, Signed, alternating, chains, critic_evidence, edited
 from tests.unit.test_critic_checks import only_a, results_of
 from tests.unit.test_failures import DOCS, outcome_of
-from training.critics.pairing import divided, fault_in
-from training.critics.pairs import revision_pairs
+from training.rules.critique.pair_selection import divided, fault_in
+from training.rules.critique.preference_pairs import revision_pairs
 
 
 def longer_is_good(place: int) -> tuple[float, float]:

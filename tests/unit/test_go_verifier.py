@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from reviews.export import PAGE, derived_files
-from reviews.log.keys import KeyFolder
-from reviews.log.rotate import rotate
-from reviews.log.rows import read_trail
-from reviews.log.tiles import CHECKPOINT, bundles_of
-from reviews.log.walk import Walk
-from reviews.trail import Trail
-from specs.policy import Role
+from reviews.audit.export import PAGE, derived_files
+from reviews.trail.integrity import Walk
+from reviews.trail.key_rotation import rotate
+from reviews.trail.keys import KeyFolder
+from reviews.trail.tables.open_table import read_trail
+from reviews.trail.tiles import CHECKPOINT, bundles_of
+from reviews.trail.trail import Trail
+from specs.trail.key_policy import Role
 from tests.unit.forgery import Rows, chained, entries_of, head_of, rows_of, signed
 
 SOURCE = Path(__file__).parents[2] / "verify"

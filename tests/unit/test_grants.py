@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reviews.grants import VALID_SECONDS, latest_opening, opened_by, verify
-from reviews.trail import Recorded
+from reviews.gate.grants import VALID_SECONDS, latest_opening, opened_by, verify
+from reviews.trail.envelope import Recorded
 from sessions.jobs.launcher import JobState, job_folder, submit
 from specs.digests import digest_bytes, digest_value
 from specs.errors import AuditDamage, EvidenceMissing, GrantRefused
-from specs.evidence import JobOrder
-from specs.grants import Grant
-from specs.session import ResolvedSpec
-from specs.verdicts import Outcome
+from specs.job_records import JobOrder
+from specs.session.session_spec import ResolvedSpec
+from specs.trail.grant_and_claim import Grant
+from specs.trail.verdict import Outcome
 from tests.unit.bodies import body_of
 from tests.unit.sessions_on_disk import OnDisk, open_session
 from tests.unit.spec_files import loads, write_spec
@@ -145,7 +145,7 @@ def test_minting_again_returns_the_same_grant(session: OnDisk, monkeypatch: pyte
     session.decide(None, 1, "approve")
     grant = session.mint()
     now = time.time()
-    monkeypatch.setattr("reviews.grants.time.time", lambda: now + 100)
+    monkeypatch.setattr("reviews.gate.grants.time.time", lambda: now + 100)
     assert session.mint() == grant
     assert grants_in(session) == 1
 
@@ -363,9 +363,9 @@ def test_an_expired_grant_is_refused(session: OnDisk) -> None:
 
 def test_a_grant_is_good_until_it_expires_and_not_longer(session: OnDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     order = granted(session)
-    monkeypatch.setattr("reviews.grants.time.time", lambda: order.grant.expires - 1)
+    monkeypatch.setattr("reviews.gate.grants.time.time", lambda: order.grant.expires - 1)
     check(session, order)
-    monkeypatch.setattr("reviews.grants.time.time", lambda: order.grant.expires + 1)
+    monkeypatch.setattr("reviews.gate.grants.time.time", lambda: order.grant.expires + 1)
     with pytest.raises(GrantRefused, match="the grant expired 1 s ago"):
         check(session, order)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from reviews.trail import Trail
-from sessions.interruptions import interruptions
+from reviews.trail.trail import Trail
+from sessions.report.interruptions import interruptions
 from specs.digests import digest_bytes
-from specs.trail import EntryKind
+from specs.trail.entry import EntryKind
 from tests.unit.bodies import body_of
 
 OVER = {"epoch": 1, "by": "ada", "host": "pod-1", "pid": 7, "silent_s": 61.5}

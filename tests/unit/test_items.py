@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from reviews.checks.check import apply
-from reviews.checks.design import design_checks
-from reviews.checks.items import CHECKS, sound
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from reviews.packet import build_packet
+from reviews.checks.definition import apply
+from reviews.evidence.evidence import Evidence
+from reviews.gate.design_checks import design_checks
+from reviews.gate.measurer import measure
+from reviews.gate.packet import build_packet
+from reviews.stages.evaluation.item_checks import CHECKS, sound
 from specs.digests import digest_bytes
-from specs.evidence import Item
-from specs.kinds_evaluation import EvaluationPlan, Gap
-from specs.thresholds import Thresholds
-from specs.verdicts import CheckResult
+from specs.session.evaluation_plan import EvaluationPlan, Gap
+from specs.session.thresholds import Thresholds
+from specs.stages.artifacts import Item
+from specs.trail.verdict import CheckResult
 from tests.unit.evidence_on_disk import N, answers, evidence_of, heldout_items, resolved_spec, write_rows
 from tests.unit.flaws_evaluation import with_plan
-from training.tasks import load_items
-from training.tasks.cases import EXACT, FOLLOWING
-from training.tasks.instruction_following import constraint_of
+from training.rules.tasks import load_items
+from training.rules.tasks.instruction_following import constraint_of
+from training.rules.tasks.verifier_cases import EXACT, FOLLOWING
 
 SHIPPED = Path(__file__).parents[2] / "specs" / "library" / "data" / "format_heldout.jsonl"
 FORMAT, EXACTLY, FOLLOWS = "format_instructions", "exact_answer", "instruction_following"

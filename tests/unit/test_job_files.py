@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reviews.trail import read_entries
-from sessions.jobs.files import NotReadable, is_own_file, open_file, read_end
-from sessions.jobs.watching import newest_progress
+from reviews.trail.tables.open_table import read_entries
+from sessions.jobs.job_progress import newest_progress
+from sessions.jobs.untrusted_files import NotReadable, is_own_file, open_file, read_end
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
 SECRET = b"what is outside"

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from reviews import checks
-from reviews.checks import kept
-from reviews.evidence import Evidence
+from reviews.checks import nonempty_output as kept
+from reviews.evidence.evidence import Evidence
+from reviews.gate import check_list as checks
 from specs.digests import Contract
-from specs.evidence import GenerationRow
-from specs.kinds_critics import PreferVerifiedParameters, PreferVerifiedStage
-from specs.lint_stages import KEPT_COUNTS
-from specs.metrics import METRICS
-from specs.stages import STAGE_KINDS
+from specs.session.lint.criterion_rules import KEPT_COUNTS
+from specs.stages.critique.parameters import PreferVerifiedParameters, PreferVerifiedStage
+from specs.stages.generation.rows import GenerationRow
+from specs.stages.metric_catalog import METRICS
+from specs.stages.registry import STAGE_KINDS
 from tests.unit.critic_evidence import KINDS as CRITICS
 from tests.unit.critic_evidence import bound, candidates, chains, critic_evidence
 from tests.unit.evidence_on_disk import evidence_of, heldout_items, prompt_items, samples, write_rows
@@ -25,7 +25,7 @@ from tests.unit.spec_files import loads, problems_of, write_spec
 from tests.unit.test_failures_text import gated, outcome_of
 from tests.unit.test_text_checks import results_of
 from tests.unit.text_evidence import TEXTS, instruct_rows, respond_rows, text_evidence
-from training.critics.verified import verdicts, verified_pairs
+from training.rules.critique.verified_pairs import verdicts, verified_pairs
 
 ID = "health.kept"
 GIVEN = "{metric: accepted, at_least: 2}"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from reviews.calibration import calibrated
-from reviews.checks.labels import samples_of
-from specs.evidence import Item
-from specs.session import SessionSpec
-from specs.stages import Stage
-from specs.thresholds import Thresholds
+from reviews.stages.critique.calibration import calibrated
+from reviews.stages.critique.label_check import samples_of
+from specs.session.session_spec import SessionSpec
+from specs.session.thresholds import Thresholds
+from specs.stages.artifacts import Item
+from specs.stages.registry import Stage
 from tests.unit.critic_evidence import STAGES, labelled_sample
 from tests.unit.evidence_on_disk import resolved_spec
 

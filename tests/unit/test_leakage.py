@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.leakage import Overlap, Repeat, find_overlaps, near_repeats
+from reviews.evidence.text_overlap import Overlap, find_overlaps
+from training.rules.similarity import Repeat, near_repeats
 
 SENTENCE = "Write a short poem about the sea that ends with a question and names two birds."
 
@@ -247,7 +248,7 @@ def test_an_impossible_threshold_of_repeats_is_refused(threshold: float) -> None
 
 def test_the_same_overlaps_are_found_in_every_process() -> None:
     code = (
-        "from reviews.leakage import find_overlaps;"
+        "from reviews.evidence.text_overlap import find_overlaps;"
         "s = [('t', 'a b c d e f'), ('t', 'A b c d e f'), ('t', 'k l m n o p'), ('u', 'x y z')];"
         "h = [('h', 'k l m n o p'), ('h', 'a b c d e f'), ('i', 'x y z!'), ('h', 'a b c d e g')];"
         "print(find_overlaps(s, h, threshold=0.5))"
@@ -266,6 +267,6 @@ def test_the_same_overlaps_are_found_in_every_process() -> None:
 
 
 def test_importing_the_module_does_not_import_datasketch() -> None:
-    code = "import sys, reviews.leakage; print('datasketch' in sys.modules)"
+    code = "import sys, reviews.evidence.text_overlap; print('datasketch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.trail import Recorded, Trail
-from sessions.accounts import Accounts
-from sessions.ledger import (
+from reviews.trail.envelope import Recorded
+from reviews.trail.trail import Trail
+from sessions.money.accounts import Accounts
+from sessions.money.ledger import (
     balance,
     balance_of,
     price_cap,
@@ -25,10 +26,10 @@ from sessions.ledger import (
 )
 from specs.digests import digest_bytes
 from specs.errors import BudgetExceeded, PeergateError
-from specs.evidence import Observed
-from specs.session import Budget, HeldBack, ResolvedSpec
-from specs.stages import Stage
-from specs.trail import GENESIS, Entry, EntryKind
+from specs.job_records import Observed
+from specs.session.session_spec import Budget, HeldBack, ResolvedSpec
+from specs.stages.registry import Stage
+from specs.trail.entry import GENESIS, Entry, EntryKind
 from tests.unit.bodies import BODIES
 from tests.unit.spec_files import loads, write_spec
 
@@ -54,7 +55,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("reviews.trail.time.time_ns", lambda: clock.ns)
+    monkeypatch.setattr("reviews.trail.trail.time.time_ns", lambda: clock.ns)
     return clock
 
 

@@ -15,12 +15,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from reviews.trail import Trail
-from sessions import ledger
-from sessions.accounts import AMENDMENT, HELPER_PART, Accounts
+from reviews.trail.trail import Trail
+from sessions.money import ledger
+from sessions.money.accounts import AMENDMENT, HELPER_PART, Accounts
 from specs.errors import BudgetExceeded
-from specs.session import Budget, HeldBack
-from specs.stages import EvaluateStage, PackageStage, SftStage, Stage
+from specs.session.session_spec import Budget, HeldBack
+from specs.stages.evaluation.parameters import EvaluateStage
+from specs.stages.finetuning.parameters import SftStage
+from specs.stages.packaging.parameters import PackageStage
+from specs.stages.registry import Stage
 from tests.unit.bodies import BODIES
 
 NEAR = 1e-6

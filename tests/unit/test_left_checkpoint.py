@@ -13,8 +13,8 @@ import pytest
 
 from specs.digests import digest_tree
 from tests.fixtures.tiny_training import tiny_checkpoint
-from training.left_checkpoint import NotTaken, take_checkpoint
-from training.weights import WrongWeights, compare, tensors_of
+from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
+from training.rules.weight_files import WrongWeights, compare, tensors_of
 
 Arrays = dict[str, Any]
 
@@ -63,7 +63,7 @@ def test_weights_saved_in_any_way_become_the_checkpoint_that_peergate_would_have
     import torch
     from safetensors.torch import save_file
 
-    from training.checkpoint import load, save
+    from training.engines.checkpoint import load, save
 
     model, tokenizer = load(base)
     with torch.no_grad():
@@ -86,7 +86,7 @@ def test_weights_saved_in_any_way_become_the_checkpoint_that_peergate_would_have
 
 
 def test_a_base_as_a_hub_keeps_it_is_known_in_the_form_the_libraries_give_it(base: Path, tmp_path: Path) -> None:
-    from training.checkpoint import load
+    from training.engines.checkpoint import load
 
     hub = tmp_path / "hub"
     shutil.copytree(base, hub)

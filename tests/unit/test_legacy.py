@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.legacy import Record, read_bytes, read_folder
+from reviews.legacy.files import read_bytes
+from reviews.legacy.records import Record
+from reviews.legacy.trail import read_folder
 from sessions.commands.review import import_folder
 from specs.errors import UserError
 from tests.unit.legacy_shapes import JSON_SHAPES, SHAPES

@@ -15,15 +15,17 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reviews.legacy import Record, Trail, read_bytes, read_folder
 from reviews.legacy import files as legacy_files
 from reviews.legacy.citations import citations_in
+from reviews.legacy.files import read_bytes
 from reviews.legacy.history import history_of
+from reviews.legacy.records import Record, Trail
 from reviews.legacy.stamps import stamp_of
+from reviews.legacy.trail import read_folder
 from sessions.commands import imported
 from sessions.commands.imported import Counter, print_trail
 from sessions.commands.review import import_folder
-from specs.verdicts import Verdict
+from specs.trail.verdict import Verdict
 
 HOME = Path(__file__).parents[2]
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from specs.lint import lint
-from specs.places import LintProblem
+from specs.session.lint.rules import lint
+from specs.session.problems import LintProblem
 from tests.unit.spec_files import loads, told, write_spec
 
 TUNED = "{model: train.checkpoint, items: heldout}\n    parameters: {max_new_tokens: 32, seed: 7}"

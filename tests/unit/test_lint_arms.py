@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from specs.lint_kinds import notes
-from specs.loading import load_spec
 from specs.schemas import schema_text
-from specs.session import SessionSpec
+from specs.session.lint.model_kind_rules import notes
+from specs.session.loading import load_spec
+from specs.session.session_spec import SessionSpec
 from tests.unit.compared_evidence import ANALYSIS, CONTROLS, resolved, talk_spec
 from tests.unit.spec_files import problems_of, write_spec
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from specs.lint import lint_constitution
-from specs.loading import load_constitution
+from specs.session.lint.rules import lint_constitution
+from specs.session.loading import load_constitution
 from tests.unit.spec_files import CONSTITUTION, told, write_spec
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from sessions.commands.spec import check
 from specs.errors import SpecError
-from specs.lint_kinds import notes
-from specs.loading import find_spec, list_profiles, load_spec
+from specs.session.lint.model_kind_rules import notes
+from specs.session.loading import find_spec, list_profiles, load_spec
 from tests.unit.spec_files import write_spec
 
 BASE = ("kind: instruct}", "kind: base}")

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specs.errors import SpecError
-from specs.loading import load_constitution, load_spec
-from specs.session import ResolvedSpec
+from specs.session.loading import load_constitution, load_spec
+from specs.session.session_spec import ResolvedSpec
 from tests.unit.spec_files import CONSTITUTION, SPEC, write_spec
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

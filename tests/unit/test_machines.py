@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 
 from sessions import runtime, wiring
-from sessions.jobs import machine
-from sessions.jobs.engines import EngineLauncher
+from sessions.jobs import machine_capacity as machine
+from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.launcher import PerStage, submit
-from sessions.jobs.local import LocalLauncher, job_environment
-from sessions.jobs.skypilot import SkyEngine
-from sessions.ledger import price_cap, reserve_job, settle_job
+from sessions.jobs.local_launcher import LocalLauncher, job_environment
+from sessions.jobs.skypilot.skypilot_engine import SkyEngine
+from sessions.money.ledger import price_cap, reserve_job, settle_job
 from specs.errors import Blocked, BudgetExceeded
-from specs.machines import Resources, attempt_usd, filled, held_hours
+from specs.resources import Resources, attempt_usd, filled, held_hours
 from tests.unit.sessions_on_disk import OnDisk, open_session
 from tests.unit.spec_files import loads, problems_of, write_spec
 

@@ -67,7 +67,7 @@ def test_nothing_of_what_ships_is_a_secret_and_masking_is_quick() -> None:
     files += [
         *HOME.glob("agents/**/*.py"),
         *HOME.glob("reviews/**/*"),
-        *HOME.glob("specs/*.py"),
+        *HOME.glob("specs/**/*.py"),
         *HOME.glob("verify/*"),
     ]
     read = [(one, one.read_text("utf-8")) for one in files if one.is_file() and one.suffix != ".pyc"]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from reviews.measure import measure
-from reviews.measuring_code import measuring_code
-from reviews.statistics import exact_mcnemar, wilson
+from reviews.checks.measuring_code import measuring_code
+from reviews.gate.measurer import measure
+from reviews.statistics.mcnemar import exact_mcnemar, wilson
 from specs.errors import EvidenceMissing
-from specs.metrics import METRICS, metrics_of
+from specs.stages.metric_catalog import METRICS, metrics_of
 from tests.unit.evidence_on_disk import N, answers, evidence_of, probes, samples, steps, write_rows
 from tests.unit.flaws import ALL, NONE, two_kinds
 

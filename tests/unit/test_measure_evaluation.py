@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from reviews.evidence import Evidence
-from reviews.measure import measure
+from reviews.evidence.evidence import Evidence
+from reviews.gate.measurer import measure
 from specs.errors import EvidenceMissing
-from specs.evidence import Item
-from specs.kinds_evaluation import EvaluateParameters, EvaluateStage
-from specs.metrics import METRICS
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.parameters import EvaluateParameters, EvaluateStage
+from specs.stages.metric_catalog import METRICS
 from tests.unit.evaluation_evidence import (
     SAID,
     SURPRISE,
@@ -30,8 +30,8 @@ from tests.unit.evaluation_evidence import (
     row,
 )
 from tests.unit.evidence_on_disk import evidence_of, write_rows
-from training.tasks.conversation import expected_of, judge_turn, turns_of
-from training.tasks.multiple_choice import answer_of, choices_of
+from training.rules.tasks.choices import answer_of, choices_of
+from training.rules.tasks.conversation import expected_of, judge_turn, turns_of
 
 TWENTY = ["reference", "candidate"] * 10
 

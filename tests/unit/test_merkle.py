@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.log.merkle import (
+from reviews.trail.tree import (
     EMPTY_ROOT,
     Frontier,
     Tree,
@@ -19,7 +19,7 @@ from reviews.log.merkle import (
     prove_inclusion,
     root_of,
 )
-from specs import trail
+from specs.trail import entry as trail
 
 # The leaves and roots of the reference tests of Certificate Transparency.
 LEAVES = [

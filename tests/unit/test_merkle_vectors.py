@@ -16,7 +16,15 @@ from typing import Any
 
 import pytest
 
-from reviews.log.merkle import Tree, is_consistent, is_included, leaf_hash, prove_consistency, prove_inclusion, root_of
+from reviews.trail.tree import (
+    Tree,
+    is_consistent,
+    is_included,
+    leaf_hash,
+    prove_consistency,
+    prove_inclusion,
+    root_of,
+)
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "merkle"
 VECTORS: dict[str, list[Any]] = json.loads((FOLDER / "vectors.json").read_bytes())

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reviews.checks import health
-from specs.evidence import EvaluationRow, GenerationRow
-from specs.kinds_text import END_MARK
-from specs.model_kinds import kind_in_order, kind_read
-from specs.rows_evaluation import Turn
-from specs.session import ModelSource, SessionSpec
-from specs.stages import INSTRUCT_UNSAID, EvaluateStage, GenerateParameters, RecipeStage
+from reviews.stages.evaluation import answer_checks as health
+from specs.session.model_kind import kind_in_order, kind_read
+from specs.session.session_spec import ModelSource, SessionSpec
+from specs.stages.evaluation.parameters import EvaluateStage
+from specs.stages.evaluation.rows import EvaluationRow, Turn
+from specs.stages.generation.parameters import GenerateParameters
+from specs.stages.generation.rows import GenerationRow
+from specs.stages.recipes.parameters import RecipeStage
+from specs.stages.registry import INSTRUCT_UNSAID
+from specs.stages.sampling import END_MARK
 from tests.fixtures.critic_jobs import stage_job
 from tests.unit.evidence_on_disk import evidence_of, resolved_spec
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from reviews import rederive
-from reviews.checks.movement import LEAST_SHARE, course_of
-from reviews.evidence import Evidence
-from specs.verdicts import CheckResult
+from reviews.audit import recompute as rederive
+from reviews.evidence.evidence import Evidence
+from reviews.stages.finetuning.movement_check import LEAST_SHARE, course_of
+from specs.trail.verdict import CheckResult
 from tests.unit.evidence_on_disk import evidence_of, steps, write_rows
 from tests.unit.test_checks import results_of
 

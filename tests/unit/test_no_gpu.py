@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from sessions.cli import app
-from sessions.jobs import machine
-from sessions.jobs.local import LocalLauncher
+from sessions.jobs import machine_capacity as machine
+from sessions.jobs.local_launcher import LocalLauncher
 from sessions.wiring import require_machine
 from specs.errors import Blocked
-from specs.loading import find_spec, load_spec
+from specs.session.loading import find_spec, load_spec
 from tests.unit.sessions_on_disk import open_session
 from tests.unit.spec_files import loads, write_spec
 

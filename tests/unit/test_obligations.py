@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from reviews.answers import answer_effect, last_question
-from reviews.grants import verify
-from reviews.obligations import condition_results, obligations, open_for, why_not_carried
-from reviews.overrides import lifted_checks
-from reviews.standing import next_attempt, retracted
+from reviews.gate.conditions import condition_results, obligations, open_for, why_not_carried
+from reviews.gate.grants import verify
+from reviews.gate.human_answers import answer_effect, last_question
+from reviews.gate.overrides import lifted_checks
+from reviews.trail.retractions import next_attempt, retracted
 from specs.errors import GrantRefused
-from specs.metrics import METRICS, Metric, MetricSet
-from specs.session import ResolvedSpec
-from specs.stages import Criterion
-from specs.verdicts import Condition
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.metric import Metric, MetricSet
+from specs.stages.metric_catalog import METRICS
+from specs.stages.stage import Criterion
+from specs.trail.verdict import Condition
 from tests.unit.bodies import body_of
 from tests.unit.sessions_on_disk import OnDisk, open_session
 

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.checklist import REMEDIES, Checklist
-from reviews.checks import run_checks
-from reviews.claims import look_up
-from reviews.criteria import criteria_results
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from reviews.packet import build_packet, resolvable
-from reviews.settle import settle
+from reviews.checks.claim_lookup import look_up
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from reviews.gate.criteria import criteria_results
+from reviews.gate.gate_decision import settle
+from reviews.gate.measurer import measure
+from reviews.gate.packet import build_packet, resolvable
+from reviews.reviewers.checklist import REMEDIES, Checklist
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
-from specs.grants import Claim
-from specs.metrics import METRICS
-from specs.stages import PARAMETERS
-from specs.verdicts import Packet, Span
+from specs.stages.metric_catalog import METRICS
+from specs.stages.registry import PARAMETERS
+from specs.trail.grant_and_claim import Claim
+from specs.trail.verdict import Packet, Span
 from tests.unit.evidence_on_disk import N, answers, evidence_of, samples, steps, with_manifest
 
 CHECKS = digest_bytes(b"checks")

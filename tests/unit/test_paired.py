@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reviews.checks.paired import design_of
-from reviews.evidence import Arm, Evidence
-from reviews.paired import carried_out, is_shown, outcomes, power_of
-from specs.kinds_evaluation import EvaluationPlan
-from specs.kinds_paired import PairedTest
-from specs.verdicts import CheckResult
+from reviews.comparison.paired_checks import design_of
+from reviews.comparison.paired_tests import carried_out, is_shown, outcomes, power_of
+from reviews.evidence.evidence import Arm, Evidence
+from specs.session.evaluation_plan import EvaluationPlan, PairedTest
+from specs.trail.verdict import CheckResult
 from tests.unit.evaluation_evidence import (
     choice_rows,
     choose_evidence,

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from reviews.checks import run_checks
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from reviews.rows import read_rows
-from sessions.trace import parts_of
-from specs.rows_critics import DroppedPair
-from specs.stages import Stage
-from specs.verdicts import CheckResult
+from reviews.audit.metric_lines import parts_of
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from reviews.gate.check_list import run_checks
+from reviews.gate.measurer import measure
+from specs.stages.critique.rows import DroppedPair
+from specs.stages.registry import Stage
+from specs.trail.verdict import CheckResult
 from tests.unit.critic_evidence import STAGES, candidates, chains, critic_evidence, edited
 from tests.unit.evidence_on_disk import write_rows
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.panel import Answer, answered, disagree, merge
-from specs.no_verdict import NoVerdict
-from specs.verdicts import Condition, Decision, Finding, RequiredChange, Verdict
+from reviews.gate.panel import Answer, answered, disagree, merge
+from specs.trail.no_verdict import NoVerdict
+from specs.trail.verdict import Condition, Decision, Finding, RequiredChange, Verdict
 from tests.unit.test_decide import LOOK, MOVE, RANK, decided, finding, verdict
 
 WHY = NoVerdict(cause="server_error", what="it is down", detail="503", help="wait")

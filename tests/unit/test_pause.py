@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from agents.workbench import Workbench
-from reviews.trail import read_entries
-from sessions import pausing, runtime
+from agents.workbench_protocol import Workbench
+from reviews.trail.tables.open_table import read_entries
+from sessions import runtime
 from sessions.commands import pause as command
-from sessions.overview import overview
+from sessions.report.overview import overview
+from sessions.run import pause as pausing
 from sessions.session import Paused
 from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
 from tests.unit.benches import call, take, turn

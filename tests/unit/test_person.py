@@ -9,20 +9,21 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from reviews.checklist import Checklist
-from reviews.events import people_damage
-from reviews.log.keys import load_key
-from reviews.log.rows import read_trail
-from reviews.log.walk import walk_trail
-from reviews.reviewer import Unanswered, no_verdict
-from reviews.settle import settle
-from reviews.store import Store
-from reviews.trail import Recorded, Trail
-from reviews.vendors.answer import to_verdict
-from sessions.person import Person, ask_at_the_terminal, give, summary, template
+from reviews.audit.event_order import people_damage
+from reviews.gate.gate_decision import settle
+from reviews.gate.reviewer import Unanswered, no_verdict
+from reviews.reviewers.checklist import Checklist
+from reviews.reviewers.person import Person, ask_at_the_terminal, give, summary, template
+from reviews.reviewers.vendors.verdict_answer import to_verdict
+from reviews.trail.envelope import Recorded
+from reviews.trail.integrity import walk_trail
+from reviews.trail.keys import load_key
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_trail
+from reviews.trail.trail import Trail
 from specs.errors import UserError
-from specs.no_verdict import NoVerdict
-from specs.verdicts import Packet
+from specs.trail.no_verdict import NoVerdict
+from specs.trail.verdict import Packet
 from tests.fixtures.reviewer_here import lenient
 from tests.unit.evidence_on_disk import N, answers, evidence_of
 from tests.unit.forgery import chained, entries_of, put, rows_of, signed

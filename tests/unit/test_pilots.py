@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from agents.playbook import proposed
-from reviews.checks import pilots
-from reviews.checks.check import Found
-from sessions.grounds import view_of
-from specs.kinds_text import InstructParameters, RespondParameters
-from specs.lint_pilots import SIZES
-from specs.loading import find_spec, list_profiles, load_spec
-from specs.stages import PARAMETERS
-from specs.tools import LaunchStage
+from reviews.checks import pilot_check as pilots
+from reviews.checks.definition import Found
+from sessions.builder.stage_view import view_of
+from specs.session.lint.pilot_rules import SIZES
+from specs.session.loading import find_spec, list_profiles, load_spec
+from specs.stages.generation.parameters import InstructParameters, RespondParameters
+from specs.stages.registry import PARAMETERS
+from specs.trail.builder_tools import LaunchStage
 from tests.unit.evidence_on_disk import evidence_of
 from tests.unit.flaws import piloted
 from tests.unit.spec_files import loads, problems_of, write_spec

@@ -11,26 +11,26 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from reviews.checks.scorer import admitted
+from reviews.stages.evaluation.scorer_checks import admitted
 from sessions import runtime
 from sessions.cli import app
-from sessions.display import Terminal
-from sessions.estimate import estimate
+from sessions.money.estimate import estimate
+from sessions.report.live_display import Terminal
 from specs.digests import digest_value
-from specs.kinds_text import InstructParameters
-from specs.kinds_training import DpoParameters, SftParameters
-from specs.loading import find_spec, list_profiles, load_spec
-from specs.model_kinds import kind_read
-from specs.session import ModelSource, ResolvedSpec
+from specs.session.loading import find_spec, list_profiles, load_spec
+from specs.session.model_kind import kind_read
+from specs.session.session_spec import ModelSource, ResolvedSpec
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from specs.stages.generation.parameters import InstructParameters
 from tests.unit.spec_files import loads, write_spec
-from training.optimise.plan import GB, host, memory, merge
-from training.optimise.shapes import PUBLISHED
-from training.planning import decoding
-from training.planning.prompts import prompt_tokens
-from training.planning.stages import WITHOUT_A_MODEL, plans, shape_of_source
-from training.planning.volumes import volume
-from training.tasks import load_items
-from training.tasks.multiple_choice import answer_of, choices_of
+from training.planning import generation_memory as decoding
+from training.planning.example_counts import volume
+from training.planning.model_shapes import PUBLISHED
+from training.planning.prompt_lengths import prompt_tokens
+from training.planning.stage_plans import WITHOUT_A_MODEL, plans, shape_of_source
+from training.planning.training_memory import GB, host, memory, merge
+from training.rules.tasks import load_items
+from training.rules.tasks.choices import answer_of, choices_of
 
 BIG = PUBLISHED["Qwen2.5-32B"]
 MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -13,13 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs.digests import digest_value
-from specs.kinds_critics import PreferParameters, ReviseParameters
-from specs.rows_critics import CandidateRow, ComparisonRow, DroppedPair, NegativeType, Preference
-from specs.stages import PARAMETERS, Kind, outputs_of
+from specs.stages.artifacts import NegativeType, Preference
+from specs.stages.critique.parameters import PreferParameters, ReviseParameters
+from specs.stages.critique.rows import CandidateRow, ComparisonRow, DroppedPair
+from specs.stages.registry import PARAMETERS, Kind, outputs_of
 from tests.unit.critic_evidence import Scripted, candidates, chains
-from training.critics.negatives import Best, negatives
-from training.critics.pairing import balanced, divided, fault_in, length_bias, log_length_ratio, sifted
-from training.critics.pairs import all_pairs, all_revisions, best_pairs, pairs_to_compare, revision_pairs
+from training.rules.critique.hard_negatives import Best, negatives
+from training.rules.critique.pair_selection import balanced, divided, fault_in, length_bias, log_length_ratio, sifted
+from training.rules.critique.preference_pairs import (
+    all_pairs,
+    all_revisions,
+    best_pairs,
+    pairs_to_compare,
+    revision_pairs,
+)
 
 TYPES: tuple[NegativeType, ...] = get_args(NegativeType)
 LOOSE = PreferParameters(max_length_ratio=100, margin=1.0)

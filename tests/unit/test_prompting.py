@@ -8,7 +8,7 @@ import pytest
 
 from tests.fixtures.small_text import WORDS, word_tokenizer
 from tests.fixtures.tiny_training import CHAT
-from training.text.prompting import (
+from training.rules.prompt_encoding import (
     Encoded,
     EncodingFault,
     dialogue_ids,

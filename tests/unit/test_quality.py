@@ -12,22 +12,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.checks import run_checks
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from reviews.measure_sampled import COUNTED
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from reviews.gate.measurer import measure
+from reviews.stages.sampled_rows import COUNTED
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing
-from specs.evidence import GenerationRow
-from specs.kinds_text import Quality
-from specs.metrics import METRICS
-from specs.rows_text import InstructRow
-from specs.stages import PARAMETERS, Kind
-from specs.verdicts import CheckResult
+from specs.stages.generation.rows import GenerationRow, InstructRow
+from specs.stages.metric_catalog import METRICS
+from specs.stages.registry import PARAMETERS, Kind
+from specs.stages.sampling import Quality
+from specs.trail.verdict import CheckResult
 from tests.unit.critic_evidence import candidates, chains, critic_evidence
 from tests.unit.evidence_on_disk import evidence_of, samples
 from tests.unit.text_evidence import instruct_rows, respond_rows, text_evidence
-from training.text.quality import Sample, Tally, group_size, of_calls, of_chains, of_samples, rates_of, why_low
+from training.rules.sampling_quality import (
+    Sample,
+    Tally,
+    group_size,
+    of_calls,
+    of_chains,
+    of_samples,
+    rates_of,
+    why_low,
+)
 
 FINE = Sample(("a", "tale"), empty=False, runaway=False, truncated=False, leaked=False)
 FAULTS: dict[str, Callable[[int], Sample]] = {

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sessions.jobs.engines import EngineStatus, EngineUnavailable
-from sessions.jobs.ray_jobs import STATES, Cluster, RayEngine
-from specs.machines import Resources
+from sessions.jobs.engine_launcher import EngineStatus, EngineUnavailable
+from sessions.jobs.ray.ray_engine import STATES, Cluster, RayEngine
+from specs.resources import Resources
 
 REFUSED = (
     "Traceback (most recent call last):\n  ...\nValueError: Job with submission_id k.1 already exists. Please use a "

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from reviews.checks import CHECKS
-from reviews.checks.check import apply
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from reviews.packet import build_packet
+from reviews.checks.definition import apply
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import CHECKS
+from reviews.gate.measurer import measure
+from reviews.gate.packet import build_packet
 from specs.digests import digest_bytes, digest_path
-from specs.stages import RecipeParameters, outputs_of
-from specs.verdicts import CheckResult
+from specs.stages.recipes.parameters import RecipeParameters
+from specs.stages.registry import outputs_of
+from specs.trail.verdict import CheckResult
 from tests.unit.evidence_on_disk import evidence_of, examples, heldout_items, with_manifest, write_rows
 from tests.unit.recipe_session import RECIPE
 from tests.unit.spec_files import loads, told, write_spec
@@ -168,7 +169,7 @@ def _of_another_input(evidence: Evidence) -> Evidence:
 def _replaced(evidence: Evidence) -> Evidence:
     from safetensors.numpy import load_file, save_file
 
-    from training.weights import compare
+    from training.rules.weight_files import compare
 
     path = evidence.outputs["checkpoint"] / "model.safetensors"
     save_file({name: -value for name, value in load_file(path).items()}, path, {"format": "pt"})

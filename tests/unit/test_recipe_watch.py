@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from sessions.jobs import recipe
-from sessions.jobs.usage import Usage, Watched
-from specs.stages import RecipeParameters
+from sessions.jobs.process_usage import Usage, Watched
+from sessions.jobs.sandbox import recipe_job as recipe
+from specs.stages.recipes.parameters import RecipeParameters
 
 
 def test_a_look_that_took_long_leaves_no_time_to_hold_much(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from reviews.checks.recipe import CHECKS
-from reviews.evidence import Evidence
-from reviews.grants import mint
-from reviews.measure import measure
-from reviews.packet import build_packet
-from reviews.store import Store
-from sessions import recipes
-from sessions.jobs import sandbox
+from reviews.evidence.evidence import Evidence
+from reviews.gate.grants import mint
+from reviews.gate.measurer import measure
+from reviews.gate.packet import build_packet
+from reviews.stages.recipes.checks import CHECKS
+from reviews.trail.store import Store
 from sessions.jobs.launcher import submit
+from sessions.jobs.sandbox import code_admission as recipes
+from sessions.jobs.sandbox import sandbox
+from sessions.jobs.sandbox.code_admission import SCRIPT_BYTES, keep_recipe
 from sessions.jobs.wrapper import stage_command
-from sessions.recipes import SCRIPT_BYTES, keep_recipe
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage, Blocked, EvidenceMissing, GrantRefused, PeergateError, UserError
-from specs.evidence import JobOrder
-from specs.stages import resolve_parameters
+from specs.job_records import JobOrder
+from specs.stages.registry import resolve_parameters
 from tests.unit.evidence_on_disk import evidence_of
 from tests.unit.recipe_session import RECIPE, STAGE, RecipeSession, recipe_session
 from tests.unit.spec_files import loads, told, write_spec
@@ -215,7 +215,7 @@ def test_an_admitted_script_lies_in_the_job_folder(session: RecipeSession, why: 
 
 def test_a_recipe_is_started_beside_its_sandbox(session: RecipeSession) -> None:
     command = stage_command(session.look(SCRIPT), Path("/job"))
-    assert command[1:] == ["-P", "-m", "sessions.jobs.recipe", "/job"]
+    assert command[1:] == ["-P", "-m", "sessions.jobs.sandbox.recipe_job", "/job"]
 
 
 def test_code_changed_after_the_grant_is_refused(session: RecipeSession, why: Callable[[str], None]) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from reviews.trail import Trail
+from reviews.trail.trail import Trail
 from sessions.cli import app
-from sessions.report import told_so_far
-from sessions.report_critics import critic_in_words
-from sessions.stated import stated_in_markdown
+from sessions.report.remarks import critic_in_words
+from sessions.report.report import told_so_far
+from sessions.report.stated import stated_in_markdown
 from specs.errors import EvidenceMissing
-from specs.metrics import METRICS
-from specs.thresholds import Thresholds
-from specs.trail import EntryKind
+from specs.session.thresholds import Thresholds
+from specs.stages.metric_catalog import METRICS
+from specs.trail.entry import EntryKind
 from tests.fixtures.quick_session import open_quick
 from tests.unit.bodies import body_of
 

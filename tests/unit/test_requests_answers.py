@@ -10,12 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.requests.asking import CLOSING, instructions, question_text
-from reviews.requests.forms import PARTS, form_of, read_adversarial, read_question, read_review
-from reviews.requests.places import MAX_LINES, Places
+from reviews.requests.answer_forms import PARTS, form_of, read_adversarial, read_question, read_review
+from reviews.requests.citations import MAX_LINES, Places
+from reviews.requests.model_request import CLOSING, instructions, question_text
 from specs.digests import digest_bytes
 from specs.errors import ReviewerUnavailable
-from specs.requests import MAX_WORDS, AdversarialRequest, Mode, QuestionRequest, ReadFile, Reading, ReviewRequest
+from specs.trail.requested_review import (
+    MAX_WORDS,
+    AdversarialRequest,
+    Mode,
+    QuestionRequest,
+    ReadFile,
+    Reading,
+    ReviewRequest,
+)
 
 TEXT = "import random\n\nrandom.shuffle(rows)\nscore = right / len(rows)\nrandom.shuffle(rows)\n# the last line of all"
 CLAIMS = "# Result\nAccuracy rose to 0.53.\nIt works everywhere."

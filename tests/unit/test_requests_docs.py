@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import typer
 
-from reviews.requests.policy import MUST_ASK, SURE
-from reviews.requests.reading import FOR_MODEL, FOR_RULES
+from reviews.requests.ask_policy import MUST_ASK, SURE
+from reviews.requests.file_reading import FOR_MODEL, FOR_RULES
 from sessions.cli import app
 from specs.masking import SHORTEST_VALUE
-from specs.requests import MAX_WORDS
-from specs.session import Effort, Efforts
+from specs.session.session_spec import Effort, Efforts
+from specs.trail.requested_review import MAX_WORDS
 
 HOME = Path(__file__).parents[2]
 TEXT = (HOME / "docs" / "reviews.md").read_text(encoding="utf-8")

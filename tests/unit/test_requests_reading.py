@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from reviews.requests import reading as limits
-from reviews.requests.reading import Limits, Reader
+from reviews.requests import file_reading as limits
+from reviews.requests.file_reading import Limits, Reader
 from specs.digests import digest_bytes
 from specs.errors import UserError
 from specs.masking import Masker
-from specs.requests import Reading
+from specs.trail.requested_review import Reading
 
 KEY = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz"
 ISSUED = [

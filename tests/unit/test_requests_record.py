@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from reviews.audit import verify_run
-from reviews.requests import record
-from reviews.trail import Trail
-from sessions.desk import Desk
-from sessions.folders import run_folder, trail_name
-from sessions.ledger import REQUESTED, balance_of
-from sessions.overview import find_runs
-from sessions.requests import ask_review
+from reviews.audit.verify import verify_run
+from reviews.requests import request_record as record
+from reviews.trail.trail import Trail
+from sessions.money.ledger import REQUESTED, balance_of
+from sessions.report.overview import find_runs
+from sessions.requests.consult_context import Desk
+from sessions.requests.review_functions import ask_review
+from sessions.run.run_layout import run_folder, trail_name
 from specs.errors import AuditDamage, UserError
-from specs.requests import QuestionRequest
-from specs.session import Budget
+from specs.session.session_spec import Budget
+from specs.trail.requested_review import QuestionRequest
 from tests.unit.bodies import body_of
 from tests.unit.small_run import small_run
 

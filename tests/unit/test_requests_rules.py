@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from reviews.requests.forms import places_in
-from reviews.requests.places import Places
-from reviews.requests.reading import FOR_RULES, Reader
-from reviews.requests.rules.found import Material
-from reviews.requests.rules.numbers import held_in, stated_in
-from reviews.requests.rules.review import review_by_rule
+from reviews.requests.answer_forms import places_in
+from reviews.requests.citations import Places
+from reviews.requests.file_reading import FOR_RULES, Reader
+from reviews.requests.rules.file_review import review_by_rule
+from reviews.requests.rules.rule_findings import Material
 from reviews.requests.rules.scorecard import score
-from reviews.requests.run_files import RunEvidence, add_run
+from reviews.requests.rules.stated_numbers import held_in, stated_in
+from reviews.requests.run_evidence import RunEvidence, add_run
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.masking import Masker
-from specs.requests import AdversarialAnswer, ReadFile, ReviewAnswer
+from specs.trail.requested_review import AdversarialAnswer, ReadFile, ReviewAnswer
 from tests.unit.small_run import small_run
 from tests.unit.spec_files import write_spec
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from reviews.vendors.model import MOST_OUTPUT_TOKENS
-from specs.lint_reviewer import LATENCY_S
-from specs.session import Efforts
-from specs.vendors.calls import RETRIES
-from specs.vendors.keys import ENDPOINT_KEYS, KEYS
+from reviews.reviewers.vendors.review_model import MOST_OUTPUT_TOKENS
+from specs.session.lint.reviewer_rules import LATENCY_S
+from specs.session.session_spec import Efforts
+from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.vendors.http_exchange import RETRIES
 from tests.unit.spec_files import loads, write_spec
 
 DOCS = Path(__file__).parents[2] / "docs"

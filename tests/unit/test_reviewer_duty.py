@@ -9,21 +9,22 @@ from typing import Any
 
 import pytest
 
-from reviews.checklist import Checklist
-from reviews.log.envelope import pae, payload_of
-from reviews.log.keys import is_signed, load_key
-from reviews.process import messages, questions
-from reviews.process.messages import Spoken
-from reviews.process.parties import party
-from reviews.reviewer import no_verdict
-from reviews.store import Store
-from reviews.trail import Recorded, Trail
+from reviews.gate.reviewer import no_verdict
+from reviews.reviewers.checklist import Checklist
+from reviews.reviewers.process import messages
+from reviews.reviewers.process import signing_questions as questions
+from reviews.reviewers.process.messages import Spoken
+from reviews.reviewers.process.reviewer_proxy import party
+from reviews.trail.envelope import Recorded, pae, payload_of
+from reviews.trail.keys import is_signed, load_key
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
 from specs.digests import digest_bytes
 from specs.errors import ReviewerUnavailable
-from specs.no_verdict import NoVerdict
-from specs.session import Reviewer
-from specs.trail import GENESIS, Entry
-from specs.verdicts import Packet, Verdict
+from specs.session.session_spec import Reviewer
+from specs.trail.entry import GENESIS, Entry
+from specs.trail.no_verdict import NoVerdict
+from specs.trail.verdict import Packet, Verdict
 from tests.fixtures.reviewer_here import ReviewerHere
 from tests.unit.bodies import body_of
 from tests.unit.evidence_on_disk import evidence_of

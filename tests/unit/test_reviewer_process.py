@@ -15,16 +15,18 @@ from typing import Any
 
 import pytest
 
-from reviews.log.keys import create_key, key_apart, load_key
-from reviews.process import client, confined, messages, questions
-from reviews.process.client import Birth, Child, ReviewerProcess
-from reviews.process.parties import party
-from sessions import gate
-from sessions.jobs.local import job_environment
+from reviews.reviewers.process import client, messages
+from reviews.reviewers.process import confinement as confined
+from reviews.reviewers.process import signing_questions as questions
+from reviews.reviewers.process.client import Birth, Child, ReviewerProcess
+from reviews.reviewers.process.reviewer_proxy import party
+from reviews.trail.keys import create_key, key_apart, load_key
+from sessions.jobs.local_launcher import job_environment
+from sessions.nodes import judge as gate
 from specs.errors import PeergateError, ReviewerUnavailable, UserError
-from specs.no_verdict import NoVerdict
-from specs.session import Reviewer
-from specs.verdicts import Packet
+from specs.session.session_spec import Reviewer
+from specs.trail.no_verdict import NoVerdict
+from specs.trail.verdict import Packet
 from tests.fixtures.quick_session import open_quick, quick_session
 from tests.unit.evidence_on_disk import evidence_of
 from tests.unit.test_packet import packet_of
@@ -138,7 +140,7 @@ def test_what_is_wrong_with_the_key_is_told_and_nothing_is_signed(key: Path) -> 
         key_apart(key)
     assert key_apart(key, make=True) == load_key(key).public
     with pytest.raises(PeergateError, match="opened by its own process only"):
-        from reviews.log.keys import KeyFolder
+        from reviews.trail.keys import KeyFolder
 
         KeyFolder(key.parent).signer("reviewer")
 
@@ -164,7 +166,7 @@ def test_its_environment_holds_the_key_of_its_own_vendor_only() -> None:
 
 PROBE = """
 import json, os, pathlib, socket, sys
-from reviews.process.__main__ import limit
+from reviews.reviewers.process.__main__ import limit
 limit()
 def tried(do):
     try:
@@ -305,7 +307,7 @@ def test_a_process_that_does_not_read_is_not_waited_for(key: Path) -> None:
 
 @pytest.mark.parametrize("line", [b"hello\n", b"{}\n", b'{"op": "sign"}\n', b"\xff\n"])
 def test_a_line_that_is_no_question_ends_the_process_with_a_refusal(line: bytes) -> None:
-    program = [sys.executable, "-P", "-m", "reviews.process"]
+    program = [sys.executable, "-P", "-m", "reviews.reviewers.process"]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as running:
         assert running.stdin is not None and running.stdout is not None
         running.stdin.write(line)

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from specs.constitution import Constitution, Principle, Totals
-from specs.kinds_critics import ReviseParameters
-from specs.rows_critics import RevisionFault
-from specs.rows_text import Finish
+from specs.session.constitution import Constitution, Principle, Totals
+from specs.stages.answer_end import Finish
+from specs.stages.critique.parameters import ReviseParameters
+from specs.stages.critique.rows import RevisionFault
 from tests.unit.critic_evidence import chains
-from training.critics.revisions import (
+from training.rules.critique.revision_chains import (
     STOPS,
     contradiction_in,
     critique_prompt,

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from reviews.checks import run_checks
-from reviews.checks.labels import samples_of
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from reviews.rows import read_rows
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from reviews.gate.check_list import run_checks
+from reviews.gate.measurer import measure
+from reviews.stages.critique.label_check import samples_of
 from specs.errors import EvidenceMissing
-from specs.kinds_critics import PairJudge, ReviseParameters
-from specs.rows_critics import DroppedPair, Preference
-from specs.stages import PARAMETERS, inputs_of, outputs_of
-from specs.verdicts import CheckResult
+from specs.stages.artifacts import Preference
+from specs.stages.critique.parameters import PairJudge, ReviseParameters
+from specs.stages.critique.rows import DroppedPair
+from specs.stages.registry import PARAMETERS, inputs_of, outputs_of
+from specs.trail.verdict import CheckResult
 from tests.unit.critic_evidence import (
     JUDGED,
     Scripted,
@@ -29,7 +30,7 @@ from tests.unit.critic_evidence import (
 )
 from tests.unit.evidence_on_disk import write_rows
 from tests.unit.spec_files import loads, told, write_spec
-from training.critics.pairs import all_revisions, revisions_to_compare
+from training.rules.critique.preference_pairs import all_revisions, revisions_to_compare
 
 
 def in_turn(place: int) -> tuple[float, float]:

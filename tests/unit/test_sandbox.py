@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from sessions.jobs import sandbox, seccomp
-from sessions.jobs.outputs import MOST_FILES, CutShort, Received, Refused, receive
-from sessions.jobs.recipe import limits_of
-from specs.evidence import Artifact, JobOrder
+from sessions.jobs.sandbox import sandbox, seccomp
+from sessions.jobs.sandbox.recipe_job import limits_of
+from sessions.jobs.sandbox.sandbox_outputs import MOST_FILES, CutShort, Received, Refused, receive
 from specs.home import HOME
-from specs.stages import RecipeParameters
-from training.stages.recipe import TooDeep, send
+from specs.job_records import Artifact, JobOrder
+from specs.stages.recipes.parameters import RecipeParameters
+from training.jobs.recipes.sandbox_script import TooDeep, send
 
 HOST = sandbox.Host(
     bwrap="/usr/bin/bwrap",
@@ -111,11 +111,11 @@ def test_the_environment_is_the_named_variables(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_this_host_covers_peergate_where_it_is_installed_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions.jobs.sandbox.shutil.which", "/usr/bin/{}".format)
+    monkeypatch.setattr("sessions.jobs.sandbox.sandbox.shutil.which", "/usr/bin/{}".format)
     home = str(HOME)
     found = sandbox.this_host()
     assert found is not None and found.hidden == ()
-    monkeypatch.setattr("sessions.jobs.sandbox.sys.prefix", home)
+    monkeypatch.setattr("sessions.jobs.sandbox.sandbox.sys.prefix", home)
     found = sandbox.this_host()
     assert found is not None and home in found.environment
     assert set(found.hidden) == {f"{home}/{name}" for name in ("agents", "reviews", "sessions", "specs", "training")}
@@ -134,10 +134,10 @@ def nowhere(name: str) -> None:
 
 
 def test_a_machine_without_bubblewrap_has_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions.jobs.sandbox.shutil.which", nowhere)
+    monkeypatch.setattr("sessions.jobs.sandbox.sandbox.shutil.which", nowhere)
     assert sandbox.this_host() is None
     assert "bwrap" in sandbox.why_not(None)
-    monkeypatch.setattr("sessions.jobs.sandbox.sys.platform", "darwin")
+    monkeypatch.setattr("sessions.jobs.sandbox.sandbox.sys.platform", "darwin")
     assert sandbox.why_not(None) == "bubblewrap runs on Linux only"
 
 
@@ -352,7 +352,7 @@ def test_too_much_is_refused_before_it_is_written(folder: Path) -> None:
 
 
 def test_too_many_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions.jobs.outputs.MOST_FILES", 2)
+    monkeypatch.setattr("sessions.jobs.sandbox.sandbox_outputs.MOST_FILES", 2)
     with pytest.raises(Refused, match="more than 2 files and folders"):
         receive(sent(("a", b""), ("b", b""), ("c", b"")), folder, 100)
     with pytest.raises(Refused, match="more than 2 files and folders"):

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from reviews.evidence import Evidence
-from reviews.screen import is_screened, screened
-from reviews.store import Store
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.heldout_screen import is_screened, screened
+from reviews.trail.store import Store
 from specs.errors import EvidenceMissing
-from specs.evidence import Item
-from specs.session import ResolvedSpec
-from specs.stages import InstructStage, RespondStage
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.artifacts import Item
+from specs.stages.generation.parameters import InstructStage, RespondStage
 from tests.unit.evidence_on_disk import heldout_items, resolved_spec
 from tests.unit.test_critic_checks import with_thresholds
 from tests.unit.test_text_checks import results_of, values_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.text_evidence import COMPLETES, FOLLOWS
-from training.text.sentinels import BY_ID, SENTINELS, three_primes
+from training.rules.generation.sentinels import BY_ID, SENTINELS, three_primes
 
 GOES_ON = (
     "",

@@ -16,14 +16,14 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 import sessions.commands
-from sessions import plots
 from sessions.commands import output
-from sessions.display import Terminal
-from sessions.ledger import Balance
+from sessions.money.ledger import Balance
+from sessions.report import plots
+from sessions.report.live_display import Terminal
 from specs import markdown
 from specs.errors import PeergateError, Problem, SpecError
 from specs.text import BAR, block, json_text, one_line
-from specs.verdicts import RequiredChange
+from specs.trail.verdict import RequiredChange
 from tests.unit.test_decide import decided, finding, verdict
 
 FRAGMENTS = (
@@ -205,7 +205,7 @@ def test_a_secret_over_two_lines_is_masked_before_its_lines_are_joined(
 def test_no_command_prints_past_the_functions_that_keep_lines_apart() -> None:
     """The control for new commands: `print` of what a person wrote would be found here."""
     folder = Path(sessions.commands.__path__[0])
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         if path.name == "output.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -6,25 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from reviews.checks.check import Found
-from reviews.checks.design import DESIGN_CHECKS, Design
-from reviews.checks.items import sound_conversations
-from reviews.checks.leakage import overlap_of
-from reviews.checks.power import design_kinds, design_power
-from reviews.statistics import mcnemar_power
-from specs.evidence import Item
-from specs.kinds_compared import KindRule
-from specs.stages import ConverseParameters
-from specs.thresholds import Thresholds
+from reviews.checks.definition import Found
+from reviews.checks.leakage_checks import overlap_of
+from reviews.comparison.power_checks import design_kinds, design_power
+from reviews.gate.design_checks import DESIGN_CHECKS, Design
+from reviews.stages.evaluation.item_checks import sound_conversations
+from reviews.statistics.mcnemar import mcnemar_power
+from specs.session.analysis import KindRule
+from specs.session.thresholds import Thresholds
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.parameters import ConverseParameters
 from tests.unit.compared_evidence import KINDS, resolved, talks
 from tests.unit.evidence_on_disk import prompt_items
-from training.planning.prompts import prompt_tokens
-from training.tasks import conversation
-from training.tasks.build_conversations import build
-from training.tasks.cases import cases_of
-from training.tasks.conversation import answers_to, judge, said_in, tells, turns_of
-from training.tasks.format_instructions import Judgement
-from training.tasks.shuffled_history import donors
+from training.items.conversation_items import build
+from training.planning.prompt_lengths import prompt_tokens
+from training.rules.evaluation.shuffled_history import donors
+from training.rules.tasks import conversation
+from training.rules.tasks.conversation import answers_to, judge, said_in, tells, turns_of
+from training.rules.tasks.format_instructions import Judgement
+from training.rules.tasks.verifier_cases import cases_of
 
 
 def design(folder: Path, heldout: tuple[Item, ...], *changes: tuple[str, str]) -> dict[str, Found]:

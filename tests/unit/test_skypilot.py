@@ -13,19 +13,27 @@ from typing import Any
 import pytest
 
 from sessions import wiring
-from sessions.jobs import skypilot
-from sessions.jobs.engines import EngineLauncher, EngineStatus, EngineUnavailable, key_of
-from sessions.jobs.sky_side import CALLS, launched
-from sessions.jobs.skypilot import CLUSTERS, JOBS, SkyEngine, machine_name, read_template
-from sessions.jobs.state import read_order
+from sessions.jobs.engine_launcher import EngineLauncher, EngineStatus, EngineUnavailable, key_of
+from sessions.jobs.job_state import read_order
+from sessions.jobs.skypilot import skypilot_engine as skypilot
+from sessions.jobs.skypilot.sky_interpreter import CALLS, launched
+from sessions.jobs.skypilot.skypilot_engine import CLUSTERS, JOBS, SkyEngine, machine_name, read_template
 from specs.errors import Blocked, UserError
-from specs.machines import Resources
+from specs.resources import Resources
 from tests.fixtures.houses import IMPATIENT, House, settled
 from tests.unit.sessions_on_disk import first_order
 from tests.unit.spec_files import loads, write_spec
 
 ASKED = Resources(gpus=1, gpu="H200", cpus=8, memory_gb=64, spot=True, max_usd_per_hour=3.5, max_hours=2)
-ARGV = ["/venv/bin/python", "-P", "-m", "sessions.jobs.far_side", "--place", "s3://b/p x", "small.base.1.abc"]
+ARGV = [
+    "/venv/bin/python",
+    "-P",
+    "-m",
+    "sessions.jobs.transfer.remote_entry",
+    "--place",
+    "s3://b/p x",
+    "small.base.1.abc",
+]
 TEMPLATE = {
     "setup": "pip install peergate\n", "envs": {"AWS_PROFILE": "jobs"},
     "resources": {"infra": "runpod", "image_id": "docker:me/peergate", "disk_size": 100},
@@ -57,7 +65,8 @@ def test_a_task_has_the_users_part_and_the_jobs() -> None:
             "autostop": {"idle_minutes": 5, "down": True},
         },
         "envs": {"AWS_PROFILE": "jobs", "A": "b"},
-        "run": "timeout --kill-after=60 7200 /venv/bin/python -P -m sessions.jobs.far_side --place 's3://b/p x' "
+        "run": "timeout --kill-after=60 7200 /venv/bin/python -P -m sessions.jobs.transfer.remote_entry "
+        "--place 's3://b/p x' "
         "small.base.1.abc",
     }  # fmt: skip
 

@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from specs.digests import digest_file
-from specs.lint_stages import numeric_parameters
-from specs.loading import load_spec
-from specs.metrics import METRICS
-from specs.stages import PARAMETERS, STAGE_KINDS
+from specs.session.lint.stage_rules import numeric_parameters
+from specs.session.loading import load_spec
+from specs.stages.metric_catalog import METRICS
+from specs.stages.registry import PARAMETERS, STAGE_KINDS
 from tests.unit.spec_files import problems_of, write_spec
 
 PAGE = Path(__file__).parents[2] / "docs" / "writing-specs.md"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.statistics_agreement import Level, cohens_kappa, fleiss_kappa, krippendorff_alpha
+from reviews.statistics.agreement import Level, cohens_kappa, fleiss_kappa, krippendorff_alpha
 
 # Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", section C: four observers, twelve units, gaps.
 _ = None

@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chi2
 from statsmodels.stats.contingency_tables import mcnemar as of_statsmodels
 
-from reviews.statistics import exact_mcnemar, wilson
-from reviews.statistics_binary import (
-    effect_h,
-    effect_word,
-    is_non_inferior,
-    lift,
-    log_exact_mcnemar,
-    mcnemar,
-)
+from reviews.statistics.mcnemar import exact_mcnemar, wilson
+from reviews.statistics.paired_binary import effect_h, effect_word, is_non_inferior, lift, log_exact_mcnemar, mcnemar
 
 
 def test_figures_of_a_published_evaluation_whose_label_was_wrong() -> None:

@@ -15,7 +15,7 @@ from statsmodels.stats.contingency_tables import SquareTable
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import DescrStatsW
 
-from reviews.statistics_continuous import (
+from reviews.statistics.paired_continuous import (
     bowker,
     cohens_d,
     detectable_dz,
@@ -100,7 +100,7 @@ def test_a_tail_of_t_that_no_float_holds_keeps_its_logarithm() -> None:
 
 
 def test_the_series_of_the_far_tail_is_the_tail(monkeypatch: pytest.MonkeyPatch) -> None:
-    from reviews import statistics_continuous
+    from reviews.statistics import paired_continuous as statistics_continuous
 
     class Underflows:
         @staticmethod

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from reviews.statistics import (
+from reviews.statistics.agreement import cohens_kappa, fleiss_kappa
+from reviews.statistics.bradley_terry import bradley_terry, win_rate
+from reviews.statistics.mcnemar import (
     benjamini_hochberg,
     cohens_h,
     exact_mcnemar,
@@ -16,9 +18,8 @@ from reviews.statistics import (
     required_n,
     wilson,
 )
-from reviews.statistics_agreement import cohens_kappa, fleiss_kappa
-from reviews.statistics_binary import effect_h, lift, mcnemar
-from reviews.statistics_continuous import (
+from reviews.statistics.paired_binary import effect_h, lift, mcnemar
+from reviews.statistics.paired_continuous import (
     bowker,
     cohens_d,
     detectable_dz,
@@ -28,8 +29,7 @@ from reviews.statistics_continuous import (
     sign_test,
     wilcoxon_p,
 )
-from reviews.statistics_preference import bradley_terry, win_rate
-from reviews.statistics_seeds import over_seeds
+from reviews.statistics.seed_variance import over_seeds
 
 SLEEP_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
 SLEEP_2 = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]

@@ -24,7 +24,9 @@ from statsmodels.stats.contingency_tables import mcnemar as mcnemar_of_statsmode
 from statsmodels.stats.descriptivestats import sign_test as sign_test_of_statsmodels
 from statsmodels.stats.proportion import proportion_effectsize
 
-from reviews.statistics import (
+from reviews.statistics.agreement import Level, cohens_kappa, fleiss_kappa, krippendorff_alpha
+from reviews.statistics.bradley_terry import bradley_terry, win_rate
+from reviews.statistics.mcnemar import (
     benjamini_hochberg,
     cohens_h,
     exact_mcnemar,
@@ -33,11 +35,9 @@ from reviews.statistics import (
     minimum_detectable_effect,
     wilson,
 )
-from reviews.statistics_agreement import Level, cohens_kappa, fleiss_kappa, krippendorff_alpha
-from reviews.statistics_binary import effect_h, lift
-from reviews.statistics_continuous import cohens_d, paired_means, sign_test, wilcoxon_p
-from reviews.statistics_preference import bradley_terry, win_rate
-from reviews.statistics_seeds import over_seeds
+from reviews.statistics.paired_binary import effect_h, lift
+from reviews.statistics.paired_continuous import cohens_d, paired_means, sign_test, wilcoxon_p
+from reviews.statistics.seed_variance import over_seeds
 
 drawn = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 PAIRS = st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=3, max_size=25)

@@ -11,8 +11,8 @@ import statsmodels.api as sm
 from scipy.stats import binom
 from scipy.stats import t as student
 
-from reviews.statistics_preference import bradley_terry, win_rate
-from reviews.statistics_seeds import over_seeds
+from reviews.statistics.bradley_terry import bradley_terry, win_rate
+from reviews.statistics.seed_variance import over_seeds
 
 
 def variance_of_the_crossed_bootstrap(gains: Any) -> float:

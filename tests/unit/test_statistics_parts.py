@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from reviews.statistics import (
+from reviews.comparison.subgroups import Pair, each_kind, interval_over_groups, without_each_kind
+from reviews.statistics.mcnemar import (
     RESAMPLES,
     benjamini_hochberg,
     cohens_h,
@@ -19,7 +20,6 @@ from reviews.statistics import (
     mcnemar_power,
     minimum_detectable_effect,
 )
-from reviews.strata import Pair, each_kind, interval_over_groups, without_each_kind
 
 PROBABILITIES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs.kinds_text import ROLE_STOPS
+from specs.stages.sampling import ROLE_STOPS
 from tests.fixtures.small_text import word_tokenizer
-from training.text.stopping import Found, Watch, find_stop
+from training.engines.stop_strings import Found, Watch, find_stop
 
 HOLDS_THEIR_CHARACTERS = (
     "Note: three ways.\n### A heading? No: a line.\n\nQuestion: is Q: a stop? User: no. "

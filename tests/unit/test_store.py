@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reviews.store import Store, write_durably
+from reviews.trail.store import Store, write_durably
 from specs.digests import canonical_bytes, digest_bytes, digest_value
 from specs.errors import AuditDamage, EvidenceMissing
-from specs.trail import GENESIS, Head
+from specs.trail.entry import GENESIS, Head
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from reviews.events import launch_damage
-from reviews.store import Store
-from reviews.takeovers import same_work, sources, takeover_damage
-from reviews.trail import Recorded
+from reviews.audit.event_order import launch_damage
+from reviews.evidence.resumable_steps import same_work, sources, takeover_damage
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
 from specs.digests import digest_bytes
-from specs.evidence import Artifact, ExitRecord, JobOrder, Resumed
-from specs.grants import Grant
-from specs.trail import GENESIS, Entry
-from training.code_state import code_digest
+from specs.job_records import Artifact, ExitRecord, JobOrder, Resumed
+from specs.trail.entry import GENESIS, Entry
+from specs.trail.grant_and_claim import Grant
+from training.running_code import code_digest
 
 STEP = Resumed(attempt=1, step=6, path="jobs/small.train.1/trainer/checkpoint-6", digest=digest_bytes(b"step"))
 
@@ -190,6 +190,6 @@ def launch_damage_of(told: Told) -> list[str]:
         def nothing(*_: object) -> list[str]:
             return []
 
-        patched.setattr("reviews.events.registered_spec", spec)
-        patched.setattr("reviews.events._grant_damage", nothing)
+        patched.setattr("reviews.audit.event_order.registered_spec", spec)
+        patched.setattr("reviews.audit.event_order._grant_damage", nothing)
         return [one for one in launch_damage(told.entries, told.store) if "was ordered with" not in one]

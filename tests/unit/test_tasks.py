@@ -4,14 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from specs.evidence import Example, Item
+from specs.stages.artifacts import Example, Item
 from tests.unit.evidence_on_disk import prompt_items
-from training.stages.sft import balance
-from training.tasks import choose, load_items, verifier, worked_example
-from training.tasks.build import HELDOUT_TOPICS, TRAIN_TOPICS, build_items, leak
-from training.tasks.build import main as build
-from training.tasks.format_instructions import KINDS, verify
-from training.tasks.topics import LARGE_HELDOUT_TOPICS, LARGE_TRAIN_TOPICS
+from training.items.format_items import (
+    HELDOUT_TOPICS,
+    LARGE_HELDOUT_TOPICS,
+    LARGE_TRAIN_TOPICS,
+    TRAIN_TOPICS,
+    build_items,
+    leak,
+)
+from training.items.format_items import main as build
+from training.jobs.finetuning.sft import balance
+from training.rules.tasks import choose, load_items, verifier, worked_example
+from training.rules.tasks.format_instructions import KINDS, verify
 
 LIBRARY = Path(__file__).parents[2] / "specs" / "library" / "data"
 

@@ -12,19 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs.digests import digest_file
-from specs.evidence import Item
-from specs.loading import load_spec
-from training.tasks import cases, exact_answer, instruction_following, verifier, write_items
-from training.tasks.cases import Case, cases_of
-from training.tasks.ifeval import DATA, DIGEST, PACKAGE, item_of, prompts, read
-from training.tasks.instruction_following import (
+from specs.session.loading import load_spec
+from specs.stages.artifacts import Item
+from training.items.ifeval_items import DATA, DIGEST, PACKAGE, item_of, prompts, read
+from training.rules.tasks import exact_answer, instruction_following, verifier, write_items
+from training.rules.tasks import verifier_cases as cases
+from training.rules.tasks.instruction_following import (
     VERIFIERS,
     constraint_of,
     instructions_of,
     sentences_of,
     verify_loosely,
 )
-from training.tasks.languages import language_of
+from training.rules.tasks.languages import language_of
+from training.rules.tasks.verifier_cases import Case, cases_of
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "ifeval.yaml"
 TASKS = ("format_instructions", "instruction_following", "exact_answer")

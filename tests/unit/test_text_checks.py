@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from reviews.checks import run_checks, text
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from reviews.packet import build_packet
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from reviews.gate.measurer import measure
+from reviews.gate.packet import build_packet
+from reviews.stages.generation import checks as text
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
-from specs.metrics import METRICS, metrics_of
-from specs.verdicts import CheckResult
+from specs.stages.metric_catalog import METRICS, metrics_of
+from specs.trail.verdict import CheckResult
 from tests.unit.evidence_on_disk import heldout_items, with_manifest
 from tests.unit.text_evidence import (
     ANSWERS,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from specs.kinds_text import END_MARK, ROLE_STOPS, TRUE_FALSE, RespondParameters, ScopeRule
-from training.text.cleaning import breaks, clean, is_runaway, is_runaway_v1, leak_in, marks_of
+from specs.stages.generation.parameters import TRUE_FALSE, RespondParameters, ScopeRule
+from specs.stages.sampling import END_MARK, ROLE_STOPS
+from training.rules.cleaning import breaks, clean, is_runaway, is_runaway_v1, leak_in, marks_of
 
 STEPS = RespondParameters().cleaning
 STOPS = RespondParameters().stops

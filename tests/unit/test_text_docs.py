@@ -10,14 +10,14 @@ from typing import Any
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
-from reviews.checks import text
-from specs.kinds_text import RespondParameters
-from specs.metrics import metrics_of
-from specs.session import ModelSource
-from specs.stages import Stage
-from specs.thresholds import Thresholds
-from training.stages.instruct import PROBED
-from training.text.sentinels import SENTINELS
+from reviews.stages.generation import checks as text
+from specs.session.session_spec import ModelSource
+from specs.session.thresholds import Thresholds
+from specs.stages.generation.parameters import RespondParameters
+from specs.stages.metric_catalog import metrics_of
+from specs.stages.registry import Stage
+from training.jobs.generation.self_instruct import PROBED
+from training.rules.generation.sentinels import SENTINELS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipeline-text.md").read_text(encoding="utf-8")
 

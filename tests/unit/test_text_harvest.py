@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from specs.kinds_text import InstructParameters
-from specs.rows_text import InstructRow
-from training.text.asking import Shown
-from training.text.harvest import Shard, harvest, rounds_of
-from training.text.row_files import GroupedRows
-from training.text.similarity import NearIndex, near_repeats
+from specs.stages.generation.parameters import InstructParameters
+from specs.stages.generation.rows import InstructRow
+from training.jobs.row_files import GroupedRows
+from training.rules.generation.instruction_harvest import Shard, harvest, rounds_of
+from training.rules.prompt_text import Shown
+from training.rules.similarity import NearIndex, near_repeats
 
 SEEDS = [Shown("seed0", "Write a poem about the sea."), Shown("seed1", "Name three kinds of tea.")]
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs.kinds_text import InstructParameters
-from training.text.asking import Shown, answer_prompt, calls_of_round, seed_of, stops_of_round
-from training.text.lists import Listed, fate_of, parse, render
-from training.text.stopping import find_stop
+from specs.stages.generation.parameters import InstructParameters
+from training.engines.stop_strings import find_stop
+from training.rules.numbered_lists import Listed, fate_of, parse, render
+from training.rules.prompt_text import Shown, answer_prompt, calls_of_round, seed_of, stops_of_round
 
 ITEMS = ("Write a poem about rain.", "Name 3 birds, and 2. their colours.", "Is 4 > 3? Say why.")
 
@@ -131,7 +131,7 @@ def test_shards_and_rounds_draw_differently_and_always_alike() -> None:
 
 
 def test_an_answer_is_asked_for_after_worked_pairs_only_as_bare_text() -> None:
-    from specs.kinds_text import SHOTS
+    from specs.stages.sampling import SHOTS
 
     text = answer_prompt("Name a bird.", SHOTS, "completion")
     assert text.count("###END###") == len(SHOTS) and text.endswith("\n\nInstruction: Name a bird.\nResponse:")

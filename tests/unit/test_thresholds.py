@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from reviews.checks import DESIGN_CHECKS
-from reviews.checks.catalog import explain, find_check, listing
 from reviews.checks.limit import Limit
+from reviews.gate.check_catalog import explain, find_check, listing
+from reviews.gate.design_checks import DESIGN_CHECKS
 from sessions.commands import check as command
 from specs.digests import digest_file
-from specs.loading import load_spec, read_resolved
-from specs.session import ResolvedSpec
-from specs.thresholds import Thresholds
+from specs.session.loading import load_spec, read_resolved
+from specs.session.session_spec import ResolvedSpec
+from specs.session.thresholds import Thresholds
 from tests.unit.evidence_on_disk import N, answers, evidence_of
 from tests.unit.flaws import with_thresholds
 from tests.unit.spec_files import told, write_spec

@@ -12,15 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents.turns import ToolCall
-from agents.workbench import Phase
+from sessions.builder.tools import CARRY_OUT
+from sessions.builder.tools.tool_arguments import MOST_ARGUMENTS, read_arguments
+from sessions.builder.tools.tool_context import Refused
+from sessions.builder.workbench import MOST_RESULT
 from sessions.jobs.launcher import JobState
 from sessions.session import Session
-from sessions.tools import CARRY_OUT
-from sessions.tools.arguments import MOST_ARGUMENTS, read_arguments
-from sessions.tools.work import Refused
-from sessions.workbench import MOST_RESULT
 from specs.errors import AuditDamage
-from specs.tools import HELPER_TOOLS, TOOLS, Tool
+from specs.trail.builder_tools import HELPER_TOOLS, TOOLS, Phase, Tool
 from tests.unit.benches import bench_of, call, copy_of, end_job, job_folder, measure, new_session, open_stage, rows
 
 JSON: st.SearchStrategy[Any] = st.recursive(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from sessions.trace import parts_of
-from specs.metrics import METRICS, metrics_of
-from specs.stages import STAGE_KINDS
+from reviews.audit.metric_lines import parts_of
+from reviews.evidence.evidence import Evidence
+from reviews.gate.measurer import measure
+from specs.stages.metric_catalog import METRICS, metrics_of
+from specs.stages.registry import STAGE_KINDS
 from tests.unit import test_verified_pairs
 from tests.unit.critic_evidence import JUDGED, candidates, chains, critic_evidence
 from tests.unit.evaluation_evidence import (

@@ -20,16 +20,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.log.envelope import EnvelopeSignature, pae, signatures_text
-from reviews.log.keys import KeyFolder
-from reviews.log.merkle import leaf_hash
-from reviews.log.rows import read_trail
-from reviews.log.walk import Walk, walk_trail
-from reviews.trail import MAX_ENTRY_BYTES, Trail, read_entries, seal_path
+from reviews.trail.envelope import MAX_ENTRY_BYTES, EnvelopeSignature, pae, signatures_text
+from reviews.trail.integrity import Walk, walk_trail
+from reviews.trail.keys import KeyFolder
+from reviews.trail.tables.open_table import read_entries, read_trail
+from reviews.trail.trail import Trail, seal_path
+from reviews.trail.tree import leaf_hash
 from specs.digests import canonical_bytes, digest_bytes, digest_file
 from specs.errors import AuditDamage, PeergateError, UserError
-from specs.policy import ROLES
-from specs.trail import EMPTY_ROOT, GENESIS, Head
+from specs.trail.entry import EMPTY_ROOT, GENESIS, Head
+from specs.trail.key_policy import ROLES
 from tests.fixtures.reviewer_here import lenient
 from tests.unit.bodies import body_of
 from tests.unit.forgery import Rows, chained, entries_of, keys_of, put, rows_of, signed
@@ -201,7 +201,7 @@ def test_any_json_is_either_kept_as_it_is_or_refused(many: Trail, body: dict[str
 
 def test_a_clock_that_is_set_back_does_not_look_like_tampering(trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([1000, 400, 1001])
-    monkeypatch.setattr("reviews.trail.time.time_ns", lambda: next(times))
+    monkeypatch.setattr("reviews.trail.trail.time.time_ns", lambda: next(times))
     for n in range(3):
         trail.append("spend", f"spend/{n}", body_of("spend"))
     assert [one.entry.time_ns for one in trail.iterate()] == ["1000", "1000", "1001"]
@@ -656,7 +656,7 @@ def test_a_damaged_page_is_refused(written: Path, tmp_path: Path) -> None:
 APPENDER = """
 import sys
 from pathlib import Path
-from reviews.trail import Trail
+from reviews.trail.trail import Trail
 from tests.unit.bodies import body_of
 
 path, name, count, hold = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]

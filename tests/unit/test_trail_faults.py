@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from reviews.log.rows import read_trail
-from reviews.log.walk import walk_trail
-from reviews.store import Store
-from reviews.trail import Trail, seal_path
+from reviews.trail.integrity import walk_trail
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_trail
+from reviews.trail.trail import Trail, seal_path
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage, DiskUnwritable, PeergateError
 from tests.unit.bodies import body_of
@@ -28,7 +28,7 @@ HOME = Path(__file__).parents[2]
 APPENDER = """
 import sys
 from pathlib import Path
-from reviews.trail import Trail
+from reviews.trail.trail import Trail
 from tests.unit.bodies import body_of
 
 trail = Trail(Path(sys.argv[1]), "small")
@@ -119,7 +119,7 @@ def test_a_trail_that_cannot_be_sealed_is_told_and_sealed_when_it_is_closed_agai
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("reviews.trail.write_durably", full)
+        patched.setattr("reviews.trail.trail.write_durably", full)
         with pytest.raises(DiskUnwritable, match=r"cannot be sealed: .*its entries are all there"):
             trail.close()
     assert not seal_path(path).exists()

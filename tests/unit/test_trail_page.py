@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from reviews.store import Store
-from reviews.trail import Recorded, Trail, read_entries
-from sessions import trail_page as pages
-from sessions.desk import Desk
-from sessions.folders import REVIEWS
-from sessions.requests import ask_review
-from sessions.trail_page import trail_page
-from specs.requests import QuestionRequest
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.trail import Trail
+from sessions.report import trail_page as pages
+from sessions.report.trail_page import trail_page
+from sessions.requests.consult_context import Desk
+from sessions.requests.review_functions import ask_review
+from sessions.run.run_layout import REVIEWS
+from specs.trail.requested_review import QuestionRequest
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 HOSTILE = (

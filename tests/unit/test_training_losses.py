@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from specs.kinds_training import DpoParameters, SftParameters
-from specs.rows_critics import Preference
-from training.optimise.losses import Response, dpo_loss, ipo_loss, kto_loss, orpo_loss, sft_loss, simpo_loss
-from training.optimise.pairs import divide
+from specs.stages.artifacts import Preference
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from training.rules.finetuning.losses import Response, dpo_loss, ipo_loss, kto_loss, orpo_loss, sft_loss, simpo_loss
+from training.rules.finetuning.preference_split import divide
 
 NUMBERS = st.floats(-60, -0.1, allow_nan=False)
 

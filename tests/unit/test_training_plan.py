@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from specs.kinds_training import DpoParameters, SftParameters
-from training.optimise.plan import GB, memory, operations_a_token, price, told, trained_parameters
-from training.optimise.shapes import PUBLISHED, from_config, published
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from training.planning.model_shapes import PUBLISHED, from_config, published
+from training.planning.training_memory import GB, memory, operations_a_token, price, told, trained_parameters
 
 SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 QLORA: dict[str, Any] = {

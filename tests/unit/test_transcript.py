@@ -9,14 +9,14 @@ from typer.testing import CliRunner
 
 from agents.playbook import Playbook
 from agents.turns import ToolCall
-from agents.workbench import Workbench
-from reviews.store import Store
-from reviews.trail import read_entries
+from agents.workbench_protocol import Workbench
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
 from sessions.cli import app
+from sessions.report.transcript import MARKDOWN, Transcript, lines_of, markdown_of, write
 from sessions.session import Session
-from sessions.transcript import MARKDOWN, Transcript, lines_of, markdown_of, write
 from specs.masking import Masker
-from specs.verdicts import Packet
+from specs.trail.verdict import Packet
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.unit.benches import bench_of, call, new_session, open_stage, take, turn
 from tests.unit.bodies import body_of

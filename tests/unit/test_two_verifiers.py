@@ -12,7 +12,7 @@ from bench.attack import exports, forged_policies, forgeries
 from bench.attack.exports import attack, built, go_codes, original, python_code
 from bench.attack.forged_trail import Original, copied, forged, rewrite
 from bench.attack.outcome import Outcome
-from reviews.export import verify_export
+from reviews.audit.export import verify_export
 
 
 @pytest.fixture(scope="module")

@@ -10,19 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.checks import run_checks
-from reviews.evidence import Evidence
-from reviews.measure import measure
-from specs.evidence import GenerationRow
-from specs.kinds_critics import PreferVerifiedParameters, PreferVerifiedStage
-from specs.rows_critics import Preference, VerifiedRow
+from reviews.evidence.evidence import Evidence
+from reviews.gate.check_list import run_checks
+from reviews.gate.measurer import measure
+from specs.stages.artifacts import Preference
+from specs.stages.critique.parameters import PreferVerifiedParameters, PreferVerifiedStage
+from specs.stages.critique.rows import VerifiedRow
+from specs.stages.generation.rows import GenerationRow
 from tests.fixtures.critic_jobs import lines, stage_job
 from tests.unit.critic_evidence import bound
 from tests.unit.evidence_on_disk import evidence_of, prompt_items, samples, with_manifest
 from tests.unit.spec_files import loads, told, write_spec
-from training.critics.verified import NotTheirs, mixed_prompts, verdicts, verified_pairs
-from training.entry import Job
-from training.stages.prefer_verified import prefer_verified
+from training.jobs.critique.best_of_n_verified import prefer_verified
+from training.jobs.job import Job
+from training.rules.critique.verified_pairs import NotTheirs, mixed_prompts, verdicts, verified_pairs
 
 TASK = "format_instructions"
 GIVEN = PreferVerifiedParameters(pairs_per_prompt=2, validation_share=0.2, max_length_ratio=100)

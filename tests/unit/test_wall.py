@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from agents.turns import ToolCall, Turn
+from sessions.builder.redaction import Wall
+from sessions.builder.tools.readable_artifacts import artifacts
+from sessions.builder.workbench import SessionWorkbench
 from sessions.session import Session
-from sessions.tools.artifacts import artifacts
-from sessions.wall import Wall
-from sessions.workbench import SessionWorkbench
 from specs.text import plain
-from specs.tools import TOOLS
+from specs.trail.builder_tools import TOOLS
 from tests.unit.benches import (
     HELDOUT,
     READABLE,
@@ -43,7 +43,7 @@ REVIEWED = (
     "reviewer: {vendor: checklist}",
     "reviewer: {vendor: openai, model: secret-judge-9, usd_per_million_tokens: {input: 1, output: 1}}",
 )
-PROMPT = files("reviews").joinpath("vendors/reviewer.md").read_text(encoding="utf-8").split("\n\n")[0]
+PROMPT = files("reviews").joinpath("reviewers/vendors/reviewer.md").read_text(encoding="utf-8").split("\n\n")[0]
 
 
 @pytest.fixture(scope="module")
@@ -346,7 +346,7 @@ def test_a_turn_as_the_vendor_wrote_it_is_kept_without_secrets(session: Session)
 
 
 def test_stages_that_read_what_heldout_stages_left_see_it_too(session: Session) -> None:
-    from sessions.heldout import sees_heldout
+    from sessions.builder.heldout_outputs import sees_heldout
 
     spec = session.resolved.spec
     seen: dict[str, Any] = {stage.name: sees_heldout(spec, stage) for stage in spec.stages}

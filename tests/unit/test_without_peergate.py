@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from reviews.export import export_run, verify_export
-from reviews.log.note import parse_note
-from reviews.log.tiles import read_bundles
-from reviews.trail import Trail
-from sessions.trail_page import trail_page
+from reviews.audit.export import export_run, verify_export
+from reviews.trail.signed_head import parse_note
+from reviews.trail.tiles import read_bundles
+from reviews.trail.trail import Trail
+from sessions.report.trail_page import trail_page
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 HOME = Path(__file__).parents[2]

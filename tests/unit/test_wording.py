@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.wording import Protected, words_of
+from sessions.builder.phrase_match import Protected, words_of
 
 SECRET = "Write one short sentence about elephants. Use only lowercase letters."
 

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from agents.turns import ToolCall
-from sessions import building, ledger, loop_care
+from sessions.builder import loop_detection as loop_care
+from sessions.builder.tools import CARRY_OUT
+from sessions.builder.tools.interrupted_calls import INTERRUPTED
+from sessions.builder.workbench import SessionWorkbench
+from sessions.money import ledger
+from sessions.nodes import build as building
 from sessions.session import Paused, Session
-from sessions.tools import CARRY_OUT
-from sessions.tools.interrupted import INTERRUPTED
-from sessions.workbench import SessionWorkbench
 from specs.errors import BudgetExceeded
 from tests.unit.benches import (
     bench_of,

@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agents.turns import ToolCall
-from agents.workbench import PastTurn
-from reviews.trail import Trail
-from sessions import building, ledger
+from agents.workbench_protocol import PastTurn
+from reviews.trail.trail import Trail
+from sessions.builder.tools.interrupted_calls import INTERRUPTED
+from sessions.builder.workbench import SessionWorkbench
+from sessions.money import ledger
+from sessions.nodes import build as building
 from sessions.session import Session
-from sessions.tools.interrupted import INTERRUPTED
-from sessions.workbench import SessionWorkbench
 from tests.fixtures.quick_session import quick_session
 from tests.unit.benches import copy_of, end_job, measure, new_session, open_stage, rows, take, turn
 

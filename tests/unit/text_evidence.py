@@ -6,24 +6,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence import Evidence
+from reviews.evidence.evidence import Evidence
 from specs.digests import digest_bytes, digest_path, digest_value
-from specs.evidence import Item
-from specs.rows_text import Form, InstructRow, RespondRow
-from specs.stages import (
+from specs.stages.answer_end import Form
+from specs.stages.artifacts import Item
+from specs.stages.generation.parameters import (
     GuardStage,
     InstructParameters,
     InstructStage,
     RespondParameters,
     RespondStage,
-    Stage,
 )
+from specs.stages.generation.rows import InstructRow, RespondRow
+from specs.stages.registry import Stage
 from tests.unit.evidence_on_disk import evidence_of, exit_of, with_manifest, write_rows
-from training.text.asking import Shown, answer_prompt, calls_of_round, seed_of
-from training.text.cleaning import clean, marks_of
-from training.text.harvest import harvest
-from training.text.keeping import kept_of
-from training.text.sentinels import SENTINELS
+from training.rules.cleaning import clean, marks_of
+from training.rules.generation.instruction_harvest import harvest
+from training.rules.generation.response_filter import kept_of
+from training.rules.generation.sentinels import SENTINELS
+from training.rules.prompt_text import Shown, answer_prompt, calls_of_round, seed_of
 
 FOLLOWS = {
     "pig_latin": "ellohay orldway",

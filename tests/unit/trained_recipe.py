@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence import Evidence
+from reviews.evidence.evidence import Evidence
 from specs.digests import digest_bytes, digest_path
 from tests.fixtures.tiny_training import tiny_checkpoint
 from tests.unit.evidence_on_disk import SCRIPT, evidence_of, examples, prompt_items, write_rows
-from training.left_checkpoint import take_checkpoint
+from training.jobs.recipes.adopt_checkpoint import take_checkpoint
 
 STAGE = """\
   - name: look

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specs.engines import EngineName, require_penalty
-from training.checkpoint import device_of, load
-from training.decoding import Output
-from training.engines.ending import NotWhole, ended, ends_of
-from training.text.sampling import Sampling
-from training.text.stopping import Watch
+from specs.stages.engine_choice import EngineName, require_penalty
+from training.engines.answer_ending import NotWhole, ended, ends_of
+from training.engines.batched import Output
+from training.engines.checkpoint import device_of, load
+from training.engines.stop_strings import Watch
+from training.engines.token_sampling import Sampling
 
 if TYPE_CHECKING:
     from transformers.generation.continuous_batching.requests import RequestState

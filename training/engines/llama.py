@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specs.digests import digest_file
-from specs.engines import EngineName
-from training.decoding import Output, shared_beginning
-from training.engines.ending import NotWhole, ended, ends_of
+from specs.stages.engine_choice import EngineName
+from training.engines.answer_ending import NotWhole, ended, ends_of
+from training.engines.batched import Output, shared_beginning
 from training.engines.gguf_file import NoGguf, write_gguf
-from training.engines.missing import EngineMissing
-from training.text.sampling import Penalty, Sampling, pick
-from training.text.stopping import Watch
+from training.engines.stop_strings import Watch
+from training.engines.token_sampling import Penalty, Sampling, pick
+from training.engines.unavailable import EngineMissing
 
 if TYPE_CHECKING:
     import torch

@@ -12,13 +12,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from specs.engines import EngineName
-from training.decoding import Output
-from training.engines.ending import NotWhole, ended, ends_of
-from training.engines.missing import EngineMissing
-from training.text.asking import seed_of
-from training.text.sampling import Sampling
-from training.text.stopping import Watch
+from specs.stages.engine_choice import EngineName
+from training.engines.answer_ending import NotWhole, ended, ends_of
+from training.engines.batched import Output
+from training.engines.stop_strings import Watch
+from training.engines.token_sampling import Sampling
+from training.engines.unavailable import EngineMissing
+from training.rules.prompt_text import seed_of
 
 SETTINGS = {
     # Its own process would outlive a stage that is killed, and hold the GPU.
@@ -63,7 +63,7 @@ class Vllm:
 
     def close(self) -> None:
         """Give the GPU's memory back."""
-        from training.checkpoint import free
+        from training.engines.checkpoint import free
 
         self._engine = None
         free()

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reviews.leakage import find_overlaps
-from reviews.requests.rules.found import MAX_PLACES, QUOTE_CHARACTERS, Found, Material
-from specs.requests import Place
+from reviews.evidence.text_overlap import find_overlaps
+from reviews.requests.rules.rule_findings import MAX_PLACES, QUOTE_CHARACTERS, Found, Material
+from specs.trail.requested_review import Place
 
 MAX_DATA_BYTES = 64 * 2**20
 MAX_ROWS = 200_000

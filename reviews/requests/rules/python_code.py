@@ -6,8 +6,8 @@ import ast
 import warnings
 from collections.abc import Iterator
 
-from reviews.requests.rules.found import Found, Material, place
-from specs.requests import ReadFile
+from reviews.requests.rules.rule_findings import Found, Material, place
+from specs.trail.requested_review import ReadFile
 
 _DRAWS: dict[str, tuple[str, ...]] = {
     "random": (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from reviews.requests.rules.found import Found, Material, place
-from specs.requests import IssueSeverity
+from reviews.requests.rules.rule_findings import Found, Material, place
+from specs.trail.requested_review import IssueSeverity
 
 _SEVERITY: dict[tuple[str, bool], IssueSeverity] = {
     ("FAIL", True): "CRITICAL",

@@ -10,15 +10,24 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reviews.claims import agrees
-from reviews.requests.forms import in_order
-from reviews.requests.rules.found import place
-from reviews.requests.rules.numbers import Held, Stated, held_in, stated_in
+from reviews.checks.claim_lookup import agrees
+from reviews.requests.answer_forms import in_order
+from reviews.requests.rules.rule_findings import place
 from reviews.requests.rules.session_report import rows_of_checks, rows_of_metrics
-from reviews.requests.run_files import REPORT_JSON, RunEvidence
+from reviews.requests.rules.stated_numbers import Held, Stated, held_in, stated_in
+from reviews.requests.run_evidence import REPORT_JSON, RunEvidence
 from specs.exact import holds
-from specs.metrics import METRICS
-from specs.requests import AdversarialAnswer, ClaimStatus, Fix, Overclaim, Place, ReadFile, Reading, ScoreRow
+from specs.stages.metric_catalog import METRICS
+from specs.trail.requested_review import (
+    AdversarialAnswer,
+    ClaimStatus,
+    Fix,
+    Overclaim,
+    Place,
+    ReadFile,
+    Reading,
+    ScoreRow,
+)
 
 MAX_ROWS = 300
 MAX_FIXES = 30

@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from reviews.claims import look_up
-from reviews.requests.rules.found import place
-from reviews.requests.run_files import REPORT, REPORT_JSON, RunEvidence
-from specs.grants import Claim
-from specs.metrics import MetricSet
-from specs.requests import Place, ReadFile, ScoreRow
+from reviews.checks.claim_lookup import look_up
+from reviews.requests.rules.rule_findings import place
+from reviews.requests.run_evidence import REPORT, REPORT_JSON, RunEvidence
+from specs.stages.metric import MetricSet
+from specs.trail.grant_and_claim import Claim
+from specs.trail.requested_review import Place, ReadFile, ScoreRow
 
 MAX_EVIDENCE = 3
 _CHECK_ROW = re.compile(

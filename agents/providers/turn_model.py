@@ -1,0 +1,162 @@
+"""A model that can be asked for turns: the bound of a turn's cost before, and one call, which is a turn or is not."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from agents.providers.turn_request import Asking, NotWhole, Reply, sendable_text, with_ids
+from agents.turns import Message, Turn, Usage
+from specs.session.session_spec import Builder as BuilderSpec
+from specs.text import plain
+from specs.trail.builder_tools import Tool
+from specs.vendors import prices
+from specs.vendors.api_keys import find_key
+from specs.vendors.http_exchange import REASON_CHARACTERS, RecordedClient
+from specs.vendors.prices import Price, is_count, most_tokens, price_of
+
+MAX_RESPONSE_BYTES = 64 * 2**20
+"""A stream spends some 200 bytes on each token."""
+
+
+class Api(NamedTuple):
+    """How a vendor is reached."""
+
+    vendor: str
+    body: Callable[[Asking], Mapping[str, Any]]
+    send: Callable[[Asking, RecordedClient, str, str], Reply]
+    errors: tuple[type[Exception], ...]
+    address: str
+    key: str
+
+    def __repr__(self) -> str:
+        """Leave the key out: this may end up in a traceback."""
+        return f"Api({self.vendor!r}, {self.address!r})"
+
+
+class Answer(NamedTuple):
+    """A turn with both bodies as they went over the wire; headers, and with them the key, are in neither."""
+
+    turn: Turn
+    request: bytes
+    response: bytes
+
+
+class Counted(NamedTuple):
+    """How many tokens the API counted in a request of so many bytes."""
+
+    messages: tuple[Message, ...]
+    size: int
+    tokens: int
+
+
+class NoAnswer(Exception):
+    """One call gave no turn."""
+
+    def __init__(self, message: str, *, passes: bool, may_be_billed: bool, told_s: float | None = None) -> None:
+        super().__init__(message)
+        self.passes = passes
+        """Whether asking again can help."""
+        self.may_be_billed = may_be_billed
+        self.told_s = told_s
+        """What the API asks to wait."""
+
+
+class Model:
+    """One model at one address, with a price and the limits of a spec."""
+
+    def __init__(self, api: Api, spec: BuilderSpec, price: Price) -> None:
+        self._api = api
+        self._spec = spec
+        self.price = price
+        self.name = f"{spec.vendor}:{spec.model}"
+
+    def asking(self, system: str, tools: tuple[Tool, ...], messages: tuple[Message, ...]) -> Asking:
+        """Return the request for the next turn of a conversation."""
+        spec = self._spec
+        return Asking(spec.model or "", system, tools, messages, spec.max_output_tokens, spec.timeout_s, spec.reasoning)
+
+    def cap_usd(self, asking: Asking, before: Counted | None = None) -> float:
+        """Return the most USD a turn can cost: all its tokens written into the cache, and the longest answer.
+
+        Every byte counts as a token, but for what the API counted ``before`` at the beginning of this conversation.
+        """
+        at_most = most_tokens(size := self._size(asking))
+        if before is not None and asking.messages[: len(before.messages)] == before.messages:
+            at_most = min(at_most, before.tokens + most_tokens(max(size - before.size, 0)))
+        return self.price.usd(prices.Usage(at_most, asking.max_output_tokens), written_tokens=at_most)
+
+    def counted(self, asking: Asking, turn: Turn) -> Counted | None:
+        """Return what the API counted of a request; None when it did not say."""
+        return None if turn.usage is None else Counted(asking.messages, self._size(asking), turn.usage.input_tokens)
+
+    def _size(self, asking: Asking) -> int:
+        given = self._api.body(asking)
+        return len(json.dumps(given, ensure_ascii=False).encode())
+
+    def call(self, asking: Asking, cap_usd: float) -> Answer:
+        """Ask once.
+
+        Raises:
+            NoAnswer: there is no whole turn.
+        """
+        with RecordedClient(asking.timeout_s, self._api.key, MAX_RESPONSE_BYTES) as http:
+            try:
+                reply = self._api.send(asking, http, self._api.key, self._api.address)
+                turn = self._turn(reply, asking, cap_usd)
+            except self._api.errors as error:
+                status = http.statuses[-1] if http.statuses else None
+                passes = http.refused_for_now or status is None or status < 300
+                billed = http.may_be_billed
+                raise NoAnswer(
+                    http.why(error), passes=passes, may_be_billed=billed, told_s=http.told_to_wait_s
+                ) from error
+            except NotWhole as error:
+                message = plain(http.without_secrets(str(error)), REASON_CHARACTERS)
+                # A page or a body in one piece is no stream that was cut off, and will not be one the next time.
+                streamed = b"data:" in (http.received or b"")
+                said = message if streamed else "the response is no stream of events"
+                raise NoAnswer(said, passes=streamed and error.passes, may_be_billed=True) from error
+            except (ValueError, TypeError, AttributeError, KeyError) as error:
+                # The SDKs do not validate what they read: a body in another form surfaces as one of these.
+                message = f"the response is not in the form of the API ({type(error).__name__})"
+                raise NoAnswer(message, passes=True, may_be_billed=http.may_be_billed) from error
+            return Answer(turn, http.sent, http.received or b"")
+
+    def _turn(self, reply: Reply, asking: Asking, cap_usd: float) -> Turn:
+        usage = None
+        usd = cap_usd
+        if reply.usage is not None and is_count(reply.usage) and is_count(prices.Usage(reply.written_tokens, 0)):
+            usage = Usage(**reply.usage._asdict(), written_tokens=reply.written_tokens)
+            usd = self.price.usd(reply.usage, written_tokens=reply.written_tokens)
+        calls = with_ids(reply.calls, (call.id for message in asking.messages for call in message.calls))
+        return Turn(
+            text=reply.text,
+            calls=calls,
+            stop=reply.stop,
+            model=sendable_text([reply.model]),
+            usage=usage,
+            usd=round(usd, 6),
+            usd_is_measured=usage is not None,
+            verbatim=reply.verbatim if calls == reply.calls else "",
+        )
+
+
+def make_model(spec: BuilderSpec, environ: Mapping[str, str] = os.environ) -> Model:
+    """Build the model the builder of a spec names.
+
+    Raises:
+        UserError: the key is not set, the SDK is not installed, or no price is known of the model.
+    """
+    key = find_key("builder", spec.vendor, spec.base_url, environ)
+    price = price_of(spec.vendor, spec.model or "", spec.usd_per_million_tokens, "builder")
+    try:
+        # Endpoints of one's own speak chat completions; OpenAI itself refuses tools there for its current models.
+        module = importlib.import_module(f"agents.providers.{'openai_chat' if spec.base_url else spec.vendor}")
+    except ImportError as error:
+        raise prices.missing_package(spec.vendor, "builder") from error
+    api = Api(spec.vendor, module.body, module.send, module.ERRORS, spec.base_url or module.ADDRESS, key)
+    return Model(api, spec, price)

@@ -1,0 +1,116 @@
+"""What a model is asked for one turn and what comes back, before and after a vendor gives it its form."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, Literal, NamedTuple, cast
+
+from agents.turns import Message, Stop, ToolCall
+from specs.trail.builder_tools import Tool
+from specs.vendors.prices import Usage
+
+NO_TEXT = "(no text)"
+"""Stands for an answer without a word: neither vendor takes an empty one back."""
+UNREADABLE = "malformed_json"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class Asking(NamedTuple):
+    """One request for one turn."""
+
+    model: str
+    system: str
+    tools: tuple[Tool, ...]
+    messages: tuple[Message, ...]
+    max_output_tokens: int
+    timeout_s: float
+    reasoning: Literal["low", "medium", "high"] | None = None
+
+
+class Reply(NamedTuple):
+    """A whole answer, as a vendor's API gave it."""
+
+    model: str
+    text: str
+    calls: tuple[ToolCall, ...]
+    stop: Stop
+    usage: Usage | None
+    written_tokens: int = 0
+    verbatim: str = ""
+
+
+class NotWhole(Exception):
+    """The stream ended, or said it ended, without a whole answer."""
+
+    def __init__(self, message: str, *, passes: bool = True) -> None:
+        super().__init__(message)
+        self.passes = passes
+        """Whether asking again can help."""
+
+
+@cache
+def schema_of(tool: Tool) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's arguments, written once: models are sent it every turn."""
+    return tool.schema()
+
+
+def readable(arguments: str) -> dict[str, Any]:
+    """Return arguments as the JSON object that both vendors want back; what is none goes back as a text in one.
+
+    The call itself is carried out with what the model wrote, never with this.
+    """
+    try:
+        value = json.loads(arguments, parse_constant=_no_constant)
+        # A lone surrogate passes the parser and cannot be sent.
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return {UNREADABLE: arguments}
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {UNREADABLE: arguments}
+
+
+def sendable_arguments(arguments: str) -> str:
+    """Return arguments as the model wrote them, or, where they are no JSON object, as the text of one.
+
+    Templates of chat models parse them, and no API refuses a JSON object.
+    """
+    value = readable(arguments)
+    try:
+        return arguments if json.loads(arguments) == value else json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return json.dumps(value, ensure_ascii=False)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def sendable_name(name: str) -> str:
+    """Return the name of a called tool in a form that both vendors take back."""
+    return name if _NAME.fullmatch(name) else "unknown_tool"
+
+
+def sendable_text(pieces: Iterable[str]) -> str:
+    """Join the pieces of a text; lone surrogates, which cannot be written in UTF-8, are replaced."""
+    return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def with_ids(calls: Iterable[ToolCall], taken: Iterable[str]) -> tuple[ToolCall, ...]:
+    """Return the calls with ids that occur once in the conversation and that both vendors take back.
+
+    Some endpoints count from 0 in every answer or leave the id empty.
+    """
+    seen = set(taken)
+    found: list[ToolCall] = []
+    for call in calls:
+        id = call.id
+        number = len(seen)
+        while not _ID.fullmatch(id) or id in seen:
+            id = f"call_{number}"
+            number += 1
+        seen.add(id)
+        found.append(call if id == call.id else call.model_copy(update={"id": id}))
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Verify, recompute and export a saved trail."""

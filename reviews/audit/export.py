@@ -1,0 +1,218 @@
+"""A session's trail as a folder that anyone can verify, with Peergate or without: written here, and verified here.
+
+It holds the signed head, entries and hash tiles (C2SP tlog-tiles), the policy and the public keys, a proof for every
+verdict, and the content store. It does not hold the weights, nor anything else outside the store, so an audit of an
+export compares evidence with its digests but does not derive numbers and decisions again.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from reviews.audit.audit_files import Compared, Tree, shown, tree_of
+from reviews.audit.verify import Audit, check_meaning, read_walk
+from reviews.trail import tree as merkle
+from reviews.trail.anchors import Anchor
+from reviews.trail.envelope import Recorded
+from reviews.trail.integrity import Walk, log_keys
+from reviews.trail.keys import public_pem
+from reviews.trail.signed_head import parse_note, who_signed
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_trail
+from reviews.trail.tables.trail_file import TrailFile
+from reviews.trail.tiles import CHECKPOINT, Proof, bundles_of, parse_proof, read_bundles, tiles_of
+from specs.digests import digest_file
+from specs.errors import AuditDamage, PeergateError, UserError
+from specs.regular_files import read_regular
+from specs.trail.key_policy import Policy
+
+STORE = "store"
+POLICY = "policy.json"
+LOG_KEY_FILE = "log.vkey"
+PROOFS = "proofs"
+PAGE = "report.html"
+NOT_REDERIVED = "the numbers: an export holds no jobs, so metrics, checks and decisions were not derived again"
+
+
+def export_run(
+    run: Path, trail_name: str, store_name: str, target: Path, page: Callable[[list[Recorded], Store], str]
+) -> tuple[Walk, int]:
+    """Write the export of a run folder; returns the walk through its trail and how many files there are.
+
+    Args:
+        run: the run folder.
+        trail_name: name of its trail.
+        store_name: name of its content store.
+        target: a folder that is not there yet.
+        page: makes the page for people out of the entries and the exported store.
+
+    Raises:
+        UserError: the target exists, the trail is of format 1, or it has no entries.
+        AuditDamage: the trail does not hold, or evidence that it names is missing or another: nothing is written.
+        OSError: the target cannot be written.
+    """
+    if target.exists():
+        raise UserError(f"{target} exists already", hint="name a folder that is not there yet")
+    trail = read_trail(run / trail_name)
+    if trail.format == 1:
+        raise UserError("a trail of format 1 has no signatures to export", where=str(run))
+    walk = Walk().go(trail.rows)
+    if walk.damage or walk.policy is None or trail.head is None:
+        first = walk.damage[0] if walk.damage else "the trail has no entries"
+        raise AuditDamage(first, where=str(run), hint="run `peergate audit verify` for the whole list")
+    evidence = Compared(run, tree_of(run), store_name, walk.entries)
+    if damage := [*evidence.store_damage(export=False), *_report_damage(run, walk.entries)]:
+        raise AuditDamage(damage[0], where=str(run), hint="run `peergate audit verify` for the whole list")
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        store = Store(partial / STORE)
+        count = sum(_write(partial / name, data) for name, data in _files(trail, walk))
+        count += _copy_store(run, evidence, store)
+        text = page(walk.entries, store)
+        count += _write(partial / PAGE, text.encode())
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return walk, count
+
+
+def _report_damage(run: Path, entries: Sequence[Recorded]) -> Iterator[str]:
+    """Compare the files of the report, which an export holds in its store."""
+    for relative, digest in _report_files(entries):
+        try:
+            if digest_file(run / relative) != digest:
+                yield f"{relative} is not the recorded {digest}"
+        except OSError as error:
+            yield f"{relative} cannot be read: {error.strerror or error}"
+
+
+def _report_files(entries: Sequence[Recorded]) -> Iterator[tuple[str, str]]:
+    for recorded in entries:
+        if recorded.entry.kind == "report":
+            yield from recorded.body["files"].items()
+
+
+def _files(trail: TrailFile, walk: Walk) -> Iterator[tuple[str, bytes]]:
+    """Yield everything in an export but the store and the page: all of it follows from the entries and the head."""
+    note = trail.head[2] if trail.head else b""
+    yield CHECKPOINT, note
+    yield from bundles_of([row.envelope for row in trail.rows])
+    yield from derived_files(walk, note)
+
+
+def derived_files(walk: Walk, note: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield what follows from the entries and the head: tiles, policy, keys, proofs."""
+    yield from tiles_of(walk.leaves)
+    policy = walk.policy
+    assert policy is not None
+    yield POLICY, policy.canonical()
+    yield LOG_KEY_FILE, f"{log_keys(walk.policies, walk.tree.size)[-1]}\n".encode()
+    for key in policy.keys:
+        yield f"keys/{key.role}-{key.id[:16]}.pem", public_pem(bytes.fromhex(key.public)).encode()
+    head = parse_note(note)
+    tree = merkle.Tree(walk.leaves)
+    for recorded in walk.entries:
+        if recorded.entry.kind == "verdict":
+            seq = recorded.entry.seq
+            proof = Proof(seq, tuple(merkle.prove_inclusion(tree, seq)), head)
+            yield proof_name(recorded), str(proof).encode()
+
+
+def proof_name(recorded: Recorded) -> str:
+    """Return where the proof of a verdict lies."""
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", recorded.entry.key)[:80]
+    return f"{PROOFS}/{recorded.entry.seq:06}-{name}.tlog-proof"
+
+
+def _write(path: Path, data: bytes) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return 1
+
+
+def _copy_store(run: Path, evidence: Compared, target: Store) -> int:
+    """Copy the content store, and into it the report's files, which lie beside it in a run folder."""
+    names = evidence.stored()
+    for name in names:
+        copy = target.root / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(run / evidence.store / name, copy)
+    report = [(run / relative).read_bytes() for relative, _ in _report_files(evidence.entries)]
+    for data in report:
+        target.put(data)
+    return len(names) + len(report)
+
+
+def verify_export(folder: Path, *, policy: Policy | None = None, anchors: Sequence[Anchor] = ()) -> Audit:
+    """Verify an export: its integrity, which is what ``verify/`` answers too, and then what its entries mean."""
+    audit = Audit(folder)
+    audit.not_proven.append(NOT_REDERIVED)
+    walk = _check_integrity(audit, folder, policy, anchors)
+    audit.integrity = "damaged" if audit.damage else "holds"
+    audit.damage.extend(walk.misfits)
+    if not audit.damage:
+        check_meaning(audit, walk.entries, Store(folder / STORE))
+    return audit
+
+
+def _check_integrity(audit: Audit, folder: Path, policy: Policy | None, anchors: Sequence[Anchor]) -> Walk:
+    """Check the head, every entry, tile and proof, the policy, and that exactly the files are there that belong."""
+    walk = Walk()
+    tree = tree_of(folder)
+    audit.damage.extend(f"{shown(name)}: is {what}" for name, what in sorted(tree.others.items()))
+    if audit.damage:
+        return walk
+    try:
+        note = read_regular(folder / CHECKPOINT)
+        size = parse_note(note, CHECKPOINT).size
+        walk.go_through(enumerate(read_bundles(folder, size)))
+        walk.check_head(note, CHECKPOINT)
+    except (PeergateError, OSError) as error:
+        audit.damage.append(f"export: {str(error).splitlines()[0]}")
+        return walk
+    read_walk(audit, walk, policy, anchors)
+    if not audit.damage:
+        audit.damage.extend(_other_files(folder, tree, walk, note, size))
+    if not audit.damage:
+        compared = Compared(folder, tree, STORE, walk.entries)
+        audit.damage.extend(compared.store_damage(export=True))
+        audit.files, audit.not_covered = compared.files, compared.not_covered
+    return walk
+
+
+def _other_files(folder: Path, tree: Tree, walk: Walk, note: bytes, size: int) -> Iterator[str]:
+    """Compare tiles, policy, keys and proofs with what follows from the entries, and find what does not belong."""
+    expected = dict(derived_files(walk, note))
+    for name, data in expected.items():
+        try:
+            found = read_regular(folder / name)
+        except OSError as error:
+            yield f"{name}: cannot be read: {error.strerror or error}"
+            continue
+        if found != data:
+            yield f"{name}: is not what follows from the entries"
+    bundles = {name for name, _ in bundles_of([b""] * size)}
+    if PAGE not in tree.files:
+        yield f"{PAGE}: is missing"
+    known = {CHECKPOINT, PAGE, *expected, *bundles}
+    for name in sorted(tree.files):
+        if name not in known and not name.startswith(f"{STORE}/"):
+            yield f"{shown(name)}: is no part of the export"
+    filled = {parent.as_posix() for name in tree.files for parent in Path(name).parents}
+    for name in sorted(tree.folders - filled):
+        yield f"{shown(name)}: is a folder without a file of the export"
+
+
+def verify_proof(proof: bytes, envelope: bytes, policy: Policy) -> bool:
+    """Say whether a tlog-proof shows that an entry is in a tree the log of a policy signed.
+
+    Raises:
+        UserError: it is not a proof.
+    """
+    read = parse_proof(proof)
+    keys = log_keys([policy], read.head.size)
+    return read.head.origin == policy.origin and bool(who_signed(read.head, keys)) and read.proves(envelope)

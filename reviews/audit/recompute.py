@@ -1,0 +1,228 @@
+"""Judge again: metrics, checks, packet, the embedded reviewer's verdict and the decision, from the stored raw rows.
+
+Every metrics and decision entry names the digest of the code it was made with. Where that is not the code at hand
+(an older run, a newer Peergate) nothing is compared, and the audit says so instead of guessing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reviews.checks.measuring_code import measuring_code
+from reviews.evidence.gather import find, gather, registered_spec
+from reviews.gate.amendments import AMENDMENT, amended, amendment_packet, is_exploratory, refused
+from reviews.gate.check_list import all_checks, run_checks
+from reviews.gate.gate_decision import carried, settle
+from reviews.gate.grants import opened_by
+from reviews.gate.measurer import measure
+from reviews.gate.packet import DESIGN, build_design_packet
+from reviews.gate.packet_derivation import check_design, derive_packet, verdict_again
+from reviews.gate.panel import member_answer, merge
+from reviews.gate.reviewer import no_verdict
+from reviews.reviewers.checklist import Checklist
+from reviews.stages.finetuning.movement_check import weights_are_here
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from specs.digests import digest_value
+from specs.errors import EvidenceMissing, PeergateError
+from specs.session.loading import read_resolved
+from specs.stages.metric import MetricSet
+from specs.trail.verdict import CheckResult, Decision, Packet, Verdict
+
+
+def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str], notes: list[str]) -> int:
+    """Derive every decision again; append what differs to ``damage``. Returns how many were derived."""
+    count = 0
+    for recorded in entries:
+        kind = recorded.entry.kind
+        if kind not in ("decision", "amendment"):
+            continue
+        where = f"entry {recorded.entry.seq} ({kind} {recorded.entry.key.partition('/')[2]})"
+        # The first decisions did not name their code.
+        if (code := recorded.body.get("code")) != measuring_code():
+            notes.append(f"{where}: was made by other code ({code}) and is not derived again")
+            continue
+        try:
+            if kind == "amendment":
+                damage += [f"{where}: {problem}" for problem in _amendment(entries, store, recorded)]
+            else:
+                found = _differences(run, entries, store, recorded, notes)
+                damage += [f"{where}: {problem}" for problem in found]
+            count += 1
+        except FORMLESS as error:
+            damage.append(f"{where}: cannot be derived again: {formless(error)}")
+    return count
+
+
+FORMLESS = (PeergateError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, OSError)
+"""What reading bodies and evidence of others may end in, however they are signed."""
+
+
+def formless(error: Exception) -> str:
+    """Return one line for an error of :data:`FORMLESS`."""
+    first = next(iter(str(error).splitlines()), "")
+    return first if isinstance(error, PeergateError) else f"not of its form: {type(error).__name__}: {first}"
+
+
+def _differences(run: Path, entries: list[Recorded], store: Store, decision: Recorded, notes: list[str]) -> list[str]:
+    """Return what comes out otherwise; the first difference on the way explains those after it."""
+    stage, attempt = decision.body["stage"], decision.body["attempt"]
+    told = Decision.model_validate_json(store.get(decision.body["decision"]))
+    packet = Packet.model_validate_json(store.get(told.packet))
+    kept = find(entries, f"packet/{stage or DESIGN}.{attempt}")
+    if kept is None or kept.body["packet"] != told.packet:
+        return ["the decision names another packet than the one on record"]
+    # What came later cannot have been known: everything is derived from the trail as it was.
+    then = entries[: kept.entry.seq]
+    if stage is None:
+        found = _design_packet(then, store, packet)
+    else:
+        found = _attempt_packet(run, then, store, stage, attempt, packet, notes)
+    return found or _verdict_and_decision(entries[: decision.entry.seq], store, decision, told, packet)
+
+
+def _amendment(entries: list[Recorded], store: Store, recorded: Recorded) -> list[str]:
+    """Judge an amendment again: its changes, its design checks, and what packet and verdict give."""
+    body, number = recorded.body, int(recorded.entry.key.partition("/")[2])
+    kept, judged = find(entries, f"packet/{AMENDMENT}.{number}"), find(entries, f"verdict/{AMENDMENT}.{number}")
+    if (
+        kept is None
+        or judged is None
+        or (kept.body["packet"], judged.body["verdict"])
+        != (
+            body["packet"],
+            body["verdict"],
+        )
+    ):
+        return ["packet and verdict are not those on record"]
+    checked = find(entries, f"checks/{AMENDMENT}.{number}")
+    before = entries[: checked.entry.seq if checked else kept.entry.seq]
+    old, _ = registered_spec(before, store)
+    new = read_resolved(store.get(body["spec"]))
+    found = amended(before, old, new)
+    checks = check_design(new, store)
+    packet = Packet.model_validate_json(store.get(body["packet"]))
+    again = amendment_packet(before, old, new, checks, checks_digest=_digest_of(checks), reason=body["reason"])
+    decision = settle(new, packet, Verdict.model_validate_json(store.get(body["verdict"])), number)
+    problems: list[str] = []
+    if again != packet:
+        problems.append(_other_checks(packet.checks, checks) or "the amended design gives another packet")
+    if refused(before, old, found):
+        problems.append(f"amends what cannot be amended: {'; '.join(refused(before, old, found))}")
+    told = {"changes": [one.as_json() for one in found], "exploratory": is_exploratory(before, found)}
+    told |= {"outcome": decision.outcome, "reasons": list(decision.reasons), "registration": new.registration()}
+    problems += [f"{name} is {body[name]}, derived {value}" for name, value in told.items() if body[name] != value]
+    return problems
+
+
+def _design_packet(entries: list[Recorded], store: Store, packet: Packet) -> list[str]:
+    resolved, _ = registered_spec(entries, store)
+    checks = check_design(resolved, store)
+    digest = _digest_of(checks)
+    if build_design_packet(resolved, checks, checks_digest=digest) != packet:
+        return [_other_checks(packet.checks, checks) or "the design gives another packet than the recorded one"]
+    return []
+
+
+def _attempt_packet(
+    run: Path, entries: list[Recorded], store: Store, stage: str, attempt: int, packet: Packet, notes: list[str]
+) -> list[str]:
+    evidence = gather(run, entries, store, stage, attempt)
+    measured = find(entries, f"metrics/{stage}.{attempt}")
+    if measured is None:
+        return ["was decided without metrics"]
+    digest = measured.body["metrics"]
+    recorded = MetricSet.model_validate_json(store.get(digest)) if digest else None
+    try:
+        again: MetricSet | None = measure(evidence)
+    except EvidenceMissing:
+        again = None
+    if again != recorded:
+        return [f"the metrics computed from the raw rows are not the recorded ones{_which(again, recorded)}"]
+    checks = run_checks(evidence, again)
+    if not weights_are_here(evidence):
+        checks = _as_with_weights(checks, packet, f"{stage}.{attempt}", notes)
+    if derive_packet(entries, store, evidence, again, checks, _digest_of(checks)) != packet:
+        return [_other_checks(packet.checks, checks) or "the evidence gives another packet than the recorded one"]
+    return []
+
+
+def _as_with_weights(
+    checks: tuple[CheckResult, ...], packet: Packet, attempt: str, notes: list[str]
+) -> tuple[CheckResult, ...]:
+    """Return results in which those of checks that compare weights are the recorded ones: here they cannot be found."""
+    reading = {check.id for check in all_checks() if check.reads_weights}
+    then = {one.id: one for one in packet.checks if one.id in reading}
+    taken = tuple(then.get(one.id, one) for one in checks)
+    if taken != checks:
+        notes.append(f"{attempt}: {', '.join(sorted(then))} compared weights that are not here: taken as recorded")
+    return taken
+
+
+def _verdict_and_decision(
+    entries: list[Recorded], store: Store, recorded: Recorded, told: Decision, packet: Packet
+) -> list[str]:
+    problems: list[str] = []
+    stage, attempt = recorded.body["stage"], recorded.body["attempt"]
+    resolved, _ = registered_spec(entries, store)
+    verdict = Verdict.model_validate_json(store.get(told.verdict))
+    entry = find(entries, f"verdict/{stage or DESIGN}.{attempt}")
+    if entry is None or (entry.body["packet"], entry.body["verdict"]) != (told.packet, told.verdict):
+        problems.append("the decision names another verdict, or one on another packet, than the one on record")
+    if entry is not None and "members" in entry.body and _merged(entries, store, entry) != verdict:
+        problems.append("the members' verdicts give another panel verdict than the recorded one")
+    why = verdict.no_verdict
+    stated = (entry.body["error"], entry.body.get("cause")) if entry is not None else None
+    if stated is not None and stated != ((str(why), why.cause) if why else ("", None)):
+        problems.append("the entry of the verdict does not say of its absence what the stored verdict says")
+    before = verdict_again(entries, store, packet)
+    if before is not None and before != verdict:
+        problems.append(f"the evidence is that of attempt {packet.unchanged_since}, the verdict is another")
+    if verdict.reviewer == Checklist.name and before is None:
+        # What was said before is compared above: its words have the figures of then. A process may have been killed.
+        # Whatever it would have said, what stands for it approves nothing.
+        lost = verdict.no_verdict
+        if verdict != (no_verdict(verdict.reviewer, lost) if lost else Checklist().review(packet, told.packet)):
+            problems.append("the checklist gives another verdict than the recorded one")
+    again = settle(resolved, packet, verdict, attempt)
+    if again != told:
+        problems.append(f"packet and verdict give '{again.outcome}', recorded is '{told.outcome}'")
+    if recorded.body["outcome"] != told.outcome or list(told.reasons) != recorded.body["reasons"]:
+        problems.append("the entry does not say what the stored decision says")
+    if carried(told) != {name: recorded.body.get(name) for name in ("conditions", "met")}:
+        problems.append("the entry does not carry the conditions of the stored decision")
+    opens = opened_by(resolved, entries, stage, told.outcome)
+    if opens != recorded.body["opens"]:
+        problems.append(f"opens {recorded.body['opens']}, but '{told.outcome}' opens {opens}")
+    return problems
+
+
+def _merged(entries: list[Recorded], store: Store, entry: Recorded) -> Verdict:
+    """Merge the verdicts of a panel's members again."""
+    asked = [find(entries, f"{entry.entry.key}/{number}") for number in range(1, entry.body["members"] + 1)]
+    recorded = Verdict.model_validate_json(store.get(entry.body["verdict"]))
+    answers = [member_answer(store, one) for one in asked if one is not None]
+    return merge(answers, recorded.quorum)
+
+
+def _digest_of(checks: tuple[CheckResult, ...]) -> str:
+    return digest_value([check.model_dump(mode="json") for check in checks])
+
+
+def _which(again: MetricSet | None, recorded: MetricSet | None) -> str:
+    if again is None or recorded is None:
+        return f" ({'none' if again is None else 'some'} now, {'none' if recorded is None else 'some'} then)"
+    names = sorted(again.metrics.keys() | recorded.metrics.keys())
+    differing = [name for name in names if again.metrics.get(name) != recorded.metrics.get(name)]
+    return f" ({', '.join(differing)})" if differing else ""
+
+
+def _other_checks(recorded: tuple[CheckResult, ...], again: tuple[CheckResult, ...]) -> str:
+    """Say which checks come out otherwise; empty when none does."""
+    now, then = {one.id: one for one in again}, {one.id: one for one in recorded}
+    differing = [id for id in sorted(now.keys() | then.keys()) if now.get(id) != then.get(id)]
+    told = [
+        f"{id} is {now[id].status if id in now else 'gone'}, recorded as {then[id].status if id in then else 'nothing'}"
+        for id in differing
+    ]
+    return f"checks come out otherwise: {', '.join(told)}" if told else ""

@@ -1,0 +1,47 @@
+"""Look stated numbers up among the measured ones. A claim is never copied into a report, supported or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from reviews.evidence.evidence import Evidence
+from specs.stages.metric import MetricSet
+from specs.trail.grant_and_claim import Claim, ClaimResult
+
+WIDEST_TOLERANCE = 0.05
+"""As a share of the stated value: beyond it a claim states nothing and is unsupported."""
+
+SMALLEST_TOLERANCE = 5e-4
+"""What rounding to three decimals takes; it is allowed for values near 0 too."""
+
+
+def look_up(claims: Iterable[Claim], measured: Mapping[str, MetricSet]) -> tuple[ClaimResult, ...]:
+    """Mark each claim supported, contradicted, or unsupported (nothing was measured for it)."""
+    return tuple(_look_up(claim, measured.get(claim.stage)) for claim in claims)
+
+
+def claim_results(evidence: Evidence, metrics: MetricSet | None) -> tuple[ClaimResult, ...]:
+    """Look up what the builder claims of an attempt among its own and earlier metrics."""
+    here = {evidence.stage.name: metrics} if metrics else {}
+    return look_up(evidence.claims or (), {**evidence.earlier, **here})
+
+
+def agrees(stated: float, measured: float, tolerance: float) -> bool:
+    """Say whether a stated number is the measured one, up to the tolerance it was stated with."""
+    return math.isclose(measured, stated, rel_tol=1e-9, abs_tol=tolerance)
+
+
+def _look_up(claim: Claim, metrics: MetricSet | None) -> ClaimResult:
+    found = metrics.metrics.get(claim.metric) if metrics else None
+    if found is None:
+        return ClaimResult(claim=claim, status="unsupported")
+    # A tolerance wide enough for anything states nothing.
+    if claim.tolerance > WIDEST_TOLERANCE * abs(claim.value) and claim.tolerance > SMALLEST_TOLERANCE:
+        return ClaimResult(claim=claim, status="unsupported", measured=found.value)
+    status = "supported" if agrees(claim.value, found.value, claim.tolerance) else "contradicted"
+    return ClaimResult(claim=claim, status=status, measured=found.value)
+
+
+CLAIMS = "claims.as_measured"
+"""The check on what the builder states."""

@@ -1,0 +1,145 @@
+"""Does anything of the held-out split stand in what the model is trained on?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from reviews.checks.definition import Check, Found, listed
+from reviews.checks.limit import Limit
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.measured_value import ratio
+from reviews.evidence.row_reader import read_rows
+from reviews.evidence.text_overlap import Overlap, find_overlaps
+from specs.exact import holds
+from specs.session.thresholds import Thresholds
+from specs.stages.artifacts import Example, Item
+from specs.stages.metric import MetricSet
+from training.rules.similarity import words_of
+from training.rules.tasks.conversation import said_in
+
+SOURCE = "training on the test set; near-duplicates by MinHash (Broder 1997; Lee et al. 2022, arXiv:2107.06499)"
+SIMILARITY = (Limit("<", "thresholds.prompt_similarity"), Limit("<", "thresholds.contained_words"))
+REPEATS = (Limit("<=", "thresholds.repeated_rows"),)
+
+
+def overlap_of(train: Iterable[tuple[str, str]], heldout: Iterable[Item], thresholds: Thresholds) -> Found:
+    """Compare (id, prompt) pairs with the held-out prompts."""
+    held = [(item.id, text) for item in heldout for text in texts_of(item, thresholds.contained_words)]
+    found = find_overlaps(train, held, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)
+    if not found:
+        return Found("PASS", "no training prompt is a held-out prompt, nor near one", 0.0)
+    by_kind = Counter(overlap.how for overlap in found)
+    told = ", ".join(f"{count} {kind}" for kind, count in sorted(by_kind.items()))
+    rows = len({overlap.train for overlap in found})
+    detail = f"{rows} training prompts are held-out prompts ({told})"
+    return Found(
+        "FAIL", detail, float(rows), tuple(shown_overlap(overlap) for overlap in spread(found)), repairable=False
+    )
+
+
+def texts_of(item: Item, least: int) -> tuple[str, ...]:
+    """Return the texts of a held-out item that may not be trained on: its prompt, and long turns of a conversation.
+
+    Args:
+        item: a held-out item.
+        least: words from which a later turn counts; shorter ones ("What comes after that?") stand in many texts.
+    """
+    prompt, *later = said_in(item)
+    return (prompt, *(text for text in later if len(words_of(text)) >= least))
+
+
+def spread(found: tuple[Overlap, ...]) -> list[Overlap]:
+    """Return overlaps with the ways taken in turn, so that each way is among the first rows shown."""
+    place: Counter[str] = Counter()
+    ranked: list[tuple[int, int, Overlap]] = []
+    for index, overlap in enumerate(found):
+        ranked.append((place[overlap.how], index, overlap))
+        place[overlap.how] += 1
+    return [overlap for _, _, overlap in sorted(ranked, key=lambda one: one[:2])]
+
+
+def repeats_of(pairs: Iterable[tuple[str, str]]) -> list[Overlap]:
+    """Return (id, text) pairs that have the words of an earlier one of the same side."""
+    every = list(pairs)
+    place = {id: index for index, (id, _) in enumerate(every)}
+    found = [one for one in find_overlaps(every, every) if place[one.train] > place[one.heldout]]
+    return [one for one in found if one.how in ("exact", "normalised")]
+
+
+def groups_of(train: Iterable[Item | Example], heldout: Iterable[Item]) -> Found:
+    """Compare the groups (topics) of the two sides."""
+    shared = sorted({item.group for item in train} & {item.group for item in heldout})
+    if shared:
+        return Found(
+            "FAIL", f"{len(shared)} groups stand on both sides: {listed(shared)}", float(len(shared)), repairable=False
+        )
+    return Found("PASS", "no group stands on both sides", 0.0)
+
+
+def duplicates_of(pairs: Iterable[tuple[str, ...]], thresholds: Thresholds) -> Found:
+    """Count repeats within the training side."""
+    every = list(pairs)
+    repeated = len(every) - len(set(every))
+    share = ratio(repeated, len(every))
+    status = "PASS" if holds(share, "<=", thresholds.repeated_rows) else "WARN"
+    return Found(status, f"{repeated} of {len(every)} training rows repeat another", float(share))
+
+
+def shown_overlap(overlap: Overlap) -> dict[str, Any]:
+    """Return an overlap as a row of a check's result."""
+    return {
+        "how": overlap.how,
+        "similarity": round(overlap.similarity, 3),
+        "train": overlap.train,
+        "train_text": overlap.train_text,
+        "heldout": overlap.heldout,
+        "heldout_text": overlap.heldout_text,
+    }
+
+
+def _examples(evidence: Evidence) -> tuple[Example, ...]:
+    made = evidence.stage.kind == "generate"
+    path = evidence.outputs.get("accepted") if made else evidence.inputs.get("examples")
+    # A generate stage that kept nothing leaks nothing; its criteria say that it kept too little.
+    return read_rows(path, Example, "training examples", may_be_empty=made)
+
+
+def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
+    examples = _examples(evidence)
+    prompts = {one.item: one.prompt for one in examples}.items()
+    return overlap_of(prompts, evidence.heldout, evidence.resolved.spec.thresholds)
+
+
+def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
+    return groups_of(_examples(evidence), evidence.heldout)
+
+
+def _duplicates(evidence: Evidence, _: MetricSet | None) -> Found:
+    rows = ((one.prompt, one.completion) for one in _examples(evidence))
+    return duplicates_of(rows, evidence.resolved.spec.thresholds)
+
+
+CHECKS = (
+    Check(
+        "leakage.overlap",
+        "No held-out prompt is trained on",
+        ("generate", "sft"),
+        _overlap,
+        SOURCE,
+        limits=SIMILARITY,
+    ),
+    Check(
+        "leakage.groups", "Training and held-out share no group", ("generate", "sft"), _groups, "leakage through topics"
+    ),
+    Check(
+        "leakage.duplicates",
+        "Training rows do not repeat",
+        ("generate", "sft"),
+        _duplicates,
+        "Lee et al. 2022, arXiv:2107.06499",
+        blocking=False,
+        limits=REPEATS,
+    ),
+)

@@ -1,0 +1,103 @@
+"""The code that metrics, checks, packets and decisions depend on, as a digest: whatever their imports reach.
+
+A list of file names by hand missed a third of it. Imports inside functions count, those only for types do not. What no
+import shows has to be named here: data files that reached code reads, and the plug-ins that are installed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from reviews.checks.installed_checks import installed_identities
+from specs.digests import digest_file, digest_value
+from specs.home import HOME
+
+PACKAGES = ("reviews", "training", "specs")
+"""Those that a judge may import."""
+ROOTS = (
+    "reviews.gate.measurer",
+    "reviews.gate.check_list",
+    "reviews.gate.packet",
+    "reviews.gate.packet_derivation",
+    "reviews.gate.decide",
+    "reviews.gate.gate_decision",
+)
+DATA = ("training/rules/prompts/*.yaml",)
+"""Files that reached code reads: the questions that a critic's verdicts are recomputed with."""
+
+
+def measuring_code() -> str:
+    """Return the digest of the code that metrics, checks, packets and decisions depend on.
+
+    Checks of other distributions count with the name and version of their distribution.
+    """
+    return digest_value(measuring_files())
+
+
+def measuring_files() -> dict[str, str]:
+    """Return the digest of each file of that code, by path, and the identity of each distribution that adds checks."""
+    return _own_code() | installed_identities()
+
+
+@cache
+def _own_code() -> dict[str, str]:
+    """Return the digest of each file, read once: a process keeps what it loaded, whatever is written afterwards."""
+    files = [*import_closure(HOME, ROOTS), *(path for pattern in DATA for path in HOME.glob(pattern))]
+    return {path.relative_to(HOME).as_posix(): digest_file(path) for path in sorted(files)}
+
+
+def import_closure(home: Path, roots: Iterable[str]) -> set[Path]:
+    """Return the files of Peergate that importing ``roots`` can reach, the ``__init__.py`` of each package included.
+
+    Args:
+        home: the folder in which the packages lie.
+        roots: names of modules.
+
+    Raises:
+        ModuleNotFoundError: a root is not there: a digest that leaves it out would look like one that covers it.
+    """
+    waiting, reached = list(roots), dict[str, Path]()
+    for name in waiting:
+        if _file(home, name) is None:
+            raise ModuleNotFoundError(f"'{name}' is registered as measuring code and is not in {home}", name=name)
+    while waiting:
+        name = waiting.pop()
+        path = _file(home, name)
+        if path is None or name in reached:
+            continue
+        reached[name] = path
+        package, _, _ = name.rpartition(".")
+        waiting += [package] if package else []
+        waiting += _imported(path, name if path.name == "__init__.py" else package)
+    return set(reached.values())
+
+
+def _file(home: Path, name: str) -> Path | None:
+    if name.partition(".")[0] not in PACKAGES:
+        return None
+    stem = home.joinpath(*name.split("."))
+    return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
+
+
+def _imported(path: Path, package: str) -> Iterator[str]:
+    """Yield every name that could be a module: of ``from a import b`` both ``a`` and ``a.b``."""
+    pending: list[ast.AST] = [ast.parse(path.read_bytes(), str(path))]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            pending += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            source = ".".join([*parts, *([node.module] if node.module else [])])
+            yield source
+            yield from (f"{source}.{one.name}" for one in node.names)
+        # Statements only: no expression imports, and there are ten times as many of them.
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            below = getattr(node, part, [])
+            pending += below if isinstance(below, list) else []

@@ -1,0 +1,137 @@
+"""Is this still the experiment that was registered?"""
+
+from __future__ import annotations
+
+from reviews.checks.definition import Check, Found, listed
+from reviews.checks.job_checks import manifest_of
+from reviews.checks.measuring_code import measuring_code, measuring_files
+from reviews.evidence.evidence import Evidence
+from specs.errors import EvidenceMissing
+from specs.stages.metric import MetricSet
+from specs.stages.registry import STAGE_KINDS
+
+_ALL = tuple(STAGE_KINDS)
+
+
+def _unchanged(evidence: Evidence, _: MetricSet | None) -> Found:
+    now = evidence.resolved.registration()
+    if evidence.grant is None:
+        raise EvidenceMissing("the attempt has no grant")
+    for what, digest in (("the trail's first entry", evidence.registered), ("the grant", evidence.grant.registration)):
+        if digest != now:
+            return Found("FAIL", f"the spec is {now}, {what} names {digest}", repairable=False)
+    return Found("PASS", f"spec, trail and grant name {now}")
+
+
+def _code(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the code that measures and judges with the one that was registered before there were any data."""
+    now = measuring_code()
+    if evidence.measured_by is None:
+        return Found("NOT_APPLICABLE", "the session was registered without naming the code that measures")
+    if evidence.measured_by == now:
+        return Found("PASS", f"metrics, checks and decision are made by the registered code {now}")
+    then, files = evidence.measured_files, measuring_files()
+    other = [name for name in sorted(then.keys() | files.keys()) if then.get(name) != files.get(name)] if then else []
+    shown = tuple({"file": name, "registered": then.get(name, ""), "now": files.get(name, "")} for name in other)
+    told = f"registered was the measuring code {evidence.measured_by}, this is {now}"
+    told += f" ({listed(other)})" if other else ""
+    # A person decides: amend the registration, which a reviewer judges, or go back to the registered version.
+    return Found("FAIL", f"{told}; `peergate amend` puts it before a reviewer", float(len(other)), shown)
+
+
+def _split(evidence: Evidence, _: MetricSet | None) -> Found:
+    reference = evidence.stage.inputs.get("items", "heldout")
+    if reference != "heldout":
+        return _data(evidence, reference)
+    registered = evidence.resolved.spec.heldout.digest
+    pinned = evidence.resolved.data_digests.get("heldout")
+    for what, digest in (("pinned at the start", pinned), ("read by the job", evidence.heldout_digest)):
+        if digest != registered:
+            return Found("FAIL", f"the registered split is {registered}, {what} was {digest}", repairable=False)
+    return Found("PASS", f"the registered split {registered} was read", figure=float(len(evidence.heldout)))
+
+
+def _data(evidence: Evidence, reference: str) -> Found:
+    """Compare the items of a stage that does not read the split with the registered data file."""
+    head, _, name = reference.partition(".")
+    if head != "data":
+        return Found("NOT_APPLICABLE", f"the stage reads '{reference}', which no data file registers")
+    registered, read = evidence.resolved.data_digests.get(name), manifest_of(evidence).inputs.get("items")
+    if registered is None or read != registered:
+        return Found("FAIL", f"the registered file '{name}' is {registered}, the job read {read}", repairable=False)
+    return Found("PASS", f"the registered file '{name}' {registered} was read")
+
+
+def _model(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the weights a stage began from with the digest that the spec pins, where it reads the model itself."""
+    pinned = evidence.resolved.spec.model.digest
+    if pinned is None or evidence.stage.inputs.get("model") != "model":
+        return Found("NOT_APPLICABLE", "the spec pins no weights for this stage")
+    read = manifest_of(evidence).inputs.get("model")
+    if read != pinned:
+        return Found("FAIL", f"the spec pins the weights {pinned}, the job read {read}", repairable=False)
+    return Found("PASS", f"the job read the pinned weights {pinned}")
+
+
+def _evaluations(evidence: Evidence, _: MetricSet | None) -> Found:
+    spec = evidence.resolved.spec
+    kinds = {"evaluate", spec.stage(spec.analysis.treatment).kind}
+    planned = sum(stage.kind in kinds for stage in spec.stages)
+    count = evidence.evaluations_of_heldout
+    if count > planned:
+        return Found("WARN", f"the held-out split was evaluated {count} times, {planned} were registered", float(count))
+    return Found("PASS", f"evaluation {count} of {planned} registered ones", float(count))
+
+
+def _attempts(evidence: Evidence, _: MetricSet | None) -> Found:
+    numbers = [record["attempt"] for record in evidence.attempts]
+    if numbers != list(range(1, evidence.attempt + 1)):
+        return Found("FAIL", f"attempts {numbers} are on record, this is attempt {evidence.attempt}", repairable=False)
+    return Found("PASS", f"all {len(numbers)} attempts are on record", float(len(numbers)))
+
+
+CHECKS = (
+    Check(
+        "registration.unchanged",
+        "The spec is the registered one",
+        _ALL,
+        _unchanged,
+        "analyses chosen after the results (preregistration, Nosek et al. 2018)",
+    ),
+    Check(
+        "registration.code",
+        "The code that measures is the registered one",
+        _ALL,
+        _code,
+        "a metric that was changed on the same data until they passed: 46.7 % runaway answers became 0 %",
+    ),
+    Check(
+        "registration.split",
+        "The held-out split is the registered one",
+        ("evaluate", "perplexity", "choose", "compare", "converse"),
+        _split,
+        "a swapped evaluation set",
+    ),
+    Check(
+        "registration.model",
+        "The weights are the pinned ones",
+        _ALL,
+        _model,
+        "an instruct checkpoint in place of the base model",
+    ),
+    Check(
+        "registration.evaluations",
+        "Evaluations of the held-out split are counted",
+        ("evaluate", "converse"),
+        _evaluations,
+        "many tries, one reported (multiplicity)",
+        blocking=False,
+    ),
+    Check(
+        "registration.attempts",
+        "Every attempt of the stage is on record",
+        _ALL,
+        _attempts,
+        "failed attempts left out of the report",
+    ),
+)

@@ -1,0 +1,1 @@
+"""The registered comparison: arms, tests, subgroups, power, parity, controls, drift, seeds."""

@@ -1,0 +1,97 @@
+"""Do the registered controls of a comparison of conversations differ from its arms in the history alone?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reviews.checks.definition import Check, Found, need
+from reviews.checks.job_checks import manifest_of
+from reviews.comparison.arms import controlled
+from reviews.evidence.evidence import Evidence
+from specs.errors import EvidenceMissing
+from specs.exact import holds
+from specs.job_records import Manifest
+from specs.stages.metric import MetricSet
+
+SOURCE = "a gain in conversations that was there without their history too"
+
+
+def _alike(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare each control with its arm: the same weights, items, code and settings, and another history."""
+    controls = evidence.resolved.spec.analysis.controls
+    if not controls:
+        return Found("NOT_APPLICABLE", "no control is registered")
+    ours, theirs = manifest_of(evidence), evidence.baseline_manifest
+    if theirs is None:
+        raise EvidenceMissing("the baseline has no accepted attempt with a manifest")
+    told: list[str] = []
+    for one in controls:
+        sides = ((one.before, theirs, evidence.baseline_parameters), (one.after, ours, evidence.parameters))
+        for name, manifest, parameters in sides:
+            arm = evidence.arms.get(name)
+            if arm is None or arm.manifest is None:
+                raise EvidenceMissing(f"the control '{name}' has no accepted attempt with a manifest")
+            differing = _differing(arm.manifest, arm.parameters, manifest, parameters)
+            if differing:
+                told.append(f"'{name}' differs from its arm in {', '.join(differing)}")
+    if told:
+        return Found("FAIL", "; ".join(told), float(len(told)), repairable=False)
+    return Found("PASS", f"{2 * len(controls)} stages differ from their arms in the history alone", 0.0)
+
+
+def _differing(one: Manifest, granted: dict[str, Any], arm: Manifest, asked: dict[str, Any]) -> list[str]:
+    def without(settings: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in settings.items() if name != "history"}
+
+    compared = (
+        ("weights", one.inputs.get("model"), arm.inputs.get("model")),
+        ("items", one.inputs.get("items"), arm.inputs.get("items")),
+        ("parameters", without(granted), without(asked)),
+        ("settings", without(one.effective), without(arm.effective)),
+        ("code", one.code, arm.code),
+        ("packages", one.packages, arm.packages),
+        ("threads", one.threads, arm.threads),
+    )
+    return [what for what, first, second in compared if first != second]
+
+
+def _excess(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Tell the gain under each control beside the gain of the arms; the registered hypothesis decides."""
+    controls = controlled(evidence)
+    if not controls:
+        return Found("NOT_APPLICABLE", "no control is registered")
+    excess, p = need(metrics, "control_excess"), need(metrics, "control_excess_p")
+    told = [f"the arms gain {need(metrics, 'accuracy_gain'):+.3f}"]
+    for one in controls:
+        gained = sum(pair.after and not pair.before for pair in one.pairs)
+        lost = sum(pair.before and not pair.after for pair in one.pairs)
+        rates = [sum(getattr(pair, side) for pair in one.pairs) / len(one.pairs) for side in ("before", "after")]
+        told.append(
+            f"{one.name} {rates[0]:.3f} -> {rates[1]:.3f}, {(gained - lost) / len(one.pairs):+.3f} "
+            f"({gained} gained, {lost} lost)"
+        )
+    detail = f"{'; '.join(told)}; beyond the worst of them {excess:+.3f}, p = {p:.3g}"
+    if holds(p, "<", evidence.resolved.spec.analysis.alpha) and excess > 0:
+        return Found("PASS", detail, excess)
+    return Found("WARN", f"{detail}: that the gain comes from memory is not shown", excess)
+
+
+CHECKS = (
+    Check(
+        "controls.alike",
+        "Controls differ from the arms in the history alone",
+        ("converse",),
+        _alike,
+        SOURCE,
+        only_treatment=True,
+    ),
+    Check(
+        "controls.excess",
+        "The gain is larger than under the controls",
+        ("converse",),
+        _excess,
+        SOURCE,
+        blocking=False,
+        only_treatment=True,
+    ),
+)

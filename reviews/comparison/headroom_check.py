@@ -1,0 +1,78 @@
+"""Before anything is trained: does the untrained model fail the task, and can the task be done at all?"""
+
+from __future__ import annotations
+
+from reviews.checks.definition import Check, Found
+from reviews.evidence.evidence import Evidence
+from specs.errors import EvidenceMissing
+from specs.exact import exact, holds
+from specs.session.evaluation_plan import Gap
+from specs.stages.metric import Metric, MetricSet
+
+SOURCE = "a base model that had 300 of 300 right before it was trained, once it was prompted as the trained one was"
+RATES = {"evaluate": "accuracy", "converse": "conversation_pass_rate"}
+"""The metric of each kind of stage that can show a gap."""
+
+
+def stages_of(gap: Gap) -> tuple[str, ...]:
+    """Return the stages that show the gap, the ceiling last."""
+    return (*gap.base, *((gap.ceiling,) if gap.ceiling else ()))
+
+
+def _gap(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Judge the gap where its last stage has run; the lint of evaluations has that before any training."""
+    plan = evidence.resolved.spec.evaluation
+    gap = plan.gap if plan is not None else None
+    if gap is None:
+        return Found("NOT_APPLICABLE", "no gap is registered")
+    order = [stage.name for stage in evidence.resolved.spec.stages]
+    last = max(stages_of(gap), key=order.index)
+    if evidence.stage.name != last:
+        return Found("NOT_APPLICABLE", f"the gap is judged at '{last}'")
+    told: list[str] = []
+    faults: list[str] = []
+    worst = 0.0
+    for name in gap.base:
+        rate = _rate(evidence, metrics, name)
+        low, high = _ends(rate)
+        told.append(f"'{name}' {rate.value:.3f} [{low:.3f}, {high:.3f}]")
+        worst = max(worst, rate.value)
+        most = exact(gap.base_at_most)
+        if not holds(rate.exact(), "<=", most) or not holds(high, "<=", most + exact(gap.slack)):
+            faults.append(f"the untrained model can do it already: '{name}' is not below {gap.base_at_most:g}")
+    if gap.ceiling is not None:
+        rate = _rate(evidence, metrics, gap.ceiling)
+        low, high = _ends(rate)
+        told.append(f"ceiling '{gap.ceiling}' {rate.value:.3f} [{low:.3f}, {high:.3f}]")
+        least = exact(gap.ceiling_at_least)
+        if not holds(rate.exact(), ">=", least) or not holds(low, ">=", least - exact(gap.slack)):
+            faults.append(f"the ceiling fails too: '{gap.ceiling}' is not above {gap.ceiling_at_least:g}")
+    detail = "; ".join(told)
+    if faults:
+        return Found("FAIL", f"{detail}: {'; '.join(faults)}", worst, repairable=False)
+    return Found("PASS", detail, worst)
+
+
+def _rate(evidence: Evidence, metrics: MetricSet | None, name: str) -> Metric:
+    measured = metrics if name == evidence.stage.name else evidence.earlier.get(name)
+    id = RATES[evidence.resolved.spec.stage(name).kind]
+    if measured is None or id not in measured.metrics:
+        raise EvidenceMissing(f"'{id}' of '{name}' was not measured")
+    return measured.metrics[id]
+
+
+def _ends(rate: Metric) -> tuple[float, float]:
+    if rate.interval is None:
+        raise EvidenceMissing(f"'{rate.id}' has no interval")
+    return rate.interval
+
+
+CHECKS = (
+    Check(
+        "gap.before_training",
+        "The untrained model fails, and the task can be done",
+        ("evaluate", "converse"),
+        _gap,
+        SOURCE,
+    ),
+)

@@ -1,0 +1,198 @@
+"""Registered paired tests: what two stages say of the same items, and the test their spec chose for that outcome.
+
+Every outcome is turned so that more is better, and every difference is ``after - before``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+from reviews.evidence.evidence import Evidence
+from reviews.stages.evaluation.judged_answers import judged_rows
+from reviews.stages.evaluation.measure import chosen_right, held, questions, surprises
+from reviews.statistics.mcnemar import (
+    benjamini_hochberg,
+    mcnemar_power,
+    minimum_detectable_effect,
+    paired_difference_interval,
+    required_n,
+)
+from reviews.statistics.paired_binary import effect_h, effect_word, lift, mcnemar
+from reviews.statistics.paired_continuous import (
+    bowker,
+    detectable_dz,
+    paired_means,
+    paired_t_power,
+    required_pairs,
+    sign_test,
+)
+from specs.errors import EvidenceMissing
+from specs.exact import Number, exact, holds
+from specs.session.evaluation_plan import Outcome, PairedTest
+
+WILCOXON_SHARE = 0.955
+"""Items of which a t-test is worth one of Wilcoxon's, for normal differences: 3 / pi (Hodges and Lehmann 1956)."""
+_ALWAYS = 10**9
+"""Discordant items below which the exact test is used: always."""
+
+
+class Tested(NamedTuple):
+    """One registered test as it came out."""
+
+    test: PairedTest
+    n: int
+    effect: Number
+    """In the unit of ``minimum_effect``."""
+    p: float
+    told: str
+
+
+class Power(NamedTuple):
+    """Whether a registered test can find what it is registered to find."""
+
+    power: float
+    enough: bool
+    told: str
+
+
+def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[float]:
+    """Return one number an item, in the order of the items; more is better.
+
+    Raises:
+        EvidenceMissing: rows are absent or unreadable, or do not answer each item once.
+    """
+    match evidence.stage.kind:
+        case "perplexity":
+            return [-row.nats / row.bytes for _, row in surprises(evidence, path)]
+        case "converse":
+            talks = held(evidence, path)
+            if outcome == "binary":
+                return [float(one.passed) for one in talks]
+            return [float(sum(turn.passed for turn in one.turns)) for one in talks]
+        case "choose":
+            if outcome == "binary":
+                return [float(right) for right in chosen_right(evidence, path)]
+            found: list[float] = []
+            for answer, row in questions(evidence, path):
+                nats = [one.nats / one.bytes for one in row.choices]
+                found.append(min(nats[:answer] + nats[answer + 1 :]) - nats[answer])
+            return found
+        case "evaluate":
+            return [float(one.passed) for one in judged_rows(evidence, path)]
+        case kind:
+            raise EvidenceMissing(f"rows of a {kind} stage are not compared item by item", where=evidence.stage.name)
+
+
+def carried_out(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
+    """Carry out a registered test; the same outcome's other statistics are told beside it and decide nothing.
+
+    Raises:
+        ValueError: the two are not of one length, there are fewer than two items, or a value is not finite.
+    """
+    if test.outcome == "binary":
+        return _binary(test, before, after)
+    return _ordinal(test, before, after) if test.outcome == "ordinal" else _continuous(test, before, after)
+
+
+def adjusted(found: Sequence[Tested]) -> tuple[float, ...]:
+    """Return the p-values of tests that belong together, adjusted for their number (Benjamini and Hochberg 1995)."""
+    return benjamini_hochberg([one.p for one in found])
+
+
+def is_shown(one: Tested, p: float) -> bool:
+    """Say whether a gain of the registered size is shown: adjusted p below alpha, effect not below its least."""
+    return holds(p, "<", one.test.alpha) and holds(one.effect, ">=", one.test.minimum_effect)
+
+
+def power_of(test: PairedTest, n: int, together: int = 1) -> Power:
+    """Return the power of a registered test on ``n`` items at its minimum effect.
+
+    Args:
+        test: as registered.
+        n: items both stages answer.
+        together: how many tests are adjusted together; each is given ``alpha / together``, the least that the
+            adjustment leaves it.
+
+    Raises:
+        ValueError: there are fewer than two items.
+    """
+    alpha, least = float(exact(test.alpha) / together), test.minimum_effect
+    if test.outcome == "continuous":
+        worth = n if test.test == "paired_t" else max(2, int(n * WILCOXON_SHARE))
+        power = paired_t_power(worth, least, alpha)
+        smallest, enough = detectable_dz(worth, alpha, test.power), required_pairs(least, alpha, test.power)
+        more = enough if test.test == "paired_t" else -int(-enough // WILCOXON_SHARE)
+        return _power(test, n, power, f"d_z {least:g}", f"{smallest:.3f}", more)
+    gained, lost = float(exact(least) + exact(test.expected_lost)), test.expected_lost
+    power = mcnemar_power(n, gained, lost, alpha)
+    found = minimum_detectable_effect(n, lost, alpha, test.power)
+    more = None if power >= test.power else required_n(gained, lost, alpha, test.power)
+    return _power(test, n, power, f"a gain of {least:g}", "none" if found is None else f"{found:.3f}", more)
+
+
+def _power(test: PairedTest, n: int, power: float, effect: str, smallest: str, more: int | None) -> Power:
+    told = (
+        f"'{test.before}' and '{test.after}', {test.test} on {n} items: {effect} is found with probability "
+        f"{power:.3f}, the smallest found with {test.power:g} is {smallest}"
+    )
+    if power >= test.power:
+        return Power(power, True, told)
+    enough = f"{more} items would do" if more else "no reasonable number of items would do"
+    return Power(power, False, f"{told}; {enough}")
+
+
+def _binary(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
+    gained = sum(now > was for was, now in zip(before, after, strict=True))
+    lost = sum(now < was for was, now in zip(before, after, strict=True))
+    n = len(before)
+    found = mcnemar(gained, lost, exact_below=_ALWAYS)
+    low, high = paired_difference_interval(gained, lost, n)
+    h = effect_h(reference=sum(before) / n, candidate=sum(after) / n)
+    told = (
+        f"exact McNemar: {gained} gained, {lost} lost of {n}, difference {(gained - lost) / n:+.3f} "
+        f"[{low:+.3f}, {high:+.3f}], h = {h:+.2f} ({effect_word(h)}), p = {_p(found.p, found.log10_p)}"
+    )
+    return Tested(test, n, Fraction(gained - lost, n), found.p, told)
+
+
+def _continuous(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
+    found = paired_means(before, after)
+    names = {
+        "paired_t": f"t = {found.t:.3g}, p = {_p(found.p, found.log10_p)}",
+        "wilcoxon": f"p = {found.wilcoxon_p:.3g}",
+    }
+    other = "wilcoxon" if test.test == "paired_t" else "paired_t"
+    told = (
+        f"{test.test}: {names[test.test]}, mean difference {found.difference:+.4g} "
+        f"[{found.interval[0]:+.4g}, {found.interval[1]:+.4g}] (resampled [{found.bootstrap[0]:+.4g}, "
+        f"{found.bootstrap[1]:+.4g}]) on {found.n} items, d_z = {found.dz:+.2f}, d = {found.d:+.2f}; "
+        f"beside it {other}: {names[other]}"
+    )
+    return Tested(test, found.n, found.dz, found.p if test.test == "paired_t" else found.wilcoxon_p, told)
+
+
+def _ordinal(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:
+    found = sign_test(before, after)
+    n = len(before)
+    signs = [float((now > was) - (now < was)) for was, now in zip(before, after, strict=True)]
+    low, high = lift([0.0] * n, signs).interval
+    scores = sorted({*before, *after})
+    table = Counter(zip(before, after, strict=True))
+    symmetry = ""
+    if len(scores) > 1:
+        of_table = bowker([[table[was, now] for now in scores] for was in scores])
+        symmetry = f"; beside it Bowker: chi-square {of_table.chi2:.3g} on {of_table.df}, p = {of_table.p:.3g}"
+    effect = Fraction(found.rose - found.fell, n)
+    told = (
+        f"sign test: {found.rose} rose, {found.fell} fell, {found.tied} stayed of {n}, difference {float(effect):+.3f} "
+        f"[{low:+.3f}, {high:+.3f}], p = {found.p:.3g}{symmetry}"
+    )
+    return Tested(test, n, effect, found.p, told)
+
+
+def _p(p: float, log10_p: float) -> str:
+    return f"{p:.3g}" if p > 0 else f"10^{log10_p:.1f}"

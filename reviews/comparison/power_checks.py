@@ -1,0 +1,163 @@
+"""Can the registered test answer the registered question, and was it carried out as registered?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from reviews.checks.definition import Check, Found, need, need_exact
+from reviews.checks.limit import Limit
+from reviews.evidence.evidence import Evidence
+from reviews.statistics import mcnemar as statistics
+from reviews.statistics.mcnemar import mcnemar_power, paired_difference_interval
+from reviews.statistics.paired_binary import is_non_inferior
+from specs.errors import EvidenceMissing
+from specs.exact import exact, holds
+from specs.session.session_spec import Analysis
+from specs.stages.artifacts import Item
+from specs.stages.metric import MetricSet
+
+_EFFECT = (Limit(">=", "analysis.minimum_effect"),)
+
+
+def design_power(analysis: Analysis) -> Found:
+    """Compute the power of the exact McNemar test at the registered minimum effect."""
+    gained = float(exact(analysis.minimum_effect) + exact(analysis.expected_lost))
+    if exact(analysis.minimum_effect) + 2 * exact(analysis.expected_lost) > 1:
+        return Found(
+            "FAIL", "minimum_effect and expected_lost leave no room: their shares exceed all items", repairable=False
+        )
+    power = statistics.mcnemar_power(analysis.n, gained, analysis.expected_lost, analysis.alpha)
+    told = (
+        f"with {analysis.n} items, a gain of {analysis.minimum_effect:g} ({gained:g} gained, "
+        f"{analysis.expected_lost:g} lost) is found with probability {power:.3f}"
+    )
+    least = statistics.minimum_detectable_effect(analysis.n, analysis.expected_lost, analysis.alpha, analysis.power)
+    smallest = "none" if least is None else f"{least:.3f}"
+    reach = f"the smallest gain found with probability {analysis.power:g} is {smallest}"
+    if power < analysis.power:
+        enough = statistics.required_n(gained, analysis.expected_lost, analysis.alpha, analysis.power)
+        more = f"{enough} items would do" if enough else "no reasonable number of items would do"
+        detail = f"{told}, registered is {analysis.power:g}; {reach}; {more}"
+        return Found("FAIL", detail, power, repairable=False)
+    return Found("PASS", f"{told}; {reach}", power)
+
+
+def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
+    """Ask of each kind whether it has enough items for what the registered rule asks of it.
+
+    The tests of kinds are given ``false_discovery / kinds``, the least that the adjustment leaves a single one.
+    """
+    rule = analysis.kinds
+    if rule is None:
+        return Found("PASS", "no rule on kinds is registered")
+    kinds = Counter(item.kind for item in heldout)
+    faults = [
+        f"{what} asks for {asked} kinds, there are {len(kinds)}"
+        for what, asked in (("risen", rule.risen), ("kept", rule.kept))
+        if asked is not None and asked > len(kinds)
+    ]
+    if rule.primary is not None and rule.primary not in kinds:
+        faults.append(f"no held-out item is of the primary kind '{rule.primary}'")
+    told: list[str] = []
+    rising = [kind for kind in kinds if rule.risen is not None or kind == rule.primary]
+    gained, lost = analysis.minimum_effect + analysis.expected_lost, analysis.expected_lost
+    powers = {kind: mcnemar_power(kinds[kind], gained, lost, rule.false_discovery / len(kinds)) for kind in rising}
+    if powers:
+        told.append(
+            f"a gain of {analysis.minimum_effect:g} in a kind is found with probability "
+            + ", ".join(f"{power:.3f} ({kind}, {kinds[kind]} items)" for kind, power in powers.items())
+        )
+    weak = [kind for kind, power in powers.items() if power < analysis.power]
+    needed = 1 if rule.risen is None else rule.risen
+    if rule.primary in weak or len(powers) - len(weak) < (needed if powers else 0):
+        faults.append(f"the registered power is {analysis.power:g}")
+    if rule.kept is not None:
+        reach = {kind: paired_difference_interval(0, 0, count)[0] for kind, count in kinds.items()}
+        able = [kind for kind, low in reach.items() if is_non_inferior((low, 1.0), rule.margin)]
+        told.append(
+            f"a kind in which nothing changes has an interval that begins at {min(reach.values()):.3f} or above"
+        )
+        if len(able) < rule.kept:
+            faults.append(f"with a margin of {rule.margin:g} only {len(able)} kinds can be shown not to fall")
+    if faults:
+        return Found("FAIL", "; ".join((*told, *faults)), float(len(faults)), repairable=False)
+    return Found("PASS", "; ".join(told), min(powers.values(), default=None))
+
+
+def _n(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    if not evidence.stage.reads_heldout:
+        return Found("NOT_APPLICABLE", "the stage does not read the held-out split")
+    items = need(metrics, "conversations") if evidence.stage.kind == "converse" else need(metrics, "items")
+    registered = evidence.resolved.spec.analysis.n
+    if items != registered:
+        return Found("FAIL", f"{items:.0f} items were evaluated, {registered} are registered", items, repairable=False)
+    return Found("PASS", f"all {registered} registered items were evaluated", items)
+
+
+def _headroom(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    analysis = evidence.resolved.spec.analysis
+    if evidence.stage.name != analysis.baseline:
+        return Found("NOT_APPLICABLE", "only the baseline is asked for headroom")
+    talks = evidence.stage.kind == "converse"
+    accuracy = need_exact(metrics, "conversation_pass_rate") if talks else need_exact(metrics, "accuracy")
+    room = 1 - accuracy
+    right, left = float(accuracy), float(room)
+    if not holds(room, ">=", analysis.minimum_effect):
+        detail = f"the baseline is right on {right:.3f}; a gain of {analysis.minimum_effect:g} is impossible"
+        return Found("FAIL", detail, left, repairable=False)
+    return Found("PASS", f"the baseline is right on {right:.3f}, which leaves room for {left:.3f}", left)
+
+
+def _test(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    p, gain = need(metrics, "mcnemar_p"), need(metrics, "accuracy_gain")
+    if metrics is None or metrics.metrics["accuracy_gain"].interval is None:
+        raise EvidenceMissing("the gain has no interval")
+    low, high = metrics.metrics["accuracy_gain"].interval
+    gained, lost = need(metrics, "gained"), need(metrics, "lost")
+    detail = (
+        f"exact McNemar p = {p:.3g} on {gained:.0f} gained and {lost:.0f} lost; gain {gain:+.3f} "
+        f"[{low:+.3f}, {high:+.3f}], h = {need(metrics, 'cohens_h'):+.2f}"
+    )
+    return Found("PASS", detail, p)
+
+
+def _margin(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    need(metrics, "accuracy_gain")
+    assert metrics is not None
+    gain, least = metrics.metrics["accuracy_gain"], evidence.resolved.spec.analysis.minimum_effect
+    low = gain.interval[0] if gain.interval else gain.value
+    if holds(gain.exact(), ">=", least) and not holds(low, ">=", least):
+        return Found("WARN", f"the gain {gain.value:+.3f} reaches {least:g}, its interval begins at {low:+.3f}", low)
+    return Found("PASS", f"the interval of the gain begins at {low:+.3f}; the minimum effect is {least:g}", low)
+
+
+CHECKS = (
+    Check("power.n", "As many items as registered", ("evaluate", "converse"), _n, "optional stopping"),
+    Check(
+        "power.headroom",
+        "The baseline leaves room for the effect",
+        ("evaluate", "converse"),
+        _headroom,
+        "ceiling effects",
+        limits=_EFFECT,
+    ),
+    Check(
+        "power.test",
+        "The registered test was carried out, with effect size and interval",
+        ("evaluate", "converse"),
+        _test,
+        "McNemar 1947; the right test for paired binary data",
+        only_treatment=True,
+    ),
+    Check(
+        "power.margin",
+        "The effect is at least the registered one with confidence",
+        ("evaluate", "converse"),
+        _margin,
+        "an uncertain margin read as a pass",
+        blocking=False,
+        only_treatment=True,
+        limits=_EFFECT,
+    ),
+)

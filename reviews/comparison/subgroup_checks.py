@@ -1,0 +1,122 @@
+"""Does the result hold in the parts of the held-out split, or does one part of it carry everything?"""
+
+from __future__ import annotations
+
+from reviews.checks.definition import Check, Found, need, need_exact
+from reviews.checks.limit import Limit
+from reviews.comparison.arms import pairs_of
+from reviews.comparison.subgroups import each_kind, interval_over_groups, without_each_kind
+from reviews.evidence.evidence import Evidence
+from specs.exact import exact, holds
+from specs.stages.metric import MetricSet
+
+SOURCE = "a test set whose size was mended with 164 items of one template, which then carried all of the gain"
+
+
+def _holds(evidence: Evidence, metrics: MetricSet | None) -> bool:
+    """Say whether the registered hypothesis is met: only then is there a claim that could hang on a part."""
+    analysis = evidence.resolved.spec.analysis
+    return holds(need_exact(metrics, "mcnemar_p"), "<", analysis.alpha) and holds(
+        need_exact(metrics, "accuracy_gain"), ">=", analysis.minimum_effect
+    )
+
+
+def _sensitivity(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Leave out each constraint kind in turn; what remains must still show a good part of the registered effect.
+
+    Below the registered effect is a warning: the claim is about the whole split, and a part of it has less power.
+    Below the registered part of it is a failure: then the claim is about one kind, whatever it says.
+    """
+    least = evidence.resolved.spec.analysis.minimum_effect
+    part = exact(least) * exact(evidence.resolved.spec.thresholds.kind_dependence)
+    if not _holds(evidence, metrics):
+        return Found("NOT_APPLICABLE", "the registered effect was not reached, so nothing hangs on a kind")
+    rests = without_each_kind(pairs_of(evidence))
+    if not rests:
+        return Found("NOT_APPLICABLE", "the split has one constraint kind: the result says nothing about others")
+    weakest = min(rests, key=lambda rest: rest.gain)
+    gain = float(weakest.gain)
+    detail = f"without '{weakest.kind}' a gain of {gain:+.3f} remains on {weakest.n} items"
+    if holds(weakest.gain, ">=", least):
+        return Found("PASS", f"{detail}, which still is {least:g} or more", gain)
+    shown = tuple(
+        {
+            "without": rest.kind,
+            "items": rest.n,
+            "gained": rest.gained,
+            "lost": rest.lost,
+            "gain": round(float(rest.gain), 4),
+        }
+        for rest in sorted(rests, key=lambda rest: rest.gain)
+    )
+    if not holds(weakest.gain, ">=", part):
+        return Found("FAIL", f"{detail}, less than {float(part):g}: one kind carries the result", gain, shown)
+    return Found("WARN", f"{detail}, less than the registered {least:g}", gain, shown)
+
+
+def _kinds(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Test each constraint kind by itself, adjusted for their number: a gain on the whole may hide a loss in a part."""
+    worse = need(metrics, "kinds_lost")
+    kinds = each_kind(pairs_of(evidence))
+    better = need(metrics, "kinds_gained")
+    told = f"of {len(kinds)} constraint kinds {better:.0f} gained and {worse:.0f} lost significantly (p adjusted)"
+    shown = tuple(
+        {
+            "kind": kind.part.kind,
+            "items": kind.part.n,
+            "gained": kind.part.gained,
+            "lost": kind.part.lost,
+            "p": float(f"{kind.p:.3g}"),
+            "p_adjusted": float(f"{kind.adjusted:.3g}"),
+        }
+        for kind in kinds
+    )
+    return Found("WARN" if worse else "PASS", told, worse, shown)
+
+
+def _groups(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Draw whole groups (topics) instead of items: the registered test takes items to be independent of each other."""
+    alpha = evidence.resolved.spec.analysis.alpha
+    pairs = pairs_of(evidence)
+    interval = interval_over_groups(pairs)
+    if interval is None:
+        return Found("WARN", "all held-out items are of one group: the result says nothing about others")
+    low, high = interval
+    detail = (
+        f"drawn by groups ({len({pair.group for pair in pairs})}), the gain {need(metrics, 'accuracy_gain'):+.3f} "
+        f"has the interval [{low:+.3f}, {high:+.3f}]"
+    )
+    if holds(need_exact(metrics, "mcnemar_p"), "<", alpha) and low <= 0 <= high:
+        return Found("WARN", f"{detail}: it rests on few groups", low)
+    return Found("PASS", detail, low)
+
+
+CHECKS = (
+    Check(
+        "strata.sensitivity",
+        "The effect does not hang on one constraint kind",
+        ("evaluate", "converse"),
+        _sensitivity,
+        SOURCE,
+        only_treatment=True,
+        limits=(Limit(">=", "analysis.minimum_effect"), Limit(">=", "thresholds.kind_dependence")),
+    ),
+    Check(
+        "strata.kinds",
+        "No constraint kind got worse",
+        ("evaluate", "converse"),
+        _kinds,
+        "a gain on the whole that hides a loss in a part; Benjamini and Hochberg 1995, JRSS B 57:289-300",
+        blocking=False,
+        only_treatment=True,
+    ),
+    Check(
+        "strata.groups",
+        "The gain holds when whole groups are drawn",
+        ("evaluate", "converse"),
+        _groups,
+        "items that are not independent; cluster bootstrap, Davison and Hinkley 1997",
+        blocking=False,
+        only_treatment=True,
+    ),
+)

@@ -1,0 +1,1 @@
+"""What a gate is given: files by digest, rows, items, weights, overlaps."""

@@ -1,0 +1,77 @@
+"""Everything the measurer and the checks may look at for one attempt: files and registered facts, no builder prose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reviews.evidence.weight_lineage import Lineage
+from specs.job_records import ExitRecord, Manifest, Observed
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.artifacts import Item
+from specs.stages.metric import MetricSet
+from specs.stages.registry import Stage
+from specs.trail.grant_and_claim import Claim, Grant
+
+
+class Arm(NamedTuple):
+    """The accepted attempt of another stage that this one is compared with."""
+
+    rows: Path | None
+    manifest: Manifest | None
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence of one attempt. What is absent is None or missing from the mapping, never made up."""
+
+    resolved: ResolvedSpec
+    """As read back from the trail's ``open`` entry."""
+    registered: str
+    """The registration digest in the ``open`` entry."""
+    stage: Stage
+    attempt: int
+    grant: Grant | None
+    parameters: dict[str, Any]
+    """The granted parameters, by name."""
+    heldout: tuple[Item, ...]
+    heldout_digest: str
+    """The digest of the held-out file as it is now."""
+    data: dict[str, tuple[Item, ...]]
+    measured_by: str | None = None
+    """The digest of the measuring code that is registered; None in a trail that does not tell it."""
+    measured_files: dict[str, str] = field(default_factory=dict[str, str])
+    """Its files with their digests, where they are kept."""
+    manifest: Manifest | None = None
+    exit: ExitRecord | None = None
+    observed: Observed | None = None
+    """How long the job can have run, by the orchestrator's clocks."""
+    outputs: dict[str, Path] = field(default_factory=dict[str, Path])
+    """Output name -> file or folder, for outputs whose digest matches the manifest."""
+    output_digests: dict[str, str] = field(default_factory=dict[str, str])
+    inputs: dict[str, Path] = field(default_factory=dict[str, Path])
+    baseline_rows: Path | None = None
+    """Raw rows of the analysis' baseline arm (treatment stage only)."""
+    baseline_manifest: Manifest | None = None
+    baseline_parameters: dict[str, Any] = field(default_factory=dict[str, Any])
+    arms: dict[str, Arm] = field(default_factory=dict[str, Arm])
+    """By stage name: what the registered drift of this stage is measured against."""
+    log_tail: str = ""
+    ordered_code: str | None = None
+    """The digest of the code that the order names: that of the orchestrator."""
+    code: str = ""
+    """The script that was granted, if the stage runs one."""
+    lineages: dict[str, Lineage] = field(default_factory=dict[str, Lineage])
+    """By role, where the checkpoints come from that the job was given."""
+    attempts: tuple[dict[str, Any], ...] = ()
+    """One small record per attempt of this stage so far: attempt, parameters, outcome, metrics of interest."""
+    evaluations_of_heldout: int = 0
+    """Attempts of evaluate stages on the registered split, this one included."""
+    claims: tuple[Claim, ...] | None = None
+    """What the builder states in numbers; None when it has not handed the attempt in."""
+    sent_back: int = 0
+    """How many submissions were refused before, for claims the rows contradict."""
+    earlier: dict[str, MetricSet] = field(default_factory=dict[str, MetricSet])
+    """Metrics of accepted stages, by stage name."""

@@ -1,0 +1,263 @@
+"""From trail and store to :class:`reviews.evidence.evidence.Evidence`: one function for the gate and the audit.
+
+Only entries up to the end of the attempt's job count, and what the builder handed in after it, so the audit sees later
+exactly what the gate saw then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reviews.evidence.evidence import Arm, Evidence
+from reviews.evidence.weight_lineage import lineages
+from reviews.trail.envelope import Recorded
+from reviews.trail.retractions import retracted, standing
+from reviews.trail.store import Store
+from specs.errors import EvidenceMissing
+from specs.job_records import Artifact, ExitRecord, JobOrder, Manifest, Observed
+from specs.session.loading import read_resolved
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.artifacts import Item
+from specs.stages.metric import MetricSet
+from specs.text import plain
+from specs.trail.grant_and_claim import Claim, Grant
+
+LOG_TAIL_BYTES = 16_384
+NOT_STARTED = "not started"
+"""The outcome of an attempt that the budget did not reach for."""
+
+
+def find(entries: Sequence[Recorded], key: str) -> Recorded | None:
+    """Return the entry with this key, if there is one."""
+    return next((one for one in entries if one.entry.key == key), None)
+
+
+def registered_spec(entries: Sequence[Recorded], store: Store) -> tuple[ResolvedSpec, str]:
+    """Return the resolved spec that is registered at the end of these entries, and the registration they name.
+
+    That is the one of the ``open`` entry, or of the newest amendment that was approved.
+
+    Raises:
+        EvidenceMissing: the session has no ``open`` entry or its spec is not in the store.
+    """
+    opened = find(entries, "open")
+    if opened is None:
+        raise EvidenceMissing("the trail has no 'open' entry: nothing was registered")
+    newest = next((one for one in reversed(entries) if is_in_force(one)), opened)
+    resolved = read_resolved(store.get(newest.body["spec"]))
+    return resolved, newest.body["registration"]
+
+
+def registered_code(entries: Sequence[Recorded]) -> str | None:
+    """Return the digest of the measuring code that is registered at the end of these entries.
+
+    That is the one of the ``open`` entry, or of the newest amendment that was approved; None before it was recorded.
+    """
+    opened = find(entries, "open")
+    if opened is None or (first := opened.body.get("measured_by")) is None:
+        return None
+    newest = next((one for one in reversed(entries) if is_in_force(one)), None)
+    return newest.body["code"] if newest is not None else first
+
+
+def is_in_force(entry: Recorded) -> bool:
+    """Say whether an entry is an amendment that a review or a person over it approved."""
+    return entry.entry.kind == "amendment" and (entry.body["outcome"] == "approve" or entry.body["overridden"])
+
+
+def load_items(store: Store, digest: str) -> tuple[Item, ...]:
+    """Return the items of a data file kept in the store when the session opened."""
+    return tuple(Item.model_validate_json(line) for line in store.get(digest).splitlines() if line.strip())
+
+
+def accepted_attempt(entries: Sequence[Recorded], stage: str) -> int | None:
+    """Return the attempt of a stage that opened the next one (by the gate, or by a person over it)."""
+    attempt = None
+    for recorded in standing(entries):
+        body = recorded.body
+        decided = recorded.entry.kind == "decision" and body.get("outcome") == "approve"
+        overridden = recorded.entry.kind == "human" and body.get("answer") == "approve"
+        if (decided or overridden) and body.get("stage") == stage:
+            attempt = body["attempt"]
+    return attempt
+
+
+def gather(run: Path, entries: Sequence[Recorded], store: Store, stage_name: str, attempt: int) -> Evidence:
+    """Collect the evidence of one attempt; what is absent stays absent.
+
+    Raises:
+        EvidenceMissing: the session's registration itself cannot be read.
+        AuditDamage: something in the store has other bytes than its name.
+    """
+    key = f"{entries[0].entry.session}.{stage_name}.{attempt}"
+    ended = find(entries, f"exit/{key}") or find(entries, f"lost/{key}")
+    seen = entries[: ended.entry.seq + 1] if ended else entries
+    resolved, registered = registered_spec(seen, store)
+    stage = resolved.spec.stage(stage_name)
+    granted = find(seen, f"grant/{key}")
+    order = _order(find(seen, f"launch/{key}"), store)
+    manifest, exit_record, paths, digests, log_tail = _left_behind(run, ended, store)
+    analysis = resolved.spec.analysis
+    extra: dict[str, Any] = {}
+    if stage_name == analysis.treatment:
+        extra = _baseline(run, seen, store, analysis.baseline)
+    plan = resolved.spec.evaluation
+    compared = [one.before for one in ((*plan.drift, *plan.paired) if plan else ()) if one.after == stage_name]
+    if stage_name == analysis.treatment:
+        compared += [name for one in analysis.controls for name in (one.before, one.after)]
+    if stage.pilot is not None:
+        compared.append(stage.pilot)
+    heldout_input = order.inputs.get("items") if order else None
+    heldout_digest = resolved.data_digests["heldout"]
+    return Evidence(
+        resolved=resolved,
+        registered=registered,
+        measured_by=registered_code(seen),
+        measured_files=_files_of(registered_code(seen), store),
+        stage=stage,
+        attempt=attempt,
+        grant=Grant.model_validate(granted.body) if granted else None,
+        parameters=dict(order.parameters) if order else {},
+        heldout=load_items(store, heldout_digest),
+        heldout_digest=heldout_input.digest if heldout_input else heldout_digest,
+        data={name: load_items(store, digest) for name, digest in resolved.data_digests.items() if name != "heldout"},
+        manifest=manifest,
+        exit=exit_record,
+        observed=_observed(ended),
+        outputs=paths,
+        output_digests=digests,
+        inputs={role: _input(run, store, artifact) for role, artifact in order.inputs.items()} if order else {},
+        log_tail=log_tail,
+        ordered_code=order.code if order else None,
+        code=_code(order, store),
+        lineages=lineages(seen, store, resolved.spec, order) if order else {},
+        attempts=_attempts(seen, stage_name),
+        evaluations_of_heldout=evaluations(seen, resolved),
+        earlier=_earlier(seen, store, resolved),
+        arms={name: arm for name in compared if (arm := _arm(run, seen, store, name)) is not None},
+        **_submitted(entries, stage_name, attempt),
+        **extra,
+    )
+
+
+def _files_of(code: str | None, store: Store) -> dict[str, str]:
+    """Return the files of the registered measuring code, as far as they are kept: they only name what differs."""
+    return store.get_value(code) if code is not None and store.path(code).is_file() else {}
+
+
+def _submitted(entries: Sequence[Recorded], stage: str, attempt: int) -> dict[str, Any]:
+    """Return what the builder claims of the attempt. It may only say so once: the key is the attempt's."""
+    submitted = find(entries, f"submit/{stage}.{attempt}")
+    if submitted is None:
+        return {}
+    claims = tuple(Claim.model_validate(one) for one in submitted.body["claims"])
+    return {"claims": claims, "sent_back": submitted.body["sent_back"]}
+
+
+def _input(run: Path, store: Store, artifact: Artifact) -> Path:
+    """Return where an input lies: in the store, checked, if it is kept there (everything but weights is)."""
+    kept = store.path(artifact.digest)
+    if not kept.is_file():
+        return run / artifact.path
+    store.get(artifact.digest)
+    return kept
+
+
+def _order(launch: Recorded | None, store: Store) -> JobOrder | None:
+    return JobOrder.model_validate_json(store.get(launch.body["order"])) if launch else None
+
+
+def _code(order: JobOrder | None, store: Store) -> str:
+    digest = order.parameters.get("code") if order else None
+    return store.get(digest).decode("utf-8", "replace") if isinstance(digest, str) else ""
+
+
+def _left_behind(
+    run: Path, ended: Recorded | None, store: Store
+) -> tuple[Manifest | None, ExitRecord | None, dict[str, Path], dict[str, str], str]:
+    """Return manifest, exit record, outputs and log tail as the ``exit`` entry names them."""
+    if ended is None or ended.entry.kind == "lost":
+        return None, None, {}, {}, ""
+    body = ended.body
+    exit_record = ExitRecord.model_validate_json(store.get(body["exit"]))
+    manifest = Manifest.model_validate_json(store.get(body["manifest"])) if body["manifest"] else None
+    paths: dict[str, Path] = {}
+    digests: dict[str, str] = {}
+    for name, artifact in body["outputs"].items():
+        digests[name] = artifact["digest"]
+        if artifact["stored"]:
+            store.get(artifact["digest"])
+            paths[name] = store.path(artifact["digest"])
+        else:
+            paths[name] = run / artifact["path"]
+    tail = store.get(body["log"])[-LOG_TAIL_BYTES:].decode("utf-8", "replace") if body["log"] else ""
+    return manifest, exit_record, paths, digests, plain(tail, LOG_TAIL_BYTES)
+
+
+def _observed(ended: Recorded | None) -> Observed | None:
+    said = ended.body.get("observed") if ended else None
+    return Observed.model_validate(said) if said else None
+
+
+def _baseline(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> dict[str, Any]:
+    arm = _arm(run, entries, store, stage)
+    if arm is None:
+        return {}
+    return {
+        "baseline_rows": arm.rows,
+        "baseline_manifest": arm.manifest,
+        "baseline_parameters": arm.parameters,
+    }
+
+
+def _arm(run: Path, entries: Sequence[Recorded], store: Store, stage: str) -> Arm | None:
+    """Return the accepted attempt of a stage; None when there is none."""
+    attempt = accepted_attempt(entries, stage)
+    if attempt is None:
+        return None
+    key = f"{entries[0].entry.session}.{stage}.{attempt}"
+    ended = find(entries, f"exit/{key}")
+    manifest, _, paths, _, _ = _left_behind(run, ended, store)
+    order = _order(find(entries, f"launch/{key}"), store)
+    return Arm(paths.get("rows"), manifest, dict(order.parameters) if order else {})
+
+
+def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], ...]:
+    """Return what was tried in this stage and how each earlier attempt ended; nothing is left out."""
+    found: dict[int, dict[str, Any]] = {}
+    void = retracted(entries)
+    for recorded in entries:
+        body = recorded.body
+        if body.get("stage") != stage:
+            continue
+        kind = recorded.entry.kind
+        if kind == "plan":
+            found[body["attempt"]] = {"attempt": body["attempt"], "changes": body["changes"], "outcome": None}
+        elif kind == "budget" and body["at"] == "launch" and body["attempt"] in found:
+            found[body["attempt"]]["outcome"] = NOT_STARTED
+        elif kind == "human" and found.get(body["attempt"], {}).get("outcome") == NOT_STARTED:
+            continue
+        elif kind in ("decision", "human") and body["attempt"] in found:
+            outcome = body.get("outcome") or body.get("answer")
+            found[body["attempt"]]["outcome"] = f"{outcome}, retracted" if recorded.entry.seq in void else outcome
+    return tuple(found.values())
+
+
+def evaluations(entries: Sequence[Recorded], resolved: ResolvedSpec) -> int:
+    """Count the jobs of ``evaluate`` stages, and of stages of the kind that is compared."""
+    kinds = {"evaluate", resolved.spec.stage(resolved.spec.analysis.treatment).kind}
+    evaluating = {stage.name for stage in resolved.spec.stages if stage.kind in kinds}
+    return sum(one.entry.kind == "launch" and one.body["stage"] in evaluating for one in entries)
+
+
+def _earlier(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, MetricSet]:
+    found: dict[str, MetricSet] = {}
+    for stage in resolved.spec.stages:
+        attempt = accepted_attempt(entries, stage.name)
+        measured = find(entries, f"metrics/{stage.name}.{attempt}") if attempt else None
+        if measured is not None and measured.body["metrics"]:
+            found[stage.name] = MetricSet.model_validate(json.loads(store.get(measured.body["metrics"])))
+    return found

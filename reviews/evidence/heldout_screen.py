@@ -1,0 +1,78 @@
+"""Takes instructions that are held-out prompts out of what a model wrote, before any later stage reads it.
+
+The job that writes them never sees a held-out item, nor a sketch of one: whoever has digests of three words in a row,
+and what salts them, finds the words by trying them out. So this runs where the held-out items are read anyway, between
+the job and the next one, and it is pure: gate, session and audit call it and get the same bytes.
+
+What the job left stays as it is. What is handed on is the same file without some of its lines, or the same file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from reviews.evidence.gather import load_items
+from reviews.evidence.text_overlap import Overlap, find_overlaps
+from reviews.trail.store import Store
+from specs.errors import EvidenceMissing
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.artifacts import Item
+from specs.stages.registry import Stage
+
+SCREENED = {"instruct": "instructions"}
+"""Kind of stage -> the output that holds prompts a model wrote."""
+REMEMBERED = 8
+"""Screened files that are kept: plan, order and audit ask for the same one."""
+
+
+def held_out_among(
+    written: Sequence[str], heldout: Sequence[Item], similarity: float, contained: int
+) -> dict[int, Overlap]:
+    """Return the texts that are held-out prompts, by place, each with an overlap.
+
+    Args:
+        written: the texts, in their order.
+        heldout: the held-out items.
+        similarity: ``thresholds.prompt_similarity``; what counts as near is in
+            :func:`reviews.evidence.text_overlap.find_overlaps`.
+        contained: ``thresholds.contained_words``.
+    """
+    numbered = [(str(place), text) for place, text in enumerate(written)]
+    found: dict[int, Overlap] = {}
+    held = [(item.id, item.prompt) for item in heldout]
+    for overlap in find_overlaps(numbered, held, threshold=similarity, contained=contained):
+        found.setdefault(int(overlap.train), overlap)
+    return found
+
+
+def is_screened(stage: Stage, output: str) -> bool:
+    """Say whether an output of a stage is handed on without the held-out prompts in it."""
+    return SCREENED.get(stage.kind) == output
+
+
+def screened(store: Store, resolved: ResolvedSpec, digest: str) -> bytes | None:
+    """Return the lines of a kept file of items that are no held-out prompts; None when all are handed on.
+
+    Raises:
+        EvidenceMissing: the file is not in the store, or a line of it is no item.
+        AuditDamage: it has other bytes than its name.
+    """
+    heldout = resolved.data_digests["heldout"]
+    thresholds = resolved.spec.thresholds
+    return _screened(store.root, digest, heldout, thresholds.prompt_similarity, thresholds.contained_words)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _screened(root: Path, digest: str, heldout: str, similarity: float, contained: int) -> bytes | None:
+    store = Store(root)
+    lines = [line for line in store.get(digest).splitlines(keepends=True) if line.strip()]
+    try:
+        written = [Item.model_validate_json(line).prompt for line in lines]
+    except ValidationError as error:
+        raise EvidenceMissing(f"a line is no item: {error.errors()[0]['msg']}", where="written instructions") from error
+    taken = held_out_among(written, load_items(store, heldout), similarity, contained)
+    return b"".join(line for place, line in enumerate(lines) if place not in taken) if taken else None

@@ -1,0 +1,56 @@
+"""A measured value before it gets its definition: what the measurers of all areas return."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+from reviews.statistics import mcnemar as statistics
+from specs.exact import Number
+from specs.stages.metric import Metric
+from specs.stages.metric_catalog import METRICS
+
+_LARGEST = 2**53
+"""Canonical JSON holds no larger integer; a fraction of larger ones is kept as the nearest float."""
+
+
+class Measured(NamedTuple):
+    """A value with the size of its population and its 95 % interval, if its definition has one.
+
+    What is made of counts is a fraction, and stays exact until it is compared with a threshold.
+    """
+
+    value: Number
+    n: int
+    interval: tuple[float, float] | None = None
+
+
+def share(count: int, n: int) -> Measured:
+    """Return a share with Wilson's interval.
+
+    Raises:
+        ValueError: the population is empty, or smaller than the count.
+    """
+    interval = statistics.wilson(count, n)
+    return Measured(Fraction(count, n), n, interval)
+
+
+def ratio(count: int, of: int) -> Fraction:
+    """Return a share; 0 of nothing."""
+    return Fraction(count, of) if of else Fraction(0)
+
+
+def metric_of(id: str, measured: Measured) -> Metric:
+    """Return a measured value under its definition."""
+    definition, value = METRICS[id], measured.value
+    terms = (value.numerator, value.denominator) if isinstance(value, Fraction) else None
+    return Metric(
+        id=id,
+        value=float(value),
+        n=measured.n,
+        unit=definition.unit,
+        population=definition.population,
+        definition=definition.definition,
+        interval=measured.interval,
+        ratio=terms if terms and max(abs(terms[0]), terms[1]) < _LARGEST else None,
+    )

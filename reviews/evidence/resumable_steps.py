@@ -1,0 +1,72 @@
+"""What an attempt may take over from an earlier one: the saved steps of a training that was cut off.
+
+Only of the attempts right before it, each of which is lost or was ended from outside, and only when both have the same
+work: stage, kind, task, parameters, inputs, model and registration. An attempt that failed by itself leaves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reviews.evidence.gather import find
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from specs.job_records import ExitRecord, JobOrder
+from specs.stages.registry import Kind
+
+RESUMABLE: tuple[Kind, ...] = ("sft", "dpo")
+CUT_OFF = ("signal", "cancelled", "dead_man")
+"""How jobs end that were ended from outside. One that used up its time is not among them: it would have more of it."""
+
+
+def same_work(before: JobOrder, now: JobOrder) -> bool:
+    """Say whether an order is for what another one was for."""
+    unlike = {"attempt", "decision", "issued", "expires", "price_cap_usd"}
+    # Inputs are in the grant, by their digests: where they lie may differ.
+    other = {"key", "grant", "inputs", "resumes", "dead_man_minutes"}
+    orders = [one.model_dump(mode="json", exclude=other) for one in (before, now)]
+    grants = [one.grant.model_dump(mode="json", exclude=unlike) for one in (before, now)]
+    return orders[0] == orders[1] and grants[0] == grants[1]
+
+
+def sources(entries: Sequence[Recorded], store: Store, order: JobOrder) -> Iterator[JobOrder]:
+    """Yield the orders of the earlier attempts that an order may go on from, the newest first.
+
+    Raises:
+        EvidenceMissing: an order or exit record is not in the store.
+        AuditDamage: it was changed.
+    """
+    if order.kind not in RESUMABLE:
+        return
+    grant = order.grant
+    for attempt in range(grant.attempt - 1, 0, -1):
+        key = f"{grant.session}.{grant.stage}.{attempt}"
+        launch = find(entries, f"launch/{key}")
+        if launch is None:
+            continue
+        before = JobOrder.model_validate_json(store.get(launch.body["order"]))
+        if not (_cut_off(entries, store, key) and same_work(before, order)):
+            return
+        yield before
+
+
+def _cut_off(entries: Sequence[Recorded], store: Store, key: str) -> bool:
+    if find(entries, f"lost/{key}") is not None:
+        return True
+    ended = find(entries, f"exit/{key}")
+    if ended is None:
+        return False
+    record = ExitRecord.model_validate_json(store.get(ended.body["exit"]))
+    return record.reason in CUT_OFF and record.code != 0
+
+
+def takeover_damage(entries: Sequence[Recorded], store: Store, launch: Recorded, order: JobOrder) -> Iterator[str]:
+    """Check that a job went on from a step that it was allowed to go on from, and that its launch says so."""
+    number, told = launch.entry.seq, launch.body.get("resumes")
+    resumes = order.resumes
+    if told != (None if resumes is None else resumes.model_dump(mode="json")):
+        yield f"entry {number} (launch): says that the job goes on from {told}, its order says {resumes}"
+    elif resumes is not None:
+        allowed = [one.grant.attempt for one in sources(entries[:number], store, order)]
+        if resumes.attempt not in allowed:
+            yield f"entry {number} (launch): goes on from attempt {resumes.attempt}, allowed are {allowed or 'none'}"

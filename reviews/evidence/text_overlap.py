@@ -1,0 +1,162 @@
+"""Finds held-out texts that stand, word for word or nearly so, among training texts, and texts that repeat themselves.
+
+What it does not guarantee: that a paraphrase, a translation or a short held-out text inside a much longer training
+text is found (those share few words in order, or few of all); that a text in a script without spaces is compared by
+words; that every near duplicate is found: candidates come from MinHash, which misses about one pair in ten thousand at
+the threshold and fewer above it. What is reported is always confirmed by comparing the texts themselves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from specs.session.thresholds import Thresholds
+from training.rules.similarity import (
+    Repeat,
+    Words,
+    check_threshold,
+    hashes,
+    index_for,
+    jaccard,
+    near_repeats,
+    shingles_of,
+    words_of,
+)
+
+__all__ = ["DEFAULTS", "Overlap", "Repeat", "find_overlaps", "jaccard", "near_repeats", "shingles_of", "words_of"]
+
+How = Literal["exact", "normalised", "near", "contained"]
+
+DEFAULTS = Thresholds()
+"""For callers without a spec."""
+
+_STRENGTH = {"contained": 0, "near": 1, "normalised": 2, "exact": 3}
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """A training text and a held-out text that are the same or nearly so."""
+
+    how: How
+    train: str
+    heldout: str
+    train_text: str
+    heldout_text: str
+    similarity: float
+    """Jaccard similarity of the word 3-shingles; 1 for exact and normalised."""
+
+
+def find_overlaps(
+    train: Iterable[tuple[str, str]],
+    heldout: Iterable[tuple[str, str]],
+    *,
+    threshold: float = DEFAULTS.prompt_similarity,
+    contained: int = DEFAULTS.contained_words,
+) -> tuple[Overlap, ...]:
+    """Return one overlap for each pair of a training and a held-out text that match, the strongest kind of it.
+
+    - ``exact``: the strings are equal.
+    - ``normalised``: equal after NFKC, case folding, removal of punctuation and collapsing of white space.
+    - ``near``: the sets of word 3-shingles of the normalised texts have a Jaccard similarity (Broder 1997) of at
+      least ``threshold``. A text of one or two words is one shingle. Candidates come from MinHash with
+      locality-sensitive hashing (as in Lee et al. 2022, arXiv:2107.06499); each is confirmed by its true similarity.
+    - ``contained``: a held-out text of ``contained`` words or more stands in the training text, in order and together.
+
+    A text of which nothing is left after normalising matches only exactly.
+
+    Args:
+        train: (id, text) pairs. When an id comes with several texts, the strongest match of any of them is returned.
+        heldout: (id, text) pairs, likewise.
+        threshold: the least Jaccard similarity of a near duplicate.
+        contained: words from which a held-out text is looked for inside longer ones; short ones stand in many texts.
+
+    Returns:
+        Overlaps in the order of the training ids, then of the held-out ids, as they first came.
+
+    Raises:
+        ValueError: ``threshold`` is not above 0 and at most 1.
+    """
+    check_threshold(threshold)
+    ours, theirs = _Texts(train), _Texts(heldout)
+    best: dict[tuple[str, str], Overlap] = {}
+    for overlap in _matches(ours, theirs, threshold, contained):
+        pair = (overlap.train, overlap.heldout)
+        if pair not in best or _strength(overlap) > _strength(best[pair]):
+            best[pair] = overlap
+    return tuple(best[pair] for pair in sorted(best, key=lambda pair: (ours.order[pair[0]], theirs.order[pair[1]])))
+
+
+class _Texts:
+    """One side: its texts by what they look like normalised."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self.order: dict[str, int] = {}
+        self.by_text: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        self.by_words: defaultdict[Words, list[tuple[str, str]]] = defaultdict(list)
+        for name, text in pairs:
+            self.order.setdefault(name, len(self.order))
+            self.by_text[text].append((name, text))
+        for text, members in self.by_text.items():
+            if words := words_of(text):
+                self.by_words[words].extend(members)
+
+
+def _matches(ours: _Texts, theirs: _Texts, threshold: float, contained: int) -> Iterator[Overlap]:
+    """Yield every match of every kind; a pair may come more than once."""
+    # In the order of the dictionaries: the order of a set would differ from one process to the next.
+    for text in (one for one in ours.by_text if one in theirs.by_text):
+        yield from _pairs("exact", ours.by_text[text], theirs.by_text[text], 1.0)
+    for words in (one for one in ours.by_words if one in theirs.by_words):
+        yield from _pairs("normalised", ours.by_words[words], theirs.by_words[words], 1.0)
+    for words, others, similarity in _near(list(ours.by_words), list(theirs.by_words), threshold):
+        yield from _pairs("near", ours.by_words[words], theirs.by_words[others], similarity)
+    for words, others in _contained(list(ours.by_words), list(theirs.by_words), contained):
+        similarity = jaccard(shingles_of(words), shingles_of(others))
+        yield from _pairs("contained", ours.by_words[words], theirs.by_words[others], similarity)
+
+
+def _contained(ours: list[Words], theirs: list[Words], least: int) -> Iterator[tuple[Words, Words]]:
+    """Yield the pairs in which the second stands whole inside the first, which is longer."""
+    begin: defaultdict[Words, list[Words]] = defaultdict(list)
+    for words in theirs:
+        if len(words) >= least:
+            begin[words[:least]].append(words)
+    for words in ours:
+        for start in range(len(words) - least + 1):
+            for held in begin.get(words[start : start + least], ()):
+                if len(held) < len(words) and words[start : start + len(held)] == held:
+                    yield words, held
+
+
+def _pairs(
+    how: How,
+    ours: list[tuple[str, str]],
+    theirs: list[tuple[str, str]],
+    similarity: float,
+) -> Iterator[Overlap]:
+    for name, text in ours:
+        for other, other_text in theirs:
+            yield Overlap(how, name, other, text, other_text, similarity)
+
+
+def _near(ours: list[Words], theirs: list[Words], threshold: float) -> Iterator[tuple[Words, Words, float]]:
+    """Yield the pairs of different word sequences that are near, each with its similarity."""
+    if not ours or not theirs:
+        return
+    index = index_for(threshold)
+    held = [shingles_of(words) for words in theirs]
+    for place, minhash in enumerate(hashes(held)):
+        index.insert(place, minhash, check_duplication=False)
+    trained = [shingles_of(words) for words in ours]
+    for words, shingles, minhash in zip(ours, trained, hashes(trained), strict=True):
+        for place in sorted(cast(list[int], index.query(minhash))):
+            similarity = jaccard(shingles, held[place])
+            if similarity >= threshold and words != theirs[place]:
+                yield words, theirs[place], similarity
+
+
+def _strength(overlap: Overlap) -> tuple[int, float]:
+    return _STRENGTH[overlap.how], overlap.similarity

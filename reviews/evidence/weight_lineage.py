@@ -1,0 +1,111 @@
+"""Where the weights come from that a stage reads: from the checkpoint back to the model the spec names, by the trail.
+
+A checkpoint that a builder's script trained carries the digest of that script, also where Peergate's own stages trained
+it further: whoever reads a number can see whose code is behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from specs.job_records import JobOrder
+from specs.session.session_spec import SessionSpec
+from specs.stages.recipes.parameters import RecipeParameters
+from specs.stages.registry import PARAMETERS, outputs_of
+
+NAMED = ("model", "control")
+"""References to weights that the spec names."""
+
+
+class Made(NamedTuple):
+    """A checkpoint on the way, and what made it."""
+
+    reference: str
+    """``STAGE.OUTPUT``, ``model`` or ``control``."""
+    digest: str
+    by: str
+    """The kind of the stage that made it; for weights the spec names, the kind it declares of them."""
+    attempt: int | None
+    entry: int | None
+    """The entry that records it."""
+    script: str | None
+    """Digest of the builder's script that trained it; None where Peergate's own code did."""
+
+
+Lineage = tuple[Made, ...]
+"""The checkpoint itself first, then what each was made from."""
+
+
+def lineages(entries: Sequence[Recorded], store: Store, spec: SessionSpec, order: JobOrder) -> dict[str, Lineage]:
+    """Return, for each checkpoint that a job is given, by its role, where it comes from.
+
+    Raises:
+        EvidenceMissing: the order of an earlier job is not in the store.
+        AuditDamage: it has other bytes than its name.
+    """
+    found = {
+        role: tuple(_walk(entries, store, spec, artifact.name, artifact.digest))
+        for role, artifact in sorted(order.inputs.items())
+        if _is_checkpoint(spec, artifact.name)
+    }
+    return {role: way for role, way in found.items() if way}
+
+
+def scripts_of(ways: dict[str, Lineage]) -> tuple[str, ...]:
+    """Return the digests of the scripts behind a job's checkpoints, each once."""
+    return tuple(dict.fromkeys(one.script for way in ways.values() for one in way if one.script is not None))
+
+
+def _is_checkpoint(spec: SessionSpec, reference: str) -> bool:
+    if reference in NAMED:
+        return True
+    owner, _, output = reference.partition(".")
+    stage = next((one for one in spec.stages if one.name == owner), None)
+    return stage is not None and outputs_of(stage.kind, stage.parameters).get(output) == "checkpoint"
+
+
+def _walk(entries: Sequence[Recorded], store: Store, spec: SessionSpec, reference: str, digest: str) -> list[Made]:
+    way: list[Made] = []
+    seen: set[tuple[str, str]] = set()
+    while (reference, digest) not in seen:
+        seen.add((reference, digest))
+        if reference in NAMED:
+            key = "model" if reference == "model" else "model/control"
+            named = next((one for one in entries if one.entry.key == key), None)
+            source = spec.model if reference == "model" else spec.control
+            kind = source.kind if source is not None else "not declared"
+            way.append(Made(reference, digest, kind, None, named.entry.seq if named else None, None))
+            break
+        owner, _, output = reference.partition(".")
+        ended = _exit_with(entries, owner, output, digest)
+        launch = next((one for one in entries if ended and one.entry.key == f"launch/{ended.body['key']}"), None)
+        if ended is None or launch is None:
+            break
+        order = JobOrder.model_validate_json(store.get(launch.body["order"]))
+        role, script = _made_from(order)
+        way.append(Made(reference, digest, order.kind, ended.body["attempt"], ended.entry.seq, script))
+        if role not in order.inputs:
+            break
+        reference, digest = order.inputs[role].name, order.inputs[role].digest
+    return way
+
+
+def _exit_with(entries: Sequence[Recorded], stage: str, output: str, digest: str) -> Recorded | None:
+    """Return the newest end of a job of a stage that left this."""
+    for one in reversed(entries):
+        if one.entry.kind == "exit" and one.body["stage"] == stage:
+            left: dict[str, Any] = one.body["outputs"].get(output, {})
+            if left.get("digest") == digest:
+                return one
+    return None
+
+
+def _made_from(order: JobOrder) -> tuple[str, str | None]:
+    """Return the role of the checkpoint that a job's own was made from, and the script that made it if one did."""
+    parameters = PARAMETERS[order.kind].model_validate(order.parameters)
+    if isinstance(parameters, RecipeParameters):
+        return parameters.trains or "", parameters.code
+    return "model", None

@@ -1,0 +1,1 @@
+"""From evidence to a decision: measurer, checks, packet, verdict, grant."""

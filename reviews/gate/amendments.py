@@ -1,0 +1,163 @@
+"""Amendments: what of a registered spec may be changed after the start, and what that makes of later claims.
+
+A session's question stays what it was: model, data, task and stages cannot be amended. A change of the analysis, of
+criteria, thresholds or parameters after the first job has run makes every later claim exploratory, because it may have
+been chosen after a look at the data. Budget, reviewer and limits of time or rounds do not touch what is claimed, so a
+session whose budget has ended can be given more at any place where it stopped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from reviews.checks.measuring_code import measuring_code
+from reviews.evidence.gather import registered_code
+from reviews.gate.human_answers import waits_for_budget
+from reviews.gate.packet import build_design_packet
+from reviews.trail.envelope import Recorded
+from reviews.trail.retractions import retracted
+from specs.session.session_spec import ResolvedSpec
+from specs.text import plain
+from specs.trail.verdict import CheckResult, Packet
+
+AMENDMENT = "amendment"
+"""Its place in the keys of packet, checks and verdict."""
+
+CODE = "/measuring_code"
+"""What stands for the code that measures among the changes of an amendment."""
+_LIMITS = r"/stages/\d+/(max_minutes|max_cost_usd|gate/max_rounds|gate/stakes)"
+_AMENDABLE = re.compile(
+    rf"/(budget|reviewer|analysis|thresholds)(/.*)?|{CODE}|/stages/\d+/(parameters|ranges|gate)(/.*)?|{_LIMITS}"
+)
+_HARMLESS = re.compile(rf"/(budget|reviewer)(/.*)?|{_LIMITS}")
+"""Changes that leave every claim what it was."""
+
+
+class Change(NamedTuple):
+    """One value of the spec, as a JSON pointer, before and after."""
+
+    pointer: str
+    before: Any
+    after: Any
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of the trail."""
+        return {"pointer": self.pointer, "before": self.before, "after": self.after}
+
+
+def amended(entries: Sequence[Recorded], old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
+    """Return what an amendment at the end of these entries changes: the spec, and the code that measures."""
+    before, now = registered_code(entries), measuring_code()
+    code = () if before in (None, now) else (Change(CODE, before, now),)
+    return (*changes(old, new), *code)
+
+
+def changes(old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
+    """Return every value in which two specs differ, wherever their files lie."""
+    found = _differences("", old.spec.model_dump(mode="json"), new.spec.model_dump(mode="json"))
+    data = _differences("/data_digests", old.data_digests, new.data_digests)
+    constitution = _differences("/constitution_digest", old.constitution_digest, new.constitution_digest)
+    return (*found, *data, *constitution)
+
+
+def _differences(pointer: str, old: Any, new: Any) -> Iterator[Change]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted(old.keys() | new.keys()):
+            yield from _differences(f"{pointer}/{name}", old.get(name), new.get(name))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(f"{pointer}/{index}", before, after)
+    elif old != new:
+        yield Change(pointer, old, new)
+
+
+def refused(entries: Sequence[Recorded], old: ResolvedSpec, found: Sequence[Change]) -> list[str]:
+    """Say which changes cannot be made at the end of these entries, and why."""
+    unused = _unused(entries)
+    reached = {one.body["stage"] for one in entries if one.entry.kind == "grant" and one.entry.key not in unused}
+    short = waits_for_budget(entries)
+    waiting = (short.body["stage"], short.body["attempt"]) if short else None
+    problems = [
+        f"stage '{stage}' is under way: amend when its gate has decided"
+        for stage, attempt in _under_way(entries, unused)
+        if (stage, attempt) != waiting
+    ]
+    # Where a gate waits for money, its evidence is on the table: nothing may change by which it is judged.
+    at_a_gate = short is not None and short.body["at"] not in ("plan", "launch")
+    for change in found:
+        if not _AMENDABLE.fullmatch(change.pointer):
+            problems.append(f"{change.pointer} cannot be amended: it is what the session is about")
+            continue
+        if at_a_gate and not _HARMLESS.fullmatch(change.pointer):
+            problems.append(f"{change.pointer} cannot be amended now: a gate waits for money to be judged by it")
+            continue
+        stage = re.match(r"/stages/(\d+)/", change.pointer)
+        if stage is None or _HARMLESS.fullmatch(change.pointer):
+            continue
+        name = old.spec.stages[int(stage[1])].name
+        if name in reached:
+            problems.append(f"{change.pointer} cannot be amended: stage '{name}' has run with it")
+    return problems
+
+
+def _unused(entries: Sequence[Recorded]) -> frozenset[str]:
+    """Return the keys of grants that were never launched because the budget did not reach."""
+    launched = {one.body["key"] for one in entries if one.entry.kind == "launch"}
+    short = {
+        (one.body["stage"], one.body["attempt"])
+        for one in entries
+        if one.entry.kind == "budget" and one.body["at"] == "launch"
+    }
+    return frozenset(
+        one.entry.key
+        for one in entries
+        if one.entry.kind == "grant"
+        and (one.body["stage"], one.body["attempt"]) in short
+        and one.entry.key.partition("/")[2] not in launched
+    )
+
+
+def _under_way(entries: Sequence[Recorded], unused: frozenset[str]) -> list[tuple[str, int]]:
+    """Return the attempts with a grant in use that no gate has decided and no retraction has ended."""
+    decided = {(one.body["stage"], one.body["attempt"]) for one in entries if one.entry.kind == "decision"}
+    void = retracted(entries)
+    by_digest = {one.digest: one.entry.seq for one in entries}
+    return [
+        (one.body["stage"], one.body["attempt"])
+        for one in entries
+        if one.entry.kind == "grant"
+        and one.entry.key not in unused
+        and (one.body["stage"], one.body["attempt"]) not in decided
+        and by_digest.get(one.body["decision"]) not in void
+    ]
+
+
+def is_exploratory(entries: Sequence[Recorded], found: Sequence[Change]) -> bool:
+    """Say whether these changes, at the end of these entries, make later claims exploratory."""
+    data_exists = any(one.entry.kind == "launch" for one in entries)
+    return data_exists and any(not _HARMLESS.fullmatch(change.pointer) for change in found)
+
+
+def amendment_packet(
+    entries: Sequence[Recorded],
+    old: ResolvedSpec,
+    new: ResolvedSpec,
+    checks: tuple[CheckResult, ...],
+    *,
+    checks_digest: str,
+    reason: str,
+) -> Packet:
+    """Build the packet of an amendment: the amended design, what is changed, why, and what has been seen by then."""
+    packet = build_design_packet(new, checks, checks_digest=checks_digest)
+    found = amended(entries, old, new)
+    told = {
+        "changes": [change.as_json() for change in found],
+        "reason": plain(reason, 1000),
+        "measured_before": [
+            f"{one.body['stage']}.{one.body['attempt']}" for one in entries if one.entry.kind == "metrics"
+        ],
+        "exploratory": is_exploratory(entries, found),
+    }
+    return packet.model_copy(update={"registered": packet.registered | {AMENDMENT: told}})

@@ -1,0 +1,54 @@
+"""From packet and verdict to decision: the one call of :func:`reviews.gate.decide.decide`, shared by gate and audit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reviews.evidence.gather import NOT_STARTED
+from reviews.gate.conditions import why_not_carried
+from reviews.gate.decide import decide
+from reviews.gate.packet import DESIGN, resolvable
+from specs.digests import Digest
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.stage import Range
+from specs.trail.verdict import Decision, Packet, Span, Verdict
+
+
+def settle(resolved: ResolvedSpec, packet: Packet, verdict: Verdict, attempt: int) -> Decision:
+    """Decide a gate from what is stored: nothing but the spec, the packet and the verdict goes in."""
+    digest: Digest = packet.content_digest()
+
+    def resolves(span: Span) -> bool:
+        return span.artifact == digest and resolvable(span, packet)
+
+    stage = None if packet.stage == DESIGN else packet.stage
+    rounds = 1 if packet.stage == DESIGN else resolved.spec.stage(packet.stage).gate.max_rounds
+    # An attempt that was never launched is no round.
+    rounds += sum(one.get("outcome") == NOT_STARTED for one in packet.attempts)
+    return decide(
+        stage=packet.stage,
+        attempt=attempt,
+        checks=packet.checks,
+        criteria=packet.criteria,
+        verdict=verdict,
+        packet_digest=digest,
+        resolvable=resolves,
+        allowed_ranges={name: Range(min=low, max=high) for name, (low, high) in packet.allowed_ranges.items()},
+        current=packet.granted_parameters,
+        attempts_left=rounds - attempt,
+        conditions=packet.conditions,
+        lifted=packet.lifted,
+        why_not_carried=lambda condition: why_not_carried(resolved, stage, condition),
+        unchanged_since=packet.unchanged_since,
+    )
+
+
+def carried(decision: Decision) -> dict[str, Any]:
+    """Return what the entry of a decision says about conditions: those carried over, with ids, and those met."""
+    at = f"{decision.stage}.{decision.attempt}"
+    return {
+        "conditions": [
+            {"id": f"{at}/{number}", **one.model_dump(mode="json")} for number, one in enumerate(decision.conditions, 1)
+        ],
+        "met": list(decision.met),
+    }

@@ -1,0 +1,191 @@
+"""Grants: minted from a decision in the trail, checked by the launcher on every route.
+
+There are two functions that matter. :func:`mint` turns an opening decision into the right to run one attempt
+on exactly these inputs and parameters. :func:`verify` is the choke point: the launcher calls it, and nothing
+starts a job but the launcher.
+
+Covered: no decision, retracted, overtaken by a newer decision before it was used, a condition still open, wrong stage
+or attempt, changed parameters, inputs, model or spec, expired, forged (not in the trail), trail damaged. Not covered:
+someone who rewrites the whole trail, which only signatures and an anchor elsewhere can show.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from reviews.gate.conditions import open_for
+from reviews.trail.envelope import Recorded
+from reviews.trail.retractions import newest_judgement, next_attempt, standing
+from reviews.trail.trail import Trail
+from specs.digests import digest_value
+from specs.errors import GrantRefused
+from specs.job_records import JobOrder
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.registry import resolve_parameters
+from specs.trail.grant_and_claim import Grant
+from specs.trail.verdict import Outcome
+
+VALID_SECONDS = 24 * 3600.0
+"""A grant not used for a day is stale: mint a new one from a new decision."""
+
+
+class Opening(NamedTuple):
+    """The stage and attempt a decision opens, and the entry that opens it."""
+
+    stage: str
+    attempt: int
+    entry: str
+
+
+def opened_by(
+    resolved: ResolvedSpec, entries: Sequence[Recorded], stage: str | None, outcome: Outcome
+) -> dict[str, Any] | None:
+    """Return what an outcome opens after these entries: the next stage, another attempt, or nothing.
+
+    ``stage`` None is the design gate. Attempt numbers come from the trail and only ever grow.
+    """
+    names = [item.name for item in resolved.spec.stages]
+    opens: str | None = None
+    if outcome == "revise":
+        opens = stage
+    elif outcome == "approve":
+        following = 0 if stage is None else names.index(stage) + 1
+        opens = names[following] if following < len(names) else None
+    return {"stage": opens, "attempt": next_attempt(entries, opens)} if opens else None
+
+
+def latest_opening(trail: Trail) -> Opening | None:
+    """Return what the newest decision (or person's answer) opens; None when it opens nothing or was retracted."""
+    newest = newest_judgement(list(trail.iterate("decision", "human", "retraction")))
+    if newest is None or newest.body.get("opens") is None:
+        return None
+    opens = newest.body["opens"]
+    return Opening(opens["stage"], opens["attempt"], newest.digest)
+
+
+def mint(
+    trail: Trail,
+    resolved: ResolvedSpec,
+    *,
+    changes: dict[str, Any],
+    inputs: dict[str, str],
+    model: str,
+    price_cap_usd: float,
+) -> Grant:
+    """Mint the grant for the attempt the newest decision opens, and record it.
+
+    Minting again for the same attempt returns the grant already recorded, if it is for the same thing.
+
+    Raises:
+        GrantRefused: nothing is open, a condition of an earlier approval is, a person's approval has ended, a change
+            leaves its allowed range, or another grant exists for the attempt.
+    """
+    trail.verify_chain()
+    opening = latest_opening(trail)
+    if opening is None:
+        raise GrantRefused(
+            "no stage is open", where=trail.session, hint="a stage opens only by an approving or revising decision"
+        )
+    stage = resolved.spec.stage(opening.stage)
+    try:
+        parameters = resolve_parameters(stage, changes)
+    except ValueError as error:
+        raise GrantRefused(str(error), where=f"{trail.session}.{stage.name}") from error
+    if stage.allow_code and resolved.data_digests["heldout"] in inputs.values():
+        raise GrantRefused(
+            "an input holds the held-out items, which no code may read", where=f"{trail.session}.{stage.name}"
+        )
+    now = time.time()
+    _require_settled(trail, resolved, stage.name, now)
+    wanted = Grant(
+        session=trail.session,
+        stage=stage.name,
+        attempt=opening.attempt,
+        kind=stage.kind,
+        task=resolved.spec.task,
+        registration=resolved.registration(),
+        parameters=digest_value(parameters.model_dump(mode="json")),
+        inputs=inputs,
+        model=model,
+        price_cap_usd=price_cap_usd,
+        max_seconds=stage.max_minutes * 60,
+        decision=opening.entry,
+        issued=round(now, 3),
+        expires=round(now + VALID_SECONDS, 3),
+        resources=stage.resources,
+    )
+    recorded = trail.append("grant", f"grant/{wanted.key()}", wanted.model_dump(mode="json"))
+    grant = Grant.model_validate(recorded.body)
+    same = {"issued": wanted.issued, "expires": wanted.expires}
+    if grant.model_copy(update=same) != wanted:
+        raise GrantRefused(
+            "another grant is already recorded for this attempt",
+            where=wanted.key(),
+            hint="one attempt has one grant; a change needs a new decision",
+        )
+    return grant
+
+
+def verify(trail: Trail, order: JobOrder, registration: str, input_digests: dict[str, str]) -> None:
+    """Refuse an order unless its grant is recorded, fresh and for exactly this.
+
+    ``input_digests`` are recomputed by the caller from the files as they are now.
+
+    Raises:
+        GrantRefused: with the first thing that does not match, both values named.
+        AuditDamage: the trail's chain does not hold, so no grant in it can be believed.
+    """
+    trail.verify_chain()
+    grant = order.grant
+    recorded = trail.find(f"grant/{grant.key()}")
+    hint = "only `peergate start` and `peergate resume` launch stages, each after its gate"
+    if recorded is None or recorded.body != grant.model_dump(mode="json"):
+        raise GrantRefused("no such grant is in the trail", where=order.key, hint=hint)
+    judged = list(trail.iterate("decision", "human", "retraction"))
+    decision = next((one for one in standing(judged) if one.digest == grant.decision), None)
+    opens = decision.body.get("opens") if decision else None
+    expectations: list[tuple[str, Any, Any]] = [
+        ("job key", order.key, grant.key()),
+        ("kind", order.kind, grant.kind),
+        ("task", order.task, grant.task),
+        ("time limit", order.max_seconds, grant.max_seconds),
+        ("opening decision", opens, {"stage": grant.stage, "attempt": grant.attempt}),
+        ("newest decision", _standing(trail, order.key, grant), grant.decision),
+        ("spec registration", registration, grant.registration),
+        ("parameters", digest_value(order.parameters), grant.parameters),
+        ("inputs", input_digests, grant.inputs),
+        ("ordered inputs", {role: item.digest for role, item in order.inputs.items()}, grant.inputs),
+    ]
+    for what, found, granted in expectations:
+        if found != granted:
+            raise GrantRefused(f"{what} {found!r} is not what was granted, {granted!r}", where=order.key, hint=hint)
+    if time.time() > grant.expires:
+        raise GrantRefused(f"the grant expired {time.time() - grant.expires:.0f} s ago", where=order.key, hint=hint)
+
+
+def _require_settled(trail: Trail, resolved: ResolvedSpec, stage: str, now: float) -> None:
+    """Refuse while a condition keeps the stage from starting, or when the approval that opens it has ended."""
+    entries = list(trail.iterate())
+    opener = newest_judgement(entries)
+    if opener is not None and (expires := opener.body.get("expires")) is not None and now > expires:
+        raise GrantRefused(
+            f"{opener.body['by']}'s approval ended {now - expires:.0f} s ago",
+            where=f"{trail.session}.{stage}",
+            hint=f"take it back with `peergate retract {trail.session} {opener.entry.seq}`; the gate asks again",
+        )
+    for one in open_for(entries, resolved, stage, int(now * 1e9)):
+        raise GrantRefused(
+            f"condition {one.id} is open: {one.condition.text}",
+            where=f"{trail.session}.{stage}",
+            hint=f"`peergate override {trail.session} --condition {one.id}` waives it",
+        )
+
+
+def _standing(trail: Trail, key: str, grant: Grant) -> str | None:
+    """Return the decision that stands; once the grant was used, that is its own, so that a repeat stays harmless."""
+    if trail.find(f"launch/{key}") is not None:
+        return grant.decision
+    opening = latest_opening(trail)
+    return opening.entry if opening else None

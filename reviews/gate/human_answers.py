@@ -1,0 +1,91 @@
+"""What a person is asked, and what an answer does. The session records both; the audit derives them again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reviews.evidence.gather import find, is_in_force
+from reviews.gate.conditions import open_for
+from reviews.gate.grants import opened_by
+from reviews.gate.packet import DESIGN
+from reviews.trail.envelope import Recorded
+from reviews.trail.retractions import next_attempt, standing
+from specs.errors import PeergateError
+from specs.session.session_spec import ResolvedSpec
+
+
+def last_question(entries: Sequence[Recorded], session: str) -> Recorded:
+    """Return the entry a person is asked about: the newest escalation of gate or builder, a budget, or a retraction.
+
+    Raises:
+        PeergateError: nobody is asked anything.
+    """
+    for recorded in reversed(standing(entries)):
+        kind, body = recorded.entry.kind, recorded.body
+        escalated = (kind == "decision" and body["outcome"] == "escalate") or (kind == "plan" and body["escalate"])
+        if kind in ("retraction", "budget") or escalated:
+            return recorded
+    raise PeergateError("nothing was escalated", where=session)
+
+
+def why_no_retry(entries: Sequence[Recorded], asked: Recorded) -> str:
+    """Say why *retry* is no answer to a question; empty when it is one.
+
+    A design is judged again only while it has no verdict, as when its reviewer was killed: what is judged would be the
+    same, and asking often enough would find a mild reviewer.
+    """
+    if asked.entry.kind == "budget" or asked.body["stage"] is not None:
+        return ""
+    if asked.entry.kind == "decision" and is_without_verdict(
+        find(entries, f"verdict/{DESIGN}.{asked.body['attempt']}")
+    ):
+        return ""
+    return "the design was judged, and judged again it is the same"
+
+
+def is_without_verdict(judged: Recorded | None) -> bool:
+    """Say whether the entry of a verdict says that there is none, and why."""
+    return judged is not None and bool(judged.body["error"])
+
+
+def design_attempt(entries: Sequence[Recorded]) -> int:
+    """Return which time the design is judged: once, and once more for every *retry*."""
+    return 1 + sum(one.entry.kind == "human" and is_design_again(one.body) for one in entries)
+
+
+def is_design_again(answer: dict[str, Any]) -> bool:
+    """Say whether an answer has the design judged again. A budget's question is answered without such an entry."""
+    return answer["stage"] is None and answer["answer"] == "retry"
+
+
+def waits_for_budget(entries: Sequence[Recorded]) -> Recorded | None:
+    """Return the entry that says what does not fit in the budget, if nobody has answered it and nothing was amended."""
+    for recorded in reversed(entries):
+        kind = recorded.entry.kind
+        if kind == "budget":
+            return recorded
+        if kind in ("human", "retraction", "close") or is_in_force(recorded):
+            return None
+    return None
+
+
+def answer_effect(resolved: ResolvedSpec, entries: Sequence[Recorded], asked: Recorded, answer: str) -> dict[str, Any]:
+    """Return what an answer opens and which conditions it waives.
+
+    ``retry`` opens another attempt of the stage that was asked about, and has a design judged again, which opens
+    nothing; ``approve`` opens what its approval would have opened. Approving over conditions that are due waives them,
+    because they kept the stage closed. A budget that is used up is no gate: nobody can approve over it, and only an
+    attempt that was not launched is made anew.
+    """
+    stage = asked.body["stage"]
+    if asked.entry.kind == "budget" and (answer != "retry" or asked.body["at"] != "launch"):
+        return {"opens": None, "waives": []}
+    if answer == "retry" and stage is not None:
+        return {"opens": {"stage": stage, "attempt": next_attempt(entries, stage)}, "waives": []}
+    if answer != "approve":
+        return {"opens": None, "waives": []}
+    opens = opened_by(resolved, entries, stage, "approve")
+    moment = int(entries[-1].entry.time_ns)
+    waived = [one.id for one in open_for(entries, resolved, opens["stage"], moment)] if opens else []
+    return {"opens": opens, "waives": waived}

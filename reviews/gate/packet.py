@@ -1,0 +1,347 @@
+"""The packet: exactly what a reviewer sees, built by Peergate from evidence.
+
+It carries no builder prose, no session name and no word on what the verdict triggers. Everything a job or a model
+wrote is plain text, cut to a limit, and what was cut is counted in ``left_out``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from reviews.checks.claim_lookup import CLAIMS
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_objects, read_rows
+from reviews.gate.criteria import criteria_results
+from reviews.stages.evaluation.judged_answers import judged_rows
+from reviews.stages.evaluation.measure import held
+from reviews.stages.generation.measure import accepted_rows
+from specs.digests import digest_value
+from specs.errors import EvidenceMissing
+from specs.masking import without_secrets
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.finetuning.rows import TrainingRow
+from specs.stages.metric import MetricSet
+from specs.stages.packaging.rows import PackageRow
+from specs.text import plain
+from specs.trail.grant_and_claim import ClaimResult
+from specs.trail.verdict import CheckResult, ConditionResult, Packet, Span
+
+_NOT_SHOWN = {"max_minutes", "launcher", "resources"}
+"""Of a stage: what its job may take and where it runs says nothing of the design."""
+
+DESIGN = "design"
+"""The design gate's place in packets and decisions; not a stage."""
+
+SAMPLE_ROWS = 12
+
+FLAGGED_ROWS = 20
+
+ROW_CHARACTERS = 400
+
+LOG_CHARACTERS = 4000
+
+CODE_CHARACTERS = 200_000
+"""Far more than a script may have: escaping makes it longer, and what a reviewer does not see is not reviewed."""
+
+
+EFFECTIVE_SETTINGS = 100
+
+VALUE_CHARACTERS = 200
+
+
+Rows = list[dict[str, Any]]
+
+
+class History(NamedTuple):
+    """What went before, as far as a reviewer of this attempt should know it."""
+
+    conditions: tuple[ConditionResult, ...] = ()
+    lifted: dict[str, str] = {}
+    previous_findings: tuple[dict[str, Any], ...] = ()
+
+
+NO_HISTORY = History()
+
+
+def build_packet(
+    evidence: Evidence,
+    metrics: MetricSet | None,
+    checks: tuple[CheckResult, ...],
+    *,
+    checks_digest: str,
+    claims: tuple[ClaimResult, ...],
+    history: History = NO_HISTORY,
+) -> Packet:
+    """Build the packet of one attempt."""
+    resolved, stage = evidence.resolved, evidence.stage
+    rows = _rows(evidence)
+    flagged = [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
+    log = plain(evidence.log_tail, 1_000_000)
+    packet = Packet(
+        stage=stage.name,
+        kind=stage.kind,
+        registration=resolved.registration(),
+        registered=_registered(resolved) | {"gate": stage.gate.model_dump(mode="json")},
+        granted_parameters=dict(evidence.parameters),
+        allowed_ranges={name: (limits.min, limits.max) for name, limits in stage.ranges.items()},
+        metrics=metrics.model_dump(mode="json")["metrics"] if metrics else {},
+        metrics_digest=metrics.content_digest() if metrics else None,
+        criteria=criteria_results(resolved, stage, metrics),
+        checks=checks,
+        checks_digest=checks_digest,
+        sample_rows=tuple(
+            _spread(rows, SAMPLE_ROWS)
+            if stage.kind in ("sft", "dpo")
+            else _drawn(rows, SAMPLE_ROWS, resolved.registration())
+        ),
+        flagged_rows=tuple(flagged[:FLAGGED_ROWS]),
+        log_tail=log[-LOG_CHARACTERS:],
+        attempts=evidence.attempts,
+        evaluations_of_heldout=evidence.evaluations_of_heldout,
+        claims=claims,
+        left_out={
+            "sample_rows": max(0, len(rows) - SAMPLE_ROWS),
+            "flagged_rows": max(0, len(flagged) - FLAGGED_ROWS),
+            "log_characters": max(0, len(log) - LOG_CHARACTERS),
+        },
+        effective=_effective(evidence),
+        conditions=history.conditions,
+        lifted=history.lifted,
+        previous_findings=history.previous_findings,
+        code=plain(evidence.code, CODE_CHARACTERS),
+        lineages={
+            role: tuple(one._asdict() for one in way)
+            for role, way in evidence.lineages.items()
+            if any(one.script is not None for one in way)
+        },
+    )
+    return without_secrets(packet)
+
+
+def evidence_digest(packet: Packet) -> str:
+    """Return a digest of what a packet shows, without what differs between two runs of the same: log and history.
+
+    What the builder claims is left out: else a verdict could be asked for again by stating something new.
+    """
+    return digest_value(
+        {
+            "registration": packet.registration,
+            "parameters": packet.granted_parameters,
+            "metrics": packet.metrics,
+            # Without figures: some count attempts or seconds.
+            "checks": [[one.id, one.status] for one in packet.checks if one.id != CLAIMS],
+            "criteria": [one.model_dump(mode="json") for one in packet.criteria],
+            "rows": [packet.sample_rows, packet.flagged_rows],
+            "conditions": [one.model_dump(mode="json") for one in packet.conditions],
+            "lifted": packet.lifted,
+        }
+    )
+
+
+def build_design_packet(resolved: ResolvedSpec, checks: tuple[CheckResult, ...], *, checks_digest: str) -> Packet:
+    """Build the packet of the design gate: there are no rows yet, only what is registered."""
+    flagged = [{"check": check.id, **row} for check in checks if check.status != "PASS" for row in check.shown]
+    packet = Packet(
+        stage=DESIGN,
+        kind=DESIGN,
+        registration=resolved.registration(),
+        registered=_registered(resolved)
+        | {"stages": [stage.model_dump(mode="json", exclude=_NOT_SHOWN) for stage in resolved.spec.stages]},
+        granted_parameters={},
+        allowed_ranges={},
+        metrics={},
+        metrics_digest=None,
+        criteria=(),
+        checks=checks,
+        checks_digest=checks_digest,
+        sample_rows=(),
+        flagged_rows=tuple(flagged[:FLAGGED_ROWS]),
+        log_tail="",
+        attempts=(),
+        evaluations_of_heldout=0,
+        claims=(),
+        left_out={"flagged_rows": max(0, len(flagged) - FLAGGED_ROWS)},
+    )
+    return without_secrets(packet)
+
+
+def resolvable(span: Span, packet: Packet) -> bool:
+    """Say whether a span points at something that is in the packet, and quotes it rightly.
+
+    With a pointer (RFC 6901) it points into the packet as JSON, without one at lines of the log tail.
+    """
+    try:
+        found = _lines(span, packet.log_tail) if span.pointer is None else _point(packet, span.pointer)
+    except (KeyError, IndexError, ValueError):
+        return False
+    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return span.quote in text
+
+
+def _lines(span: Span, log: str) -> str:
+    if span.lines is None:
+        raise ValueError("neither pointer nor lines")
+    first, last = span.lines
+    lines = log.splitlines()
+    if not 1 <= first <= last <= len(lines):
+        raise IndexError(f"the log tail has {len(lines)} lines")
+    return "\n".join(lines[first - 1 : last])
+
+
+def _point(packet: Packet, pointer: str) -> Any:
+    if not pointer.startswith("/"):
+        raise ValueError("a pointer into a packet begins with '/'")
+    found: Any = packet.model_dump(mode="json")
+    for part in pointer[1:].split("/"):
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            if not (name.isascii() and name.isdigit()) or (len(name) > 1 and name.startswith("0")):
+                raise ValueError(f"'{name}' is no index")
+            found = found[int(name)]
+        elif isinstance(found, dict):
+            found = found[name]
+        else:
+            raise KeyError(name)
+    return found
+
+
+def _registered(resolved: ResolvedSpec) -> dict[str, Any]:
+    spec = resolved.spec
+    return {
+        "objective": plain(spec.objective, 1000),
+        "task": spec.task,
+        "model_kind": spec.model.kind,
+        "analysis": spec.analysis.model_dump(mode="json"),
+        "heldout": spec.heldout.digest,
+        "constitution": resolved.constitution_digest,
+        **({"evaluation": spec.evaluation.model_dump(mode="json")} if spec.evaluation else {}),
+    }
+
+
+def _rows(evidence: Evidence) -> Rows:
+    """Return the raw rows in short form; none when they cannot be read, which the checks report."""
+    read: dict[str, Callable[[Evidence], Rows]] = {
+        "generate": _generated,
+        "sft": _steps,
+        "evaluate": _answers,
+        "converse": _talks,
+        "package": _probes,
+        "recipe": _stated,
+    }
+    try:
+        return read.get(evidence.stage.kind, _as_written)(evidence)
+    except EvidenceMissing:
+        return []
+
+
+def _generated(evidence: Evidence) -> Rows:
+    rows, accepted = accepted_rows(evidence)
+    kept = {id(row) for row in accepted}
+    return [
+        {
+            "item": row.item,
+            "prompt": plain(row.prompt, ROW_CHARACTERS),
+            "completion": plain(row.completion, ROW_CHARACTERS),
+            "truncated": row.truncated,
+            "accepted": id(row) in kept,
+        }
+        for row in rows
+    ]
+
+
+def _answers(evidence: Evidence) -> Rows:
+    return [
+        {
+            "item": one.item.id,
+            "prompt": plain(one.item.prompt, ROW_CHARACTERS),
+            "output": plain(one.row.output, ROW_CHARACTERS),
+            "truncated": one.row.truncated,
+            "passed": one.passed,
+            "reason": plain(one.reason, ROW_CHARACTERS),
+        }
+        for one in judged_rows(evidence, evidence.outputs.get("rows"))
+    ]
+
+
+def _talks(evidence: Evidence) -> Rows:
+    return [
+        {
+            "item": one.item.id,
+            **{
+                f"turn_{number}": plain(f"{turn.user}\n-> {turn.output}", ROW_CHARACTERS)
+                for number, turn in enumerate(one.row.turns, 1)
+            },
+            "truncated": any(turn.truncated for turn in one.row.turns),
+            "passed": one.passed,
+            "reason": plain("; ".join(turn.reason for turn in one.turns if not turn.passed), ROW_CHARACTERS),
+        }
+        for one in held(evidence, evidence.outputs.get("rows"))
+    ]
+
+
+def _steps(evidence: Evidence) -> Rows:
+    return [
+        row.model_dump(mode="json") for row in read_rows(evidence.outputs.get("rows"), TrainingRow, "training rows")
+    ]
+
+
+def _probes(evidence: Evidence) -> Rows:
+    rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
+    return [{"item": row.item, "tokens": len(row.expected), "identical": row.expected == row.reloaded} for row in rows]
+
+
+def _as_written(evidence: Evidence) -> Rows:
+    """Return rows with every text in them cut and made plain; lists stay where they are short."""
+    rows = read_objects(evidence.outputs.get("rows"), f"{evidence.stage.kind} rows")
+    return [{name: _shortened(value) for name, value in row.items()} for row in rows]
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str):
+        return plain(value, ROW_CHARACTERS)
+    if isinstance(value, list | dict):
+        return plain(json.dumps(value, ensure_ascii=False), ROW_CHARACTERS)
+    return value
+
+
+def _stated(evidence: Evidence) -> Rows:
+    """Return a recipe's rows as text: their names and values are the builder's own."""
+    rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
+    return [{"claimed": plain(json.dumps(row, ensure_ascii=False), ROW_CHARACTERS)} for row in rows]
+
+
+def _effective(evidence: Evidence) -> dict[str, Any]:
+    """Return what the job read back; its strings are as untrusted as its log."""
+    manifest = evidence.manifest
+    if manifest is None:
+        return {}
+    told = {
+        **manifest.effective,
+        "device": f"{manifest.device} ({manifest.device_name})",
+        "dtype": manifest.dtype,
+        "seed": manifest.seed,
+        "threads": manifest.threads,
+    }
+    if evidence.stage.kind == "recipe" and "checkpoint" in manifest.facts:
+        told["checkpoint"] = manifest.facts["checkpoint"]
+    return {
+        plain(name, VALUE_CHARACTERS): plain(value, VALUE_CHARACTERS) if isinstance(value, str) else value
+        for name, value in list(told.items())[:EFFECTIVE_SETTINGS]
+    }
+
+
+def _drawn(rows: Rows, limit: int, registration: str) -> Rows:
+    """Draw rows by a digest that nobody chose: the same rows for the same evidence, and none picked by hand."""
+    if len(rows) <= limit:
+        return rows
+    drawn = sorted(range(len(rows)), key=lambda index: digest_value([registration, index, rows[index]]))
+    return [rows[index] for index in sorted(drawn[:limit])]
+
+
+def _spread(rows: Sequence[dict[str, Any]], limit: int) -> Rows:
+    """Return at most ``limit`` rows at even distances: of a course, its beginning and end are needed."""
+    if len(rows) <= limit:
+        return list(rows)
+    return [rows[index * len(rows) // limit] for index in range(limit)]

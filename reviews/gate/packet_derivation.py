@@ -1,0 +1,111 @@
+"""From evidence to packet: one way, used by the gate when it judges and by the audit when it judges again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reviews.checks.claim_lookup import claim_results
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.gather import find, load_items
+from reviews.gate.conditions import condition_results
+from reviews.gate.design_checks import design_checks
+from reviews.gate.overrides import lifted_checks
+from reviews.gate.packet import History, build_packet, evidence_digest
+from reviews.gate.verdict_reuse import turned
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from specs.errors import EvidenceMissing
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.metric import MetricSet
+from specs.text import plain
+from specs.trail.verdict import CheckResult, Packet, Verdict
+
+FINDING_CHARACTERS = 500
+
+
+def check_design(resolved: ResolvedSpec, store: Store) -> tuple[CheckResult, ...]:
+    """Run the design checks on the data files as they were kept when the session opened."""
+    items = {name: load_items(store, digest) for name, digest in resolved.data_digests.items()}
+    heldout = items.pop("heldout")
+    return design_checks(resolved, heldout, items)
+
+
+def derive_packet(
+    entries: Sequence[Recorded],
+    store: Store,
+    evidence: Evidence,
+    metrics: MetricSet | None,
+    checks: tuple[CheckResult, ...],
+    checks_digest: str,
+) -> Packet:
+    """Build the packet of an attempt, with the builder's claims looked up among the measured metrics.
+
+    Args:
+        entries: the trail up to the packet, not beyond: what came later cannot have been known.
+        store: holds the packets and verdicts of earlier attempts.
+        evidence: the attempt.
+        metrics: what was measured of it.
+        checks: the results of its checks.
+        checks_digest: where they are kept.
+
+    Raises:
+        EvidenceMissing: the attempt has no plan or no checks on record.
+    """
+    stage, attempt = evidence.stage.name, evidence.attempt
+    plan, checked = find(entries, f"plan/{stage}.{attempt}"), find(entries, f"checks/{stage}.{attempt}")
+    if plan is None or checked is None:
+        missing = "plan" if plan is None else "checks"
+        raise EvidenceMissing(f"the attempt has no {missing} on record", where=f"{stage}.{attempt}")
+    # An override that ends is judged at the time of the checks, which the trail keeps.
+    moment = int(checked.entry.time_ns)
+    history = History(
+        conditions=condition_results(entries, evidence.resolved, evidence.stage, metrics, evidence.earlier, moment),
+        lifted=lifted_checks(entries, stage, moment),
+        previous_findings=_findings_before(entries, store, stage, attempt),
+    )
+    packet = build_packet(
+        evidence, metrics, checks, checks_digest=checks_digest, claims=claim_results(evidence, metrics), history=history
+    )
+    return packet.model_copy(update={"unchanged_since": _unchanged_since(entries, store, packet, attempt)})
+
+
+def _findings_before(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> tuple[dict[str, Any], ...]:
+    """Return what was found in the attempt before, without who found it."""
+    judged = find(entries, f"verdict/{stage}.{attempt - 1}")
+    if judged is None:
+        return ()
+    verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
+    return tuple(
+        {
+            "severity": one.severity,
+            "statement": plain(one.statement, FINDING_CHARACTERS),
+            "required_change": plain(one.required_change.text, FINDING_CHARACTERS) if one.required_change else None,
+        }
+        for one in verdict.findings
+    )
+
+
+def _unchanged_since(entries: Sequence[Recorded], store: Store, packet: Packet, attempt: int) -> int | None:
+    """Return the newest earlier attempt with the same evidence."""
+    digest = evidence_digest(packet)
+    for number in range(attempt - 1, 0, -1):
+        kept = find(entries, f"packet/{packet.stage}.{number}")
+        if kept and evidence_digest(Packet.model_validate(store.get_value(kept.body["packet"]))) == digest:
+            return number
+    return None
+
+
+def verdict_again(entries: Sequence[Recorded], store: Store, packet: Packet) -> Verdict | None:
+    """Return the verdict on the same evidence in an earlier attempt, turned to this packet, if there is one.
+
+    The same evidence gets the same verdict without asking again: otherwise asking often enough would find a mild one.
+    """
+    if packet.unchanged_since is None:
+        return None
+    judged = find(entries, f"verdict/{packet.stage}.{packet.unchanged_since}")
+    if judged is None or judged.body["error"]:
+        return None
+    before, now = judged.body["packet"], packet.content_digest()
+    verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
+    return turned(verdict, before, now)

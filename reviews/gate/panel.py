@@ -1,0 +1,103 @@
+"""A panel: the verdicts of several reviewers as one, without a vote that could outweigh evidence.
+
+Every finding of every member is in the merged verdict, so one member's blocking finding that points at evidence closes
+the gate whatever the others think. The quorum says how many members must approve, and how many must have answered at
+all. Members that disagree about a finding that blocks are a question for a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from reviews.gate.reviewer import Reviewer
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from specs.trail.no_verdict import HELP, NoVerdict
+from specs.trail.verdict import Condition, Finding, Verdict, Vote
+
+NAME = "panel"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Who is asked, how many have to approve, and who is asked as well when they disagree."""
+
+    members: tuple[Reviewer, ...]
+    quorum: int
+    tie_breaker: Reviewer | None = None
+    name: str = NAME
+
+
+class Answer(NamedTuple):
+    """What became of asking a reviewer: a verdict, or the reason why there is none."""
+
+    reviewer: str
+    verdict: Verdict | None
+    """For a panel that did not answer: what its members said."""
+    no_verdict: NoVerdict | None = None
+
+
+def member_answer(store: Store, judged: Recorded) -> Answer:
+    """Return what a member said, from its entry."""
+    verdict = Verdict.model_validate(store.get_value(judged.body["verdict"]))
+    return Answer(judged.body["reviewer"], None if verdict.no_verdict else verdict, verdict.no_verdict)
+
+
+def merge(answers: Sequence[Answer], quorum: int) -> Verdict:
+    """Return one verdict that holds everything the members said."""
+    said = [(one.reviewer, one.verdict) for one in answers if one.verdict is not None]
+    findings: list[Finding] = []
+    conditions: list[Condition] = []
+    for number, (reviewer, verdict) in enumerate(said, 1):
+        findings += [
+            one.model_copy(update={"id": f"{number}-{one.id}", "statement": f"{reviewer}: {one.statement}"})
+            for one in verdict.findings
+        ]
+        conditions += [one for one in verdict.conditions if one not in conditions]
+    approvals = sum(verdict.approve for _, verdict in said)
+    return Verdict(
+        reviewer=NAME,
+        findings=tuple(findings),
+        recommendation="; ".join(f"{reviewer}: {verdict.recommendation}" for reviewer, verdict in said) or "none",
+        reasoning="\n".join(f"{reviewer}: {verdict.reasoning}" for reviewer, verdict in said) or "nobody answered",
+        risks=tuple(dict.fromkeys(risk for _, verdict in said for risk in verdict.risks)),
+        conditions=tuple(conditions),
+        approve=approvals >= quorum,
+        # What one member could judge was judged.
+        not_judged=tuple(
+            one for one in (said[0][1].not_judged if said else ()) if all(one in each.not_judged for _, each in said)
+        ),
+        votes=tuple(
+            Vote(
+                reviewer=one.reviewer,
+                approve=None if one.verdict is None else one.verdict.approve,
+                verdict=None if one.verdict is None else one.verdict.content_digest(),
+                error=one.no_verdict.what if one.no_verdict else "",
+            )
+            for one in answers
+        ),
+        quorum=quorum,
+        no_verdict=_too_few(answers, quorum),
+    )
+
+
+def _too_few(answers: Sequence[Answer], quorum: int) -> NoVerdict | None:
+    """Return why what the members said is no verdict of the panel; None when it is one."""
+    silent = [one for one in answers if one.verdict is None]
+    if len(answers) - len(silent) >= quorum:
+        return None
+    gave = f"{len(answers) - len(silent)} of {len(answers)} members of the panel gave a verdict, {quorum} have to"
+    why = [f"{one.reviewer}: {one.no_verdict.what if one.no_verdict else 'nothing'}" for one in silent]
+    return NoVerdict(cause="no_quorum", what="; ".join([gave, *why]), help=HELP["no_quorum"])
+
+
+def disagree(verdict: Verdict) -> bool:
+    """Say whether some members approve and others do not."""
+    return len({vote.approve for vote in verdict.votes if vote.approve is not None}) > 1
+
+
+def answered(verdict: Verdict) -> int:
+    """Return how many members gave a verdict."""
+    return sum(vote.approve is not None for vote in verdict.votes)

@@ -1,0 +1,337 @@
+"""What a model may answer to each request, and how that becomes an answer with evidence that was looked up.
+
+An answer that is not whole is none: empty parts, placeholders, too many words and options that were not offered are
+refused. A finding whose every place fails to resolve is kept apart as unresolved and counted nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from reviews.requests.citations import Places, overlap
+from reviews.reviewers.vendors.model_exchange import Form, Part, read_part
+from specs.errors import ReviewerUnavailable
+from specs.trail.requested_review import (
+    MAX_WORDS,
+    AdversarialAnswer,
+    Answer,
+    ClaimStatus,
+    Concern,
+    Fix,
+    Issue,
+    IssueSeverity,
+    Mode,
+    Overclaim,
+    Place,
+    QuestionAnswer,
+    Reading,
+    Recommendation,
+    ReviewAnswer,
+    ScoreRow,
+    Unresolved,
+)
+
+STATEMENT_CHARACTERS = 4000
+_PLACEHOLDER = re.compile(
+    r"\W*(?:TODO|TBD|TBA|FIXME|XXX|placeholder|lorem ipsum|to be (?:done|determined|filled in|written)|"
+    r"your (?:answer|text) here|fill (?:this )?in|n/?a|\.{3,}|…)\W*",
+    re.IGNORECASE,
+)
+_OPENS_AS_PLACEHOLDER = re.compile(r"\s*[\[<({]+\s*(?:TODO|TBD|FIXME|placeholder)\b", re.IGNORECASE)
+_SEVERITIES: dict[IssueSeverity, int] = {"CRITICAL": 0, "HIGH": 1, "SUGGESTION": 2}
+_SCALE = range(1, 6)
+
+
+class AnswerPlace(Part):
+    """Lines of one of the files, with words that stand there."""
+
+    file: str
+    first_line: int
+    last_line: int
+    quote: str
+
+
+class QuestionPart(Part):
+    """What a model returns to a question; ``approval`` comes last, so that it is written after the reasons."""
+
+    reasoning: str
+    risks: list[str]
+    recommendation: str
+    option: int | None
+    approval: bool
+
+
+class IssuePart(Part):
+    """One issue."""
+
+    severity: IssueSeverity
+    statement: str
+    evidence: list[AnswerPlace]
+
+
+class ConcernPart(Part):
+    """A doubt about the statistics."""
+
+    statement: str
+    evidence: list[AnswerPlace]
+
+
+class RecommendationPart(Part):
+    """What to do, and why."""
+
+    text: str
+    rationale: str
+
+
+class ReviewPart(Part):
+    """What a model returns to a request for a full review."""
+
+    issues: list[IssuePart]
+    statistical_concerns: list[ConcernPart]
+    recommendations: list[RecommendationPart]
+    not_judged: list[str]
+    summary: str
+    overall_assessment: str
+
+
+class RowPart(Part):
+    """A claim and what the evidence says."""
+
+    claim: str
+    stated_at: AnswerPlace
+    evidence: list[AnswerPlace]
+    explanation: str
+    status: ClaimStatus
+
+
+class OverclaimPart(Part):
+    """Words that say too much."""
+
+    statement: str
+    stated_at: AnswerPlace
+    instead: str
+
+
+class FixPart(Part):
+    """What to mend, how much that changes and how much work it is, both from 1 to 5."""
+
+    text: str
+    delta: int
+    effort: int
+
+
+class AdversarialPart(Part):
+    """What a model returns about claims and evidence."""
+
+    scorecard: list[RowPart]
+    overclaimed: list[OverclaimPart]
+    fixes: list[FixPart]
+    not_judged: list[str]
+    overall_assessment: str
+
+
+PARTS: dict[Mode, type[QuestionPart] | type[ReviewPart] | type[AdversarialPart]] = {
+    "question": QuestionPart,
+    "review": ReviewPart,
+    "adversarial": AdversarialPart,
+}
+
+
+def form_of(mode: Mode) -> Form:
+    """Return the form of the answers to a kind of request."""
+    return Form.of(mode, PARTS[mode])
+
+
+def read_question(text: str, options: Sequence[str], who: str) -> QuestionAnswer:
+    """Read the answer to a question.
+
+    Raises:
+        ReviewerUnavailable: it is no whole answer in the form, or longer than ``MAX_WORDS``.
+    """
+    part = _whole(read_part(text, QuestionPart, who), who)
+    if not part.risks:
+        raise ReviewerUnavailable("the answer names no risk, and not that there is none", where=who)
+    if part.option is not None and not 1 <= part.option <= len(options):
+        raise ReviewerUnavailable(f"the answer recommends option {part.option} of {len(options)}", where=who)
+    words = count_words(part.recommendation, part.reasoning, *part.risks)
+    if words > MAX_WORDS:
+        raise ReviewerUnavailable(f"the answer has {words} words, at most {MAX_WORDS} are an answer", where=who)
+    return QuestionAnswer(
+        recommendation=part.recommendation,
+        reasoning=part.reasoning,
+        risks=tuple(part.risks),
+        option=options[part.option - 1] if part.option is not None else None,
+        approval=part.approval,
+        words=words,
+    )
+
+
+def read_review(text: str, reading: Reading, who: str) -> ReviewAnswer:
+    """Read a full review and look its evidence up.
+
+    Raises:
+        ReviewerUnavailable: it is no whole answer in the form.
+    """
+    part = _whole(read_part(text, ReviewPart, who), who)
+    look_up = _LookUp(reading)
+    issues = [
+        Issue(severity=one.severity, statement=one.statement, evidence=places)
+        for one, places in look_up.findings("issue", part.issues)
+    ]
+    concerns = [
+        Concern(statement=one.statement, evidence=places)
+        for one, places in look_up.findings("statistical concern", part.statistical_concerns)
+    ]
+    return ReviewAnswer(
+        summary=part.summary,
+        issues=tuple(sorted(issues, key=lambda one: _SEVERITIES[one.severity])),
+        recommendations=tuple(Recommendation(text=one.text, rationale=one.rationale) for one in part.recommendations),
+        statistical_concerns=tuple(concerns),
+        overall_assessment=part.overall_assessment,
+        not_judged=tuple(part.not_judged),
+        unresolved=tuple(look_up.unresolved),
+        dropped_places=look_up.dropped,
+    )
+
+
+def read_adversarial(text: str, reading: Reading, who: str) -> AdversarialAnswer:
+    """Read a scorecard, look its evidence up, and order the fixes by delta / effort.
+
+    A claim must stand where it is said to. What is called supported or contradicted without evidence of its own
+    (the claim's lines are none) is set to unsupported.
+
+    Raises:
+        ReviewerUnavailable: it is no whole answer in the form, judges no claim, or a fix leaves the scale.
+    """
+    part = _whole(read_part(text, AdversarialPart, who), who)
+    if not part.scorecard:
+        raise ReviewerUnavailable("the answer judges no claim", where=who)
+    wrong = next((one for one in part.fixes if one.delta not in _SCALE or one.effort not in _SCALE), None)
+    if wrong is not None:
+        told = f"a fix has delta {wrong.delta} and effort {wrong.effort}; both go from 1 to 5"
+        raise ReviewerUnavailable(told, where=who)
+    look_up = _LookUp(reading)
+    rows = [row for one in part.scorecard if (row := look_up.row(one)) is not None]
+    overclaimed = [
+        Overclaim(statement=one.statement, stated_at=places[0], instead=one.instead)
+        for one in part.overclaimed
+        if (places := look_up.of("overclaim", one.statement, [one.stated_at]))
+    ]
+    fixes = [Fix(text=one.text, delta=one.delta, effort=one.effort) for one in part.fixes]
+    return AdversarialAnswer(
+        scorecard=tuple(rows),
+        overclaimed=tuple(overclaimed),
+        fixes=in_order(fixes),
+        overall_assessment=part.overall_assessment,
+        not_judged=tuple(part.not_judged),
+        unresolved=tuple(look_up.unresolved),
+        dropped_places=look_up.dropped,
+    )
+
+
+def in_order(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
+    """Return fixes by priority, delta / effort, the greatest first; among equals the larger delta first."""
+    return tuple(sorted(fixes, key=lambda one: (-one.priority, -one.delta)))
+
+
+def count_words(*texts: str) -> int:
+    """Return how many words texts have together, parted by white space."""
+    return sum(len(text.split()) for text in texts)
+
+
+class _LookUp:
+    """Looks up the places of one answer and keeps count of those that do not resolve."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.places = Places(reading)
+        self.unresolved: list[Unresolved] = []
+        self.dropped = 0
+
+    def findings(self, what: str, parts: Sequence[_FindingT]) -> Iterator[tuple[_FindingT, tuple[Place, ...]]]:
+        """Yield the findings that point at something, each with its places."""
+        for one in parts:
+            if places := self.of(what, one.statement, one.evidence):
+                yield one, places
+
+    def of(self, what: str, statement: str, pointed: Sequence[AnswerPlace]) -> tuple[Place, ...]:
+        """Return the places that resolve; a finding without one is noted as unresolved."""
+        found = self._resolved(pointed)
+        if found:
+            self.dropped += len(pointed) - len(found)
+        else:
+            at = tuple(f"{one.file}:{one.first_line}-{one.last_line}" for one in pointed)
+            self.unresolved.append(Unresolved(what=what, statement=statement, pointed_at=at))
+        return found
+
+    def row(self, part: RowPart) -> ScoreRow | None:
+        """Return a row of the scorecard; None when the claim does not stand where it is said to."""
+        stated = self.of("claim", part.claim, [part.stated_at])
+        if not stated:
+            return None
+        found = self._resolved(part.evidence)
+        own = tuple(one for one in found if not overlap(one, stated))
+        self.dropped += len(part.evidence) - len(found)
+        lowered = part.status != "unsupported" and not own
+        return ScoreRow(
+            claim=part.claim,
+            stated_at=stated[0],
+            status="unsupported" if lowered else part.status,
+            evidence=own,
+            explanation=part.explanation,
+            lowered=lowered,
+        )
+
+    def _resolved(self, pointed: Sequence[AnswerPlace]) -> tuple[Place, ...]:
+        looked = (self.places.resolve(one.file, one.first_line, one.last_line, one.quote) for one in pointed)
+        return tuple(one for one in looked if one is not None)
+
+
+_FindingT = TypeVar("_FindingT", IssuePart, ConcernPart)
+_PartT = TypeVar("_PartT", bound=Part)
+
+
+def _whole(part: _PartT, who: str) -> _PartT:
+    """Return an answer whose every text says something.
+
+    Raises:
+        ReviewerUnavailable: a text is empty, a placeholder, or too long to be one.
+    """
+    for name, text in _texts(part, ""):
+        if name.endswith((".quote", ".file")):
+            continue
+        if not re.search(r"\w", text):
+            raise ReviewerUnavailable(f"the answer leaves {name} empty", where=who)
+        if _PLACEHOLDER.fullmatch(text.strip()) or _OPENS_AS_PLACEHOLDER.match(text):
+            raise ReviewerUnavailable(f"the answer leaves a placeholder in {name}", where=who)
+        if len(text) > STATEMENT_CHARACTERS:
+            told = f"the answer has {len(text)} characters in {name}, at most {STATEMENT_CHARACTERS} are read"
+            raise ReviewerUnavailable(told, where=who)
+    return part
+
+
+def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, list):
+        for index, one in enumerate(value):
+            yield from _texts(one, f"{name}[{index}]")
+    elif isinstance(value, BaseModel):
+        for field in type(value).model_fields:
+            yield from _texts(getattr(value, field), f"{name}.{field}" if name else field)
+
+
+def places_in(answer: Answer) -> Iterator[Place]:
+    """Yield every place an answer points at."""
+    if isinstance(answer, ReviewAnswer):
+        for one in (*answer.issues, *answer.statistical_concerns):
+            yield from one.evidence
+    elif isinstance(answer, AdversarialAnswer):
+        for row in answer.scorecard:
+            yield row.stated_at
+            yield from row.evidence
+        for overclaim in answer.overclaimed:
+            yield overclaim.stated_at

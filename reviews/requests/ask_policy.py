@@ -1,0 +1,141 @@
+"""The ask-policy: what has to be asked of a reviewer, what must not be, and how hard the reviewer looks.
+
+A pure function over a table. When in doubt it asks: a label that says "trivial" does not answer a question that
+speaks of the held-out split. More stakes or less confidence never turn a question that is asked into one that is not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from reviews.requests.registered_values import Named, Proposed, Registered
+from specs.digests import digest_value
+from specs.trail.requested_review import DecisionKind, PolicyAnswer, QuestionRequest, SpecValue, Stakes, Tier
+
+SURE = 0.9
+"""From this confidence on, high stakes alone do not make a question one to ask."""
+
+MUST_ASK: dict[DecisionKind, str] = {
+    "methodology": "methodology is always asked: parameters, thresholds and procedures decide what a result means",
+    "priority": "a choice of priorities is always asked: it decides what the budget is spent on",
+    "experimental_design": "experimental design is always asked: it cannot be mended once there is data",
+    "statistics": "statistics are always asked: the wrong test gives a number all the same",
+    "spec_deviation": "a deviation from the spec is always asked, before it is made",
+    "gpu_spend": "what blocks GPU spend is always asked, before the money is spent",
+}
+MUST_NOT_ASK: dict[DecisionKind, str] = {
+    "trivial": "trivia are not asked: choose, note what was chosen, and go on",
+    "execution": "carrying out what is decided is not asked: do it; the gate judges the result",
+    "technical": "a technical choice of these stakes is not asked: choose, note what was chosen, and go on",
+}
+HIGH_STAKES: tuple[Stakes, ...] = ("high", "critical")
+
+GUARDED = (
+    r"alpha|significan\w+|p-?values?|mcnemar|statistic\w*|power|sample sizes?|hypothes\w+|minimum effect|confidence "
+    r"intervals?|held-?out|test (?:set|split|items?)|baselines?|control (?:arm|group|run)s?|criteri\w+|thresholds?|"
+    r"gates?|metrics?|accuracy|evaluat\w+|leak\w*|contaminat\w*|deviat\w*|skip\w*|waiv\w*|relax\w*|bypass\w*|"
+    r"overrid\w*|amend\w*|exclud\w+|discard\w*|cherry\w*|re-?run\w*|seeds?|budget|spend\w*|gpus?|pods?|usd|dollars?"
+)
+"""Words of what must be asked. A question labelled trivial, technical or execution that speaks of it is asked."""
+CHANGES = (
+    r"chang\w+|rais\w+|lower\w*|increas\w+|decreas\w+|reduc\w+|relax\w*|loosen\w*|tighten\w*|drop\w*|skip\w*|"
+    r"replac\w+|instead|different\w*|another|alter\w*|modif\w+|adjust\w*|switch\w*|extend\w*|shorten\w*|should|may|"
+    r"can|could|would|better|enough|right|appropriate|okay|ok|allowed|deviat\w*|reconsider\w*|wrong|valid|justif\w+"
+)
+"""Words of somebody who wants another value, or a judgement on the one there is: not a question for the spec."""
+SPEAKS_OF_SPEC = r"spec|specs|specified|specification|registered|registration|pre-?registered"
+
+
+class Facts(NamedTuple):
+    """What the policy goes by, besides the table."""
+
+    kind: DecisionKind | None
+    stakes: Stakes | None
+    confidence: float | None
+    guarded: str
+    """The first word of what must be asked, if one stands in the question."""
+    in_spec: tuple[Named, ...]
+    """What the question names in the registered spec, where it only asks for its value."""
+    proposed: tuple[Proposed, ...]
+
+
+def policy_answer(request: QuestionRequest, registered: Registered | None) -> PolicyAnswer:
+    """Say whether a question is asked of a reviewer, and by which rule.
+
+    Args:
+        request: the question.
+        registered: the spec of the session it is asked in; None outside a session.
+    """
+    return apply(facts_of(request, registered))
+
+
+def facts_of(request: QuestionRequest, registered: Registered | None) -> Facts:
+    """Read from the words of a question what the table needs to know."""
+    text = "\n".join((request.topic, request.question, *request.options))
+    in_spec: tuple[Named, ...] = ()
+    proposed: tuple[Proposed, ...] = ()
+    if registered is not None:
+        asks_spec = request.kind == "already_in_spec" or (request.kind is None and _first(SPEAKS_OF_SPEC, text))
+        if asks_spec and not request.options and not _first(CHANGES, text):
+            in_spec = tuple(registered.named_in(text))
+        proposed = tuple(registered.proposed_in(text))
+    return Facts(request.kind, request.stakes, request.confidence, _first(GUARDED, text), in_spec, proposed)
+
+
+def apply(facts: Facts) -> PolicyAnswer:
+    """Apply the table: the first rule that fits answers."""
+    kind = facts.kind
+    if kind in MUST_ASK:
+        return _ask(kind, MUST_ASK[kind])
+    outside = [one for one in facts.proposed if not one.inside]
+    if outside:
+        told = ", ".join(f"{one.name} = {one.value:g}" for one in outside)
+        limits = tuple(limit for one in outside for limit in one.limits)
+        return _ask("outside_range", f"{told} leaves what is registered: that is a deviation from the spec", limits)
+    if facts.in_spec:
+        found = tuple(dict.fromkeys(value for named in facts.in_spec for value in named.values))
+        names = ", ".join(named.name for named in facts.in_spec)
+        return _answer("in_spec", f"the registered spec says it ({names}): what the spec says is not asked", found)
+    if facts.stakes in HIGH_STAKES and (facts.confidence is None or facts.confidence < SURE):
+        sure = "not stated" if facts.confidence is None else f"{facts.confidence:g}"
+        return _ask("stakes", f"stakes are {facts.stakes} and confidence is {sure}, below {SURE:g}")
+    if kind is None:
+        return _ask("ambiguous", "no kind of decision is stated: in doubt it is asked")
+    if kind == "already_in_spec":
+        return _ask("not_in_spec", "it is said to be in the spec, and no registered value was found that answers it")
+    if facts.guarded:
+        return _ask("speaks_of", f"it is called {kind} and speaks of '{facts.guarded}', which is asked")
+    if kind == "technical" and facts.stakes is None:
+        return _ask("ambiguous", "a technical choice without stakes: in doubt it is asked")
+    inside: tuple[SpecValue, ...] = tuple(limit for one in facts.proposed for limit in one.limits)
+    return _answer("in_range" if inside else kind, MUST_NOT_ASK[kind], inside)
+
+
+def tier_of(kind: DecisionKind | None, stakes: Stakes | None, has_plan: bool) -> Tier:
+    """Return how hard a reviewer looks at a question: effort follows stakes.
+
+    What blocks GPU spend and what is critical is looked at as a gate is; a sanity check of a plan with low stakes
+    quickly; everything else, methodology first of all, in between.
+    """
+    if kind == "gpu_spend" or stakes == "critical":
+        return "high"
+    return "low" if stakes == "low" and has_plan else "medium"
+
+
+def policy_digest() -> str:
+    """Return the digest of the table and the words, so that an audit applies only the policy that was applied."""
+    return digest_value([SURE, MUST_ASK, MUST_NOT_ASK, list(HIGH_STAKES), GUARDED, CHANGES, SPEAKS_OF_SPEC])
+
+
+def _first(words: str, text: str) -> str:
+    found = re.search(rf"\b(?:{words})\b", text, re.IGNORECASE)
+    return found.group(0) if found else ""
+
+
+def _ask(rule: str, why: str, found: tuple[SpecValue, ...] = ()) -> PolicyAnswer:
+    return PolicyAnswer(ask=True, rule=f"ask.{rule}", why=why, found=found)
+
+
+def _answer(rule: str, why: str, found: tuple[SpecValue, ...] = ()) -> PolicyAnswer:
+    return PolicyAnswer(ask=False, rule=f"answer.{rule}", why=why, found=found)

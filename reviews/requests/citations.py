@@ -1,0 +1,91 @@
+"""Looks up whether the lines and quotes an answer points at stand in what was read.
+
+A reviewer may invent a place, or be a line off. A quote that stands where it is said to is taken; one that stands
+elsewhere in the same file, once, is moved there and marked; everything else does not resolve and is dropped by the
+caller. White space does not count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from specs.trail.requested_review import Place, ReadFile, Reading
+
+SHORTEST_QUOTE = 4
+"""Fewer visible characters stand everywhere, unless they are all of the line."""
+SHORTEST_MOVED = 12
+"""A shorter quote that stands elsewhere may stand there by chance."""
+MAX_QUOTE_CHARACTERS = 400
+_NUMBERED = re.compile(r"^[ \t]*\d+\| ?", re.MULTILINE)
+"""How lines are numbered where they are shown; a quote may carry the numbers along."""
+MAX_LINES = 200
+"""A place of more lines than this points at nothing in particular."""
+
+
+class Places:
+    """The places of one reading."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._files: dict[str, ReadFile] = {file.name: file for file in reading.files}
+
+    def resolve(self, file: str, first: int, last: int, quote: str) -> Place | None:
+        """Return the place as it is in the file, or None when there is no such place."""
+        found = self._files.get(file)
+        if found is None:
+            return None
+        return self._resolve(found, first, last, quote) or self._resolve(found, first, last, _NUMBERED.sub("", quote))
+
+    def _resolve(self, found: ReadFile, first: int, last: int, quote: str) -> Place | None:
+        wanted, lines = _squeezed(quote), found.lines
+        if 1 <= first <= last <= len(lines) and last - first < MAX_LINES:
+            there = _squeezed("\n".join(lines[first - 1 : last]))
+            if wanted and wanted in there and (len(wanted) >= SHORTEST_QUOTE or wanted == there):
+                return Place(file=found.name, first_line=first, last_line=last, quote=_cut(quote))
+        if len(wanted) >= SHORTEST_MOVED and len(starts := _starts(lines, wanted)) == 1:
+            begin, end = starts[0]
+            return Place(file=found.name, first_line=begin, last_line=end, quote=_cut(quote), moved=True)
+        return None
+
+    def holds(self, place: Place) -> bool:
+        """Say whether a recorded place still resolves to itself."""
+        again = self.resolve(place.file, place.first_line, place.last_line, place.quote)
+        return again is not None and (again.first_line, again.last_line) == (place.first_line, place.last_line)
+
+    def role(self, place: Place) -> str:
+        """Return what the file of a place was read as."""
+        return self._files[place.file].role
+
+
+def overlap(place: Place, others: Iterable[Place]) -> bool:
+    """Say whether a place shares a line with one of the others."""
+    return any(
+        place.file == other.file and place.first_line <= other.last_line and other.first_line <= place.last_line
+        for other in others
+    )
+
+
+def _starts(lines: list[str], wanted: str) -> list[tuple[int, int]]:
+    """Return the first and last line of every occurrence of a quote; no more than two are looked for."""
+    squeezed: list[str] = []
+    owner: list[int] = []
+    for number, line in enumerate(lines, 1):
+        text = _squeezed(line)
+        squeezed.append(text)
+        owner += [number] * len(text)
+    whole = "".join(squeezed)
+    found: list[tuple[int, int]] = []
+    at = whole.find(wanted)
+    while at >= 0 and len(found) < 2:
+        found.append((owner[at], owner[at + len(wanted) - 1]))
+        at = whole.find(wanted, at + 1)
+    return found
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def _cut(quote: str) -> str:
+    """Return a quote short enough to show; what is left of it still resolves."""
+    return quote.strip()[:MAX_QUOTE_CHARACTERS].strip()

@@ -1,0 +1,76 @@
+"""From a request and what was read to the exact text a model is sent, and the function that reads its answer.
+
+The instructions are the same bytes every time. Whatever was written by somebody else, the request itself included,
+goes out between markers only. Every line of a file carries its number, so no line can pass for one of ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reviews.gate.reviewer import Answered
+from reviews.requests.answer_forms import form_of, read_adversarial, read_question, read_review
+from specs.digests import canonical_bytes
+from specs.session.session_spec import Effort
+from specs.trail.requested_review import AdversarialRequest, Answer, Mode, QuestionRequest, Reading, ReviewRequest
+from specs.vendors.untrusted_text import enclose
+
+if TYPE_CHECKING:  # Imports an HTTP client: whoever needs no model needs none.
+    from reviews.reviewers.vendors.review_model import Model
+
+Request = QuestionRequest | ReviewRequest | AdversarialRequest
+CLOSING = "Answer the request by your instructions, with the JSON object only."
+_SHOWN_LEFT_OUT = 100
+
+
+def instructions(mode: Mode) -> str:
+    """Return the prompt for a kind of request."""
+    return Path(__file__).with_name(f"{mode}.md").read_text(encoding="utf-8")
+
+
+def question_text(request: Request, reading: Reading) -> str:
+    """Write the message: the request between markers, and the files between others."""
+    data = canonical_bytes(_asked(request)).decode("utf-8")
+    files = enclose("files", _shown(reading)) if reading.files or reading.left_out else ""
+    return f"{enclose('request', data)}\n{files}\n{CLOSING}"
+
+
+def ask_model(model: Model, request: Request, reading: Reading, effort: Effort) -> Answered[Answer]:
+    """Ask once, and return answer or error together with what it took."""
+    text, form = question_text(request, reading), form_of(request.mode)
+    return model.ask(instructions(request.mode), text, form, effort, _reader(request, reading, model.name))
+
+
+def _reader(request: Request, reading: Reading, who: str) -> Callable[[str], Answer]:
+    if isinstance(request, QuestionRequest):
+        return lambda text: read_question(text, request.options, who)
+    if isinstance(request, ReviewRequest):
+        return lambda text: read_review(text, reading, who)
+    return lambda text: read_adversarial(text, reading, who)
+
+
+def _asked(request: Request) -> dict[str, object]:
+    """Return what a reviewer is told of a request: not how sure the asker is, nor what hangs on the answer."""
+    if isinstance(request, QuestionRequest):
+        return {"topic": request.topic, "question": request.question, "options": list(request.options)}
+    if isinstance(request, ReviewRequest):
+        return {"kind": request.kind, "note": request.note}
+    return {"mode": request.mode}
+
+
+def _shown(reading: Reading) -> str:
+    parts: list[str] = []
+    for number, file in enumerate(reading.files, 1):
+        lines = file.lines
+        width = len(str(len(lines)))
+        head = f"FILE {number}: {json.dumps(file.name)}, role: {file.role}, {len(lines)} lines"
+        parts.append("\n".join([head, *(f"{count:>{width}}| {line}" for count, line in enumerate(lines, 1))]))
+    left_out = [f"{json.dumps(one.name)}: {json.dumps(one.why)}" for one in reading.left_out[:_SHOWN_LEFT_OUT]]
+    more = len(reading.left_out) - len(left_out) + reading.more_left_out
+    if left_out:
+        told = [f"LEFT OUT, not shown: {len(left_out) + more} files", *left_out]
+        parts.append("\n".join([*told, *([f"and {more} more"] if more else [])]))
+    return "\n\n".join(parts)

@@ -1,0 +1,188 @@
+"""Looks up in a registered spec what a question names: values with their places, and the ranges around them.
+
+What it does not guarantee: that a question is understood. A name has to stand in it as it does in the spec (``_``, a
+space or a hyphen between its words), and a name that is also an everyday word counts only with its key before it
+(``analysis.n``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from specs.session.session_spec import SessionSpec
+from specs.stages.stage import Criterion, Range
+from specs.trail.requested_review import SpecValue
+
+MAX_FOUND = 12
+MAX_VALUE_CHARACTERS = 200
+_EVERYDAY = frozenset(
+    (
+        "accepted",
+        "api",
+        "baseline",
+        "builder",
+        "constitution",
+        "data",
+        "design",
+        "digest",
+        "effort",
+        "evaluation",
+        "examples",
+        "gained",
+        "gate",
+        "heldout",
+        "high",
+        "inputs",
+        "items",
+        "kind",
+        "lost",
+        "low",
+        "max",
+        "medium",
+        "metric",
+        "min",
+        "model",
+        "n",
+        "name",
+        "path",
+        "power",
+        "probes",
+        "prompts",
+        "review",
+        "reviewer",
+        "samples",
+        "source",
+        "stages",
+        "stakes",
+        "steps",
+        "task",
+        "test",
+        "treatment",
+        "vendor",
+    )
+)
+"""Keys that are also everyday words: they count with the key before them only."""
+
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+
+
+class Named(NamedTuple):
+    """A name of the spec, and every value it has there."""
+
+    name: str
+    values: tuple[SpecValue, ...]
+
+
+class Proposed(NamedTuple):
+    """A value that a question proposes for a parameter, and the registered limits of that parameter."""
+
+    name: str
+    value: float
+    inside: bool
+    limits: tuple[SpecValue, ...]
+
+
+class Registered:
+    """The names and values of a registered spec."""
+
+    def __init__(self, spec: SessionSpec) -> None:
+        self._stages = [stage.name for stage in spec.stages]
+        self._values: dict[str, list[SpecValue]] = {}
+        self._ranges: dict[str, list[SpecValue]] = {}
+        self._parameters: set[str] = set()
+        for path, value in _leaves(spec.model_dump(mode="json"), ()):
+            self._add(path, value)
+        for index, stage in enumerate(spec.stages):
+            self._parameters.update(type(stage.parameters).model_fields)
+            for number, criterion in enumerate(stage.gate.criteria):
+                self._add_criterion(f"/stages/{index}/gate/criteria/{number}", criterion)
+            for name, limits in stage.ranges.items():
+                shown = SpecValue(pointer=f"/stages/{index}/ranges/{name}", value=f"{limits.min!r} to {limits.max!r}")
+                self._ranges.setdefault(name, []).append(shown)
+
+    def named_in(self, text: str) -> list[Named]:
+        """Return the names of the spec that stand in a text, in the order of the spec.
+
+        Where the text also names a stage, only that stage's values count, if it has any.
+        """
+        return [
+            Named(name, self._of_stages(values, text)[:MAX_FOUND])
+            for name, values in self._values.items()
+            if _stands_in(name, text)
+        ]
+
+    def proposed_in(self, text: str) -> list[Proposed]:
+        """Return the values that a text proposes for parameters, and whether every registered limit holds them.
+
+        A parameter without a range must not be moved at all, so only its registered values are inside.
+        """
+        found: list[Proposed] = []
+        for name in sorted(self._parameters):
+            for match in re.finditer(
+                rf"{_pattern(name)}\W{{0,3}}(?:\b(?:of|to|at|is|be)\b\s*)?({_NUMBER})", text, re.I
+            ):
+                value = float(match.group(1))
+                limits = self._of_stages(self._ranges.get(name, []), text)
+                registered = self._of_stages(self._values.get(name, []), text)
+                same = bool(registered) and all(_is_number(one.value, value) for one in registered)
+                inside = all(_holds(one.value, value) for one in limits) if limits else same
+                found.append(Proposed(name, value, inside, (limits or registered)[:MAX_FOUND]))
+        return found
+
+    def _of_stages(self, values: list[SpecValue], text: str) -> tuple[SpecValue, ...]:
+        """Return the values of the stages that a text names; all of them when it names none that has one."""
+        named = [f"/stages/{index}/" for index, name in enumerate(self._stages) if _stands_in(name, text)]
+        return tuple(one for one in values if one.pointer.startswith(tuple(named))) or tuple(values)
+
+    def _add(self, path: tuple[str, ...], value: Any) -> None:
+        key = path[-1]
+        if "ranges" in path or "criteria" in path:
+            return
+        shown = value if isinstance(value, str) else json.dumps(value)
+        here = SpecValue(pointer="/" + "/".join(path), value=shown[:MAX_VALUE_CHARACTERS])
+        dotted = ".".join(part for part in path[-2:] if not part.isdigit())
+        for name in dict.fromkeys((key, dotted)):
+            if name not in _EVERYDAY:
+                self._values.setdefault(name, []).append(here)
+
+    def _add_criterion(self, pointer: str, criterion: Criterion) -> None:
+        if criterion.metric not in _EVERYDAY:
+            self._values.setdefault(criterion.metric, []).append(SpecValue(pointer=pointer, value=str(criterion)))
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every scalar and every list of scalars of a JSON value with the way to it."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, str(key)))
+    elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+        for index, inner in enumerate(value):
+            yield from _leaves(inner, (*path, str(index)))
+    elif value is not None and path:
+        yield path, value
+
+
+def _stands_in(name: str, text: str) -> bool:
+    return re.search(_pattern(name), text, re.IGNORECASE) is not None
+
+
+def _pattern(name: str) -> str:
+    # A dotted name stands there with its dot; within a key the words may be parted otherwise.
+    parts = [r"[_\s-]?".join(map(re.escape, part.split("_"))) for part in name.split(".")]
+    whole = r"\.".join(parts)
+    return rf"(?<![\w.]){whole}(?![\w])"
+
+
+def _holds(limits: str, value: float) -> bool:
+    low, high = limits.split(" to ")
+    return Range(min=float(low), max=float(high)).holds(value)
+
+
+def _is_number(text: str, value: float) -> bool:
+    try:
+        return float(text) == value
+    except ValueError:
+        return False

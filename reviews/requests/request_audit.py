@@ -1,0 +1,135 @@
+"""What the audit asks of requested reviews: is every request and answer there, whole, in order, and what it says it is?
+
+Answers of the policy are given again, evidence is looked up again in what was read, and the body that was sent has to
+hold the prompt and every file that was said to be shown. Not covered: whether a vendor really sent the response.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from reviews.evidence.gather import find, registered_spec
+from reviews.requests.answer_forms import places_in
+from reviews.requests.ask_policy import policy_answer, policy_digest
+from reviews.requests.citations import Places
+from reviews.requests.registered_values import Registered
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from specs.errors import EvidenceMissing, PeergateError
+from specs.trail.requested_review import ANSWERS, REQUESTS, AnsweredEntry, AskedEntry, QuestionRequest, Reading
+
+
+def requests_damage(entries: Sequence[Recorded], store: Store, notes: list[str]) -> Iterator[str]:
+    """Yield one sentence for everything about requested reviews that does not hold."""
+    if entries[0].entry.kind == "workspace":
+        others = {one.entry.kind for one in entries[1:]} - {"asked", "answered", "spend", "keys"}
+        if others:
+            yield f"trail: holds requested reviews and no session, and yet entries of kind {', '.join(sorted(others))}"
+    for recorded in entries:
+        kind, where = recorded.entry.kind, f"entry {recorded.entry.seq} ({recorded.entry.key})"
+        if kind not in ("asked", "answered"):
+            continue
+        try:
+            found = _asked(entries, store, recorded, notes) if kind == "asked" else _answered(entries, store, recorded)
+            for problem in found:
+                yield f"{where}: {problem}"
+        except EvidenceMissing as error:
+            yield f"{where}: {error.message}"
+        except (PeergateError, ValueError, KeyError, TypeError) as error:
+            yield f"{where}: does not have its form: {type(error).__name__}: {str(error).splitlines()[0]}"
+
+
+def _asked(entries: Sequence[Recorded], store: Store, recorded: Recorded, notes: list[str]) -> Iterator[str]:
+    body = AskedEntry.model_validate(recorded.body)
+    before = entries[: recorded.entry.seq]
+    number = sum(one.entry.kind == "asked" for one in before) + 1
+    if (recorded.entry.key, body.number) != (f"asked/{number}", number):
+        yield f"is request {number} of this trail, and says {body.number}"
+    request = REQUESTS[body.mode].model_validate_json(store.get(body.request))
+    Reading.model_validate_json(store.get(body.read))
+    if find(entries, f"answered/{body.number}") is None:
+        notes.append(
+            f"request {body.number} ({body.topic}) has no answer: somebody is being asked, or the process died"
+        )
+    if isinstance(request, QuestionRequest) != (body.policy is not None):
+        yield "the policy answers questions, and nothing else"
+    elif isinstance(request, QuestionRequest) and body.policy_code == policy_digest():
+        registered = Registered(registered_spec(before, store)[0].spec) if find(before, "open") else None
+        again = policy_answer(request, registered)
+        if again != body.policy:
+            told = body.policy.rule if body.policy else "nothing"
+            yield f"the policy says '{again.rule}', recorded is '{told}'"
+
+
+def _answered(entries: Sequence[Recorded], store: Store, recorded: Recorded) -> Iterator[str]:
+    body = AnsweredEntry.model_validate(recorded.body)
+    question = find(entries[: recorded.entry.seq], f"asked/{body.number}")
+    if question is None or question.digest != body.asked:
+        yield f"answers no request {body.number} that stands before it"
+        return
+    asked = AskedEntry.model_validate(question.body)
+    reading = Reading.model_validate_json(store.get(asked.read))
+    if (body.answer is None) != bool(body.error):
+        yield "has an answer and an error, or neither"
+    answered_by_policy = asked.policy is not None and not asked.policy.ask
+    if answered_by_policy != (body.by == "policy"):
+        yield f"is answered by {body.by}, and the policy {'answers it' if answered_by_policy else 'has it asked'}"
+    if body.answer is not None:
+        answer = ANSWERS[asked.mode].model_validate_json(store.get(body.answer))
+        shown = {file.name for file in reading.files}
+        places = Places(reading)
+        lost = [str(one) for one in places_in(answer) if one.file in shown and not places.holds(one)]
+        if lost:
+            yield f"points at {lost[0]}, which is not in what was read"
+    if body.by == "model":
+        yield from _exchanged(entries[: recorded.entry.seq], store, asked, body, reading)
+    elif body.by == "recorded":
+        yield from _repeated(entries[: recorded.entry.seq], asked, body)
+    elif body.usd:
+        yield f"cost {body.usd:g} USD, and nobody was paid"
+    settled = find(entries, f"settle/{body.reservation}") if body.reservation else None
+    if settled is not None and settled.body["usd"] != body.usd:
+        yield f"cost {body.usd:g} USD, settled is {settled.body['usd']:g}"
+
+
+def _exchanged(
+    before: Sequence[Recorded], store: Store, asked: AskedEntry, body: AnsweredEntry, reading: Reading
+) -> Iterator[str]:
+    """Check that what was sent is kept, holds the prompt and all that was shown, and was reserved for."""
+    if body.reservation is None or find(before, f"reserve/{body.reservation}") is None:
+        yield "a model was asked without a reservation"
+    if body.answer is not None and (body.request is None or body.response is None):
+        yield "there is an answer, and not the request and the response it came from"
+    if body.request is None:
+        return
+    sent = list(_strings(json.loads(store.get(body.request))))
+    prompt = store.get(asked.instructions).decode() if asked.instructions else ""
+    # An API without a place for the schema carries it behind the prompt, so the prompt need not stand alone.
+    if not any(prompt in one for one in sent):
+        yield "the body that was sent does not hold the recorded instructions"
+    for file in reading.files:
+        if not any(all(line in one for line in file.lines) for one in sent):
+            yield f"the body that was sent does not hold '{file.name}' as it was read"
+
+
+def _repeated(before: Sequence[Recorded], asked: AskedEntry, body: AnsweredEntry) -> Iterator[str]:
+    """Check that an answer that is given again was given before, to the same request."""
+    first = find(before, f"answered/{body.same_as}")
+    question = find(before, f"asked/{body.same_as}")
+    if first is None or question is None:
+        yield f"repeats request {body.same_as}, which stands not before it"
+    elif (question.body["same"], first.body["answer"], first.body["by"]) != (asked.same, body.answer, "model"):
+        yield f"repeats request {body.same_as}, which was another one or has another answer"
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)

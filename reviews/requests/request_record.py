@@ -1,0 +1,134 @@
+"""How requested reviews stand in a trail: ``asked/N`` before anybody is asked, ``answered/N`` afterwards.
+
+A trail is that of a session, or that of a folder which holds nothing but requested reviews and is never closed. A
+process that dies between the two entries leaves a request without an answer and its reservation unsettled: the money
+counts as gone, and nobody takes it for an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
+from specs.digests import digest_value
+from specs.errors import Blocked, UserError
+from specs.session.session_spec import Reviewer
+from specs.trail.requested_review import (
+    ANSWERS,
+    AdversarialRequest,
+    Answer,
+    AnsweredEntry,
+    AskedEntry,
+    QuestionRequest,
+    Reading,
+    ReviewRequest,
+    Tier,
+)
+
+FOLDER = "reviews"
+TRAIL = "reviews.sqlite"
+"""Not the name of a session's trail, so that nothing takes the folder for a session."""
+STORE = "store"
+_RANK: dict[Tier, int] = {"low": 0, "medium": 1, "high": 2}
+
+Request = QuestionRequest | ReviewRequest | AdversarialRequest
+
+
+def open_workspace(folder: Path) -> tuple[Trail, Store]:
+    """Open the trail of a folder of requested reviews, and make it when it is not there.
+
+    Raises:
+        UserError: the folder cannot be made.
+        AuditDamage: its trail does not hold together.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the folder cannot be made: {error.strerror or error}", where=str(folder)) from error
+    trail = Trail(folder / TRAIL, FOLDER)
+    trail.append("workspace", "workspace", {"what": "requested reviews, of no session"})
+    trail.verify_chain()
+    return trail, Store(folder / STORE)
+
+
+def refuse_closed(trail: Trail) -> None:
+    """Refuse to add to the trail of a closed session.
+
+    Raises:
+        UserError: it is closed.
+    """
+    if trail.find("close") is not None:
+        raise UserError(
+            f"session '{trail.session}' is closed: nothing can be added to its trail",
+            where=str(trail.path),
+            hint="without --session the review is recorded in a folder of its own, and can read the session's folder",
+        )
+
+
+def same_digest(request: Request, reading: Reading, reviewer: Reviewer) -> str:
+    """Return the digest of what makes two requests the same: the question, what was read, and who is asked.
+
+    Stakes, confidence and effort are not part of it: stating them otherwise does not make another question.
+    """
+    if isinstance(request, QuestionRequest):
+        asked: dict[str, Any] = request.model_dump(mode="json", include={"mode", "topic", "question", "options"})
+    elif isinstance(request, ReviewRequest):
+        asked = request.model_dump(mode="json", include={"mode", "kind", "note"})
+    else:
+        asked = {"mode": request.mode}
+    who = reviewer.model_dump(mode="json", include={"vendor", "model", "base_url", "api"})
+    left_out = [[one.name, one.why, one.digest] for one in reading.left_out]
+    return digest_value([asked, reading.content(), left_out, who])
+
+
+def recorded_answer(entries: Iterable[Recorded], store: Store, same: str, tier: Tier) -> tuple[int, Answer] | None:
+    """Return the number and the answer of the same request, if a model has answered it with at least this effort."""
+    asked: dict[int, AskedEntry] = {}
+    found: tuple[int, str] | None = None
+    for recorded in entries:
+        if recorded.entry.kind == "asked":
+            one = AskedEntry.model_validate(recorded.body)
+            asked[one.number] = one
+        elif recorded.entry.kind == "answered":
+            answered = AnsweredEntry.model_validate(recorded.body)
+            question = asked.get(answered.number)
+            if question is None or answered.by != "model" or answered.answer is None:
+                continue
+            if question.same == same and _RANK[question.tier] >= _RANK[tier]:
+                found = answered.number, answered.answer
+    if found is None:
+        return None
+    number, digest = found
+    return number, ANSWERS[asked[number].mode].model_validate_json(store.get(digest))
+
+
+def next_number(trail: Trail) -> int:
+    """Return the number of the next request; only inside ``trail.alone()`` does it stay the next one."""
+    return sum(1 for _ in trail.iterate("asked")) + 1
+
+
+def record_asked(trail: Trail, body: AskedEntry) -> Recorded:
+    """Record a request; to be called inside ``trail.alone()``."""
+    refuse_closed(trail)
+    return trail.append("asked", f"asked/{body.number}", body.model_dump(mode="json"))
+
+
+def record_answered(trail: Trail, body: AnsweredEntry) -> Recorded:
+    """Record what came of a request.
+
+    Raises:
+        Blocked: the session was closed while somebody was asked; what came is in the store and not in the trail.
+    """
+    with trail.alone():
+        if trail.find("close") is not None:
+            kept = body.answer or body.response or "nothing"
+            raise Blocked(
+                f"session '{trail.session}' was closed while the reviewer was asked: its answer is not in the trail",
+                where=str(trail.path),
+                hint=f"kept in the store: {kept}; what was reserved for it counts as spent",
+            )
+        return trail.append("answered", f"answered/{body.number}", body.model_dump(mode="json"))

@@ -1,0 +1,54 @@
+"""A full review by rule: what was found, and a list of everything that was not judged."""
+
+from __future__ import annotations
+
+from reviews.requests.rules.data_files import check_data
+from reviews.requests.rules.python_code import check_python
+from reviews.requests.rules.recorded_checks import check_recorded
+from reviews.requests.rules.rule_findings import Found, Material
+from reviews.requests.rules.setting_files import check_settings
+from specs.trail.requested_review import IssueSeverity, ReviewAnswer, ReviewKind
+
+SEVERITIES: tuple[IssueSeverity, ...] = ("CRITICAL", "HIGH", "SUGGESTION")
+NOT_JUDGED: dict[ReviewKind, tuple[str, ...]] = {
+    "methodology": (
+        "whether the procedure measures what is claimed, and whether the conclusions follow",
+        "whether baselines and controls are the right ones, and whether every attempt is reported",
+    ),
+    "code": (
+        "whether the code does what its names and comments say",
+        "masking, padding, truncation, stop tokens and silent fallbacks",
+    ),
+    "design": (
+        "whether the objective is worth the money, and whether a smaller design would settle it",
+        "multiple comparisons and stopping rules beyond the registered ones",
+    ),
+}
+
+
+def review_by_rule(material: Material, kind: ReviewKind) -> ReviewAnswer:
+    """Run every rule over what was read. It approves nothing: rules find faults, they do not vouch."""
+    found = Found()
+    for rule in (check_settings, check_python, check_data, check_recorded):
+        found.add(rule(material))
+    looked = set(found.looked_at)
+    others = [file.name for file in material.reading.files if file.name not in looked]
+    not_judged = [*NOT_JUDGED[kind], *found.not_judged]
+    if others:
+        not_judged.append(f"{len(others)} files of other kinds: no rule looks at them")
+    counts = [(one, sum(issue.severity == one for issue in found.issues)) for one in SEVERITIES]
+    told = ", ".join(f"{count} {severity}" for severity, count in counts)
+    fault = any(count for severity, count in counts if severity != "SUGGESTION")
+    return ReviewAnswer(
+        summary=f"Rules looked at {len(looked)} of {len(material.reading.files)} files: {told}.",
+        issues=tuple(sorted(found.issues, key=lambda one: SEVERITIES.index(one.severity))),
+        recommendations=tuple(found.recommendations),
+        statistical_concerns=tuple(found.concerns),
+        overall_assessment=(
+            "Not to be used as it is: mend the CRITICAL and HIGH issues first. "
+            if fault
+            else "No rule found a fault, which is no assessment. "
+        )
+        + "Rules find what is certainly there; whether the work may be used takes a model or a person.",
+        not_judged=tuple(dict.fromkeys(not_judged)),
+    )

@@ -1,0 +1,76 @@
+"""What a rule returns, and the places it points at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specs.trail.requested_review import Concern, Issue, IssueSeverity, Place, ReadFile, Reading, Recommendation
+
+QUOTE_CHARACTERS = 200
+MAX_PLACES = 5
+
+
+@dataclass(frozen=True)
+class Material:
+    """What rules may look at: what was read, and where the files lie."""
+
+    reading: Reading
+    sources: Mapping[str, Path]
+    """Every regular file by its name, those too large to be shown included."""
+    readable: Callable[[Path], bool]
+    mask: Callable[[str], str]
+    """Takes secrets out of what is quoted from a file that was not shown."""
+
+    def ending(self, *suffixes: str) -> list[ReadFile]:
+        """Return the files with one of these suffixes."""
+        return [file for file in self.reading.files if file.name.lower().endswith(suffixes)]
+
+
+@dataclass
+class Found:
+    """What one rule found, and what it looked at and could not judge."""
+
+    issues: list[Issue] = field(default_factory=list[Issue])
+    concerns: list[Concern] = field(default_factory=list[Concern])
+    recommendations: list[Recommendation] = field(default_factory=list[Recommendation])
+    not_judged: list[str] = field(default_factory=list[str])
+    looked_at: list[str] = field(default_factory=list[str])
+
+    def issue(self, severity: IssueSeverity, statement: str, evidence: Sequence[Place]) -> None:
+        """Note an issue."""
+        self.issues.append(Issue(severity=severity, statement=statement, evidence=tuple(evidence[:MAX_PLACES])))
+
+    def concern(self, statement: str, evidence: Sequence[Place]) -> None:
+        """Note a doubt about the statistics."""
+        self.concerns.append(Concern(statement=statement, evidence=tuple(evidence[:MAX_PLACES])))
+
+    def recommend(self, text: str, rationale: str) -> None:
+        """Recommend something, once."""
+        made = Recommendation(text=text, rationale=rationale)
+        if made not in self.recommendations:
+            self.recommendations.append(made)
+
+    def add(self, other: Found) -> None:
+        """Take over what another rule found."""
+        for name in ("issues", "concerns", "not_judged", "looked_at"):
+            getattr(self, name).extend(getattr(other, name))
+        for one in other.recommendations:
+            self.recommend(one.text, one.rationale)
+
+
+def place(file: ReadFile, line: int) -> Place:
+    """Return the place of a line; of an empty line, the next one that is not."""
+    lines = file.lines
+    line = min(max(line, 1), len(lines))
+    number = next((at for at in range(line, len(lines) + 1) if lines[at - 1].strip()), line)
+    return Place(
+        file=file.name, first_line=number, last_line=number, quote=lines[number - 1].strip()[:QUOTE_CHARACTERS].strip()
+    )
+
+
+def line_of(file: ReadFile, pattern: str) -> int:
+    """Return the first line that a pattern matches from its beginning; 1 when none does."""
+    return next((number for number, line in enumerate(file.lines, 1) if re.match(pattern, line)), 1)

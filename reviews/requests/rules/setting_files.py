@@ -1,0 +1,136 @@
+"""Rules on YAML and JSON: session specs are loaded, linted and checked as designs; training settings name a seed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from reviews.gate.design_checks import design_checks
+from reviews.requests.rules.rule_findings import Found, Material, line_of, place
+from specs.errors import PeergateError, SpecError
+from specs.session.loading import load_spec
+from specs.session.session_spec import ResolvedSpec
+from specs.session.yaml_positions import UnreadableError, read_yaml
+from specs.stages.artifacts import Item
+from specs.trail.requested_review import Place, ReadFile
+from specs.trail.verdict import CheckResult
+
+_PLACES = {
+    "design.power": r"\s*analysis\s*:",
+    "design.seeds": r"\s*seeds\s*:",
+    "design.independence": r"\s*reviewer\s*:",
+    "design.cost": r"\s*budget\s*:",
+    "design.duplicates": r"\s*data\s*:",
+}
+"""Where in a spec the thing stands that a design check is about; the held-out split for the others."""
+_TRAINING = ("learning_rate", "num_train_epochs", "gradient_accumulation_steps", "per_device_train_batch_size")
+_SEED = re.compile(r"(?:^|_)seeds?$")
+
+
+def check_settings(material: Material) -> Found:
+    """Look at every YAML and JSON file that was read."""
+    found = Found()
+    for file in material.ending(".yaml", ".yml", ".json"):
+        data = _data(file)
+        if not isinstance(data, dict):
+            continue
+        found.looked_at.append(file.name)
+        if data.keys() >= {"analysis", "heldout"} and file.name in material.sources:
+            _check_spec(found, file, material)
+        elif (settings := _find(data, _TRAINING)) and not _has_seed(data):
+            told = "training settings without a seed: what they give cannot be repeated"
+            found.issue("HIGH", told, [place(file, line_of(file, rf"""\s*(?:- )?["']?{settings}["']?\s*:"""))])
+    return found
+
+
+def _check_spec(found: Found, file: ReadFile, material: Material) -> None:
+    """Load a session spec as `peergate spec check` does, and check its design as the design gate does."""
+    path = material.sources[file.name]
+    named = _named_files(path, _data(file))
+    hidden = [one for one in named if not material.readable(one)]
+    if hidden:
+        found.not_judged.append(f"{file.name}: its data may not be read here, so neither spec nor design was checked")
+        return
+    try:
+        resolved = load_spec(path)
+        checks = _design(resolved)
+    except SpecError as error:
+        for problem in error.problems:
+            here = Path(problem.path).resolve() == path
+            told = str(problem).split(": ", 1)[-1]
+            where = place(file, problem.line) if here else _naming(file, Path(problem.path))
+            found.issue("CRITICAL", f"{'' if here else Path(problem.path).name + ': '}{told}", [where])
+        found.recommend("Mend the spec until `peergate spec check` is silent.", "A spec with problems is not started.")
+        return
+    except (PeergateError, OSError, ValueError) as error:
+        found.not_judged.append(f"{file.name}: cannot be loaded as a session spec: {error}")
+        return
+    for check in checks:
+        _take(found, file, check)
+
+
+def _take(found: Found, file: ReadFile, check: CheckResult) -> None:
+    where = [place(file, line_of(file, _PLACES.get(check.id, r"\s*heldout\s*:")))]
+    told = f"design check {check.id} is {check.status}: {check.detail}"
+    if check.status == "FAIL":
+        found.issue("CRITICAL" if check.blocking else "HIGH", told, where)
+        found.recommend(
+            "Mend the design before it is registered.",
+            "The design gate closes on a failed check, before anything is paid for.",
+        )
+    elif check.status in ("BLOCKED", "ERROR"):
+        found.issue("HIGH", told, where)
+    elif check.status == "WARN":
+        found.concern(told, where) if check.id == "design.seeds" else found.issue("SUGGESTION", told, where)
+
+
+def _design(resolved: ResolvedSpec) -> tuple[CheckResult, ...]:
+    spec = resolved.spec
+    heldout = _items(resolved.path(spec.heldout.path))
+    return design_checks(resolved, heldout, {name: _items(resolved.path(one.path)) for name, one in spec.data.items()})
+
+
+def _items(path: Path) -> tuple[Item, ...]:
+    return tuple(Item.model_validate_json(line) for line in path.read_bytes().splitlines() if line.strip())
+
+
+def _data(file: ReadFile) -> Any:
+    try:
+        if file.name.lower().endswith(".json"):
+            return json.loads(file.text)
+        return read_yaml(file.text.encode("utf-8")).data
+    except (UnreadableError, ValueError, RecursionError):
+        return None
+
+
+def _named_files(path: Path, data: dict[str, Any]) -> list[Path]:
+    """Return the files a spec names, as far as its keys have the form of a spec's."""
+    held, more = data.get("heldout"), data.get("data")
+    named: list[Any] = [data.get("constitution"), held.get("path") if isinstance(held, dict) else None]
+    if isinstance(more, dict):
+        named += [one.get("path") for one in more.values() if isinstance(one, dict)]
+    return [(path.parent / one).resolve() for one in named if isinstance(one, str) and "\x00" not in one]
+
+
+def _naming(file: ReadFile, other: Path) -> Place:
+    """Return the line of a spec that names another file."""
+    return place(file, line_of(file, rf".*{re.escape(other.name)}"))
+
+
+def _find(data: Any, names: tuple[str, ...]) -> str:
+    """Return the first of some keys that stands anywhere in a JSON value."""
+    if isinstance(data, dict):
+        return next((name for name in names if name in data), "") or next(
+            (inner for value in data.values() if (inner := _find(value, names))), ""
+        )
+    if isinstance(data, list):
+        return next((inner for value in data if (inner := _find(value, names))), "")
+    return ""
+
+
+def _has_seed(data: Any) -> bool:
+    if isinstance(data, dict):
+        return any(_SEED.search(str(key)) or _has_seed(value) for key, value in data.items())
+    return isinstance(data, list) and any(_has_seed(value) for value in data)

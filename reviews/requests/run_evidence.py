@@ -1,0 +1,121 @@
+"""Reads the run folder of a session as claims (its report) and evidence (what was registered, measured and decided).
+
+Everything but the report comes from the trail and the content store, checked against its digest. Data, raw rows
+and logs are not among it; a report may quote a few rows, held-out ones too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reviews.evidence.gather import registered_spec
+from reviews.requests.file_reading import Reader
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.tables.open_table import read_entries
+from reviews.trail.tables.pointer import is_trail
+from specs.errors import EvidenceMissing
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.metric import MetricSet
+from specs.trail.verdict import CheckResult
+
+TRAIL = "trail.sqlite"
+STORE = "store"
+REPORT = "report/report.md"
+REPORT_JSON = "report/report.json"
+
+
+class RunEvidence(NamedTuple):
+    """What a session registered and measured, for rules to look numbers up in."""
+
+    name: str
+    resolved: ResolvedSpec
+    measured: dict[tuple[str, int], MetricSet]
+    """By stage and attempt, all attempts."""
+
+
+def is_run(path: Path) -> bool:
+    """Say whether a folder is the run folder of a session."""
+    return is_trail(path / TRAIL)
+
+
+def add_run(reader: Reader, run: Path, *, claims: bool, machine_report: bool = False) -> RunEvidence:
+    """Add a run folder to what is read.
+
+    Args:
+        reader: collects the files.
+        run: the run folder.
+        claims: read its report as claims too.
+        machine_report: read the report for machines as well, which repeats the numbers of the other.
+
+    Raises:
+        EvidenceMissing: the session has no report yet, or its registration is gone.
+        AuditDamage: the trail cannot be read, or something in the store has other bytes than its name.
+    """
+    run = run.resolve()
+    entries, store = read_entries(run / TRAIL), Store(run / STORE)
+    resolved, _ = registered_spec(entries, store)
+    if claims:
+        reports = (REPORT, REPORT_JSON) if machine_report else (REPORT,)
+        for name in reports:
+            if not (run / name).is_file():
+                hint = f"`peergate status {run.name}` says how it stands; a report is written when the session closes"
+                raise EvidenceMissing("the session has no report yet", where=str(run), hint=hint)
+            reader.add_text(f"{run.name}/{name}", (run / name).read_bytes(), "claims")
+    reader.add_text(f"{run.name}/registered.json", _pretty(resolved.spec.model_dump(mode="json")), "evidence")
+    measured = _measured(entries, store)
+    for (stage, attempt), metrics in measured.items():
+        reader.add_text(f"{run.name}/metrics/{stage}.{attempt}.json", _metrics(metrics), "evidence")
+    reader.add_text(f"{run.name}/checks.json", _pretty(_checks(entries, store)), "evidence")
+    reader.add_text(f"{run.name}/decisions.json", _pretty(_decisions(entries)), "evidence")
+    return RunEvidence(run.name, resolved, measured)
+
+
+def _measured(entries: Sequence[Recorded], store: Store) -> dict[tuple[str, int], MetricSet]:
+    return {
+        (one.body["stage"], one.body["attempt"]): MetricSet.model_validate_json(store.get(one.body["metrics"]))
+        for one in entries
+        if one.entry.kind == "metrics" and one.body["metrics"]
+    }
+
+
+def _metrics(metrics: MetricSet) -> bytes:
+    """Write a metric set with one line a metric, so that a place in it is a line."""
+    lines = [f'  "stage": {json.dumps(metrics.stage)}', f'  "attempt": {metrics.attempt}']
+    for id, metric in metrics.metrics.items():
+        shown = {"value": metric.value} | metric.model_dump(mode="json", exclude={"id", "value"}, exclude_none=True)
+        lines.append(f"  {json.dumps(id)}: {json.dumps(shown)}")
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def _checks(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for one in entries:
+        if one.entry.kind == "checks":
+            where = {"stage": one.body["stage"], "attempt": one.body["attempt"]}
+            results = [CheckResult.model_validate(value) for value in store.get_value(one.body["checks"])]
+            found += [
+                where
+                | {"check": result.id, "status": result.status, "blocking": result.blocking, "found": result.detail}
+                for result in results
+            ]
+    return found
+
+
+def _decisions(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
+    names = ("stage", "attempt", "outcome", "reasons", "answer", "reason")
+    return [
+        {"entry": one.entry.kind} | {name: one.body[name] for name in names if one.body.get(name) is not None}
+        for one in entries
+        if one.entry.kind in ("decision", "human", "override", "amendment", "retraction")
+    ]
+
+
+def _pretty(value: Any) -> bytes:
+    if isinstance(value, list):
+        # One line each: a list of checks is read line by line.
+        return ("[\n" + ",\n".join(json.dumps(one, ensure_ascii=False) for one in value) + "\n]\n").encode()
+    return json.dumps(value, indent=2, ensure_ascii=False).encode()

@@ -1,0 +1,156 @@
+"""The embedded reviewer: findings that follow from checks and criteria, without a model.
+
+It sees what rules can see, points at it, and says what it cannot judge. Where a parameter inside its allowed range
+would mend an unmet criterion, it names the change, half of the way to the end of the range.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from specs.trail.verdict import (
+    CLOSED,
+    CheckResult,
+    ConditionResult,
+    CriterionResult,
+    Finding,
+    Packet,
+    RequiredChange,
+    Severity,
+    Span,
+    Verdict,
+)
+
+NOT_JUDGED = (
+    "whether the answers are true, useful or well written: only their form is verified",
+    "whether code and checks do what their names say",
+    "whether the objective is worth the money, and whether the result carries over to other prompts and models",
+    "whether held-out items paraphrase training items in other words",
+)
+
+
+FOR_A_PERSON = RequiredChange(text="no rule names a change that would mend this; a person has to look")
+"""Without any change a finding would say that nothing can mend it."""
+
+
+class Remedy(NamedTuple):
+    """A parameter that moves a metric, and the way to move it."""
+
+    parameter: str
+    up: bool
+
+
+REMEDIES: dict[str, Remedy] = {
+    "accepted": Remedy("samples_per_prompt", up=True),
+    "accepted_kinds": Remedy("samples_per_prompt", up=True),
+    "accepted_min_kind": Remedy("samples_per_prompt", up=True),
+    "acceptance_rate": Remedy("temperature", up=False),
+    "duplicate_rate": Remedy("temperature", up=True),
+    "generate_truncation_rate": Remedy("max_new_tokens", up=True),
+    "loss_drop": Remedy("learning_rate", up=True),
+    "max_grad_norm": Remedy("learning_rate", up=False),
+}
+_RATIO_SCALED = ("learning_rate",)
+
+
+class Checklist:
+    """A deterministic :class:`reviews.gate.reviewer.Reviewer`."""
+
+    name = "checklist"
+
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        """Turn failed checks and unmet criteria into findings; approve when none of them blocks."""
+        findings = [
+            *(
+                _of_check(packet_digest, index, check, lifted=check.id in packet.lifted)
+                for index, check in enumerate(packet.checks)
+                if _speaks(check)
+            ),
+            *(
+                _of_criterion(packet, packet_digest, index, result)
+                for index, result in enumerate(packet.criteria)
+                if not result.met
+            ),
+            *(
+                _of_condition(packet, packet_digest, index, result)
+                for index, result in enumerate(packet.conditions)
+                if result.due and not result.met
+            ),
+        ]
+        blocking = sum(finding.severity == "blocking" for finding in findings)
+        return Verdict(
+            reviewer=self.name,
+            findings=tuple(findings),
+            recommendation="go on" if not blocking else "do not go on before the blocking findings are settled",
+            reasoning=f"{len(packet.checks)} checks and {len(packet.criteria)} criteria were read; {blocking} block.",
+            risks=tuple(check.detail for check in packet.checks if check.status == "WARN"),
+            approve=not blocking,
+            not_judged=NOT_JUDGED,
+        )
+
+
+def _speaks(check: CheckResult) -> bool:
+    return check.status in CLOSED or check.status == "WARN"
+
+
+def _of_check(packet_digest: str, index: int, check: CheckResult, *, lifted: bool) -> Finding:
+    severity: Severity = "blocking" if check.blocking and check.status in CLOSED and not lifted else "minor"
+    return Finding(
+        id=f"check-{check.id}",
+        severity=severity,
+        statement=f"{check.title}: {check.status}. {check.detail}",
+        evidence=(Span(artifact=packet_digest, pointer=f"/checks/{index}", quote=check.id),),
+        required_change=check.required_change or (FOR_A_PERSON if check.repairable else None),
+    )
+
+
+def _of_criterion(packet: Packet, packet_digest: str, index: int, result: CriterionResult) -> Finding:
+    value = "was not measured" if result.value is None else f"is {result.measured()}"
+    statement = f"registered is {result.criterion}; {result.criterion.metric} {value}"
+    severity: Severity = "note" if result.hypothesis and result.value is not None else "blocking"
+    return Finding(
+        id=f"criterion-{index}",
+        severity=severity,
+        statement=statement,
+        evidence=(Span(artifact=packet_digest, pointer=f"/criteria/{index}", quote=result.criterion.metric),),
+        required_change=(_change(packet, result.criterion.metric) if result.value is not None else None)
+        or FOR_A_PERSON,
+    )
+
+
+def _of_condition(packet: Packet, packet_digest: str, index: int, result: ConditionResult) -> Finding:
+    criterion = result.condition.criterion
+    measurable = criterion is not None and result.value is not None
+    return Finding(
+        id=f"condition-{index}",
+        severity="blocking",
+        statement=f"an earlier approval set the condition: {result.condition.text}",
+        evidence=(Span(artifact=packet_digest, pointer=f"/conditions/{index}", quote=result.id),),
+        required_change=(_change(packet, criterion.metric) if criterion is not None and measurable else None)
+        or FOR_A_PERSON,
+    )
+
+
+def _change(packet: Packet, metric: str) -> RequiredChange | None:
+    """Return a move half of the way to the end of the allowed range, or None when there is no way left."""
+    remedy = REMEDIES.get(metric)
+    if remedy is None or remedy.parameter not in packet.allowed_ranges:
+        return None
+    low, high = packet.allowed_ranges[remedy.parameter]
+    current, end = packet.granted_parameters.get(remedy.parameter), high if remedy.up else low
+    if isinstance(current, bool) or not isinstance(current, int | float):
+        return None
+    if current >= end if remedy.up else current <= end:
+        return None
+    value: float | int
+    if isinstance(current, int):
+        value = math.ceil((current + end) / 2) if remedy.up else math.floor((current + end) / 2)
+        value = int(min(max(value, low), high))
+    elif remedy.parameter in _RATIO_SCALED and min(current, end) > 0:
+        value = math.sqrt(current * end)
+    else:
+        value = (current + end) / 2
+    direction = "raise" if remedy.up else "lower"
+    text = f"{direction} {remedy.parameter} from {current:g} to {value:g}"
+    return RequiredChange(text=text, parameter=remedy.parameter, value=value)

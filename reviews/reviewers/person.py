@@ -1,0 +1,191 @@
+"""A person as the reviewer of a gate: asked at the terminal, or answering by a command while the session waits.
+
+The answer has the form a model's answer has and goes the same way: findings with places in the packet, and `decide()`.
+The entry that records it is signed with the person's key, by the command that the person runs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reviews.evidence.gather import find, registered_spec
+from reviews.gate.panel import Answer, disagree, member_answer, merge
+from reviews.gate.reviewer import Unanswered
+from reviews.reviewers.vendors.verdict_answer import to_verdict
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
+from specs.errors import ReviewerUnavailable, UserError
+from specs.text import one_line
+from specs.trail.key_policy import PERSON
+from specs.trail.verdict import CLOSED, Packet, Verdict
+
+SHOWN_ROWS = 5
+LINE_CHARACTERS = 300
+
+
+class Person:
+    """A :class:`reviews.gate.reviewer.Reviewer` who may take their time."""
+
+    name = PERSON
+
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        """Ask at the terminal.
+
+        Raises:
+            Unanswered: there is no terminal to ask at; :func:`give` takes the verdict later.
+        """
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Unanswered(f"gate {packet.stage} waits for a person's verdict: peergate review show, review give")
+        return to_verdict(json.dumps(ask_at_the_terminal(packet)), self.name, packet_digest)
+
+
+def give(trail: Trail, store: Store, text: str) -> Recorded:
+    """Record a person's verdict on the gate that waits for it, signed with their key.
+
+    Raises:
+        UserError: no gate waits for a person, or the text is no whole answer.
+    """
+    with trail.alone():
+        entries = list(trail.iterate())
+        at, digest = waiting(entries)
+        try:
+            verdict = to_verdict(text, PERSON, digest)
+        except ReviewerUnavailable as error:
+            raise UserError(error.message, where="verdict", hint="`peergate review show` prints the form") from error
+        stage, _, attempt = at.rpartition(".")
+        body = {"stage": stage, "attempt": int(attempt), "packet": digest, "verdict": store.put_value(verdict)}
+        key = _place(entries, store, at)
+        return trail.append("verdict", key, body | {"error": "", "reviewer": PERSON})
+
+
+def waiting(entries: Sequence[Recorded]) -> tuple[str, str]:
+    """Return the gate without a verdict, as ``STAGE.ATTEMPT``, and the digest of its packet.
+
+    Raises:
+        UserError: there is none.
+    """
+    judged = {one.entry.key.partition("/")[2] for one in entries if one.entry.kind == "verdict"}
+    for one in reversed(entries):
+        at = one.entry.key.partition("/")[2]
+        if one.entry.kind == "packet" and at not in judged:
+            return at, one.body["packet"]
+    raise UserError("no gate waits for a verdict")
+
+
+def _place(entries: Sequence[Recorded], store: Store, at: str) -> str:
+    """Return the key a person's verdict is recorded under.
+
+    Raises:
+        UserError: it is nobody's turn who is a person.
+    """
+    spec = registered_spec(entries, store)[0].spec
+    key = f"verdict/{at}"
+    if spec.panel is None:
+        turn = spec.reviewer
+    else:
+        said: list[Answer] = []
+        while (found := find(entries, f"{key}/{len(said) + 1}")) is not None:
+            said.append(member_answer(store, found))
+        members, last = spec.panel.members, spec.panel.tie_breaker
+        key = f"{key}/{len(said) + 1}"
+        if len(said) < len(members):
+            turn = members[len(said)]
+        else:
+            turn = last if len(said) == len(members) and disagree(merge(said, spec.panel.quorum)) else None
+    if turn is None or turn.vendor != PERSON:
+        who = turn.vendor if turn else "nobody"
+        hint = "`peergate resume` goes on; a person is asked when it is their turn"
+        raise UserError(f"the gate of {at} waits for {who}, not for a person", hint=hint)
+    return key
+
+
+def summary(packet: Packet) -> list[str]:
+    """Return what a person should look at first, as lines whose texts can begin none."""
+    lines = [f"gate {packet.stage} ({packet.kind})", f"objective: {packet.registered.get('objective', '')}"]
+    lines += [f"metric {name} = {one['value']:.6g} (n = {one['n']})" for name, one in packet.metrics.items()]
+    for result in packet.criteria:
+        lines.append(f"criterion {result.criterion}: {result.measured()}, {'met' if result.met else 'NOT MET'}")
+    for one in packet.conditions:
+        lines.append(f"condition {one.id}{' (due)' if one.due else ''}: {one.condition.text}")
+    for index, check in enumerate(packet.checks):
+        if check.status in CLOSED or check.status == "WARN":
+            lines.append(f"/checks/{index} {check.status} {check.id}: {check.detail}")
+    passed = sum(check.status == "PASS" for check in packet.checks)
+    lines.append(f"{passed} of {len(packet.checks)} checks pass")
+    for name, rows in (("flagged_rows", packet.flagged_rows), ("sample_rows", packet.sample_rows)):
+        for index, row in enumerate(rows[:SHOWN_ROWS]):
+            lines.append(f"/{name}/{index} {json.dumps(row, ensure_ascii=False)}")
+    for index, found in enumerate(packet.previous_findings):
+        lines.append(f"/previous_findings/{index} {found['severity']}: {found['statement']}")
+    lines.append("left out: " + ", ".join(f"{count} {name}" for name, count in packet.left_out.items() if count))
+    return [one_line(line, LINE_CHARACTERS) for line in lines]
+
+
+def ask_at_the_terminal(packet: Packet, read: Callable[[str], str] | None = None) -> dict[str, Any]:
+    """Show the packet, ask for findings and approval, and return them in the form of an answer."""
+    read = read or _read
+    print("\n".join(summary(packet)), file=sys.stderr)
+    findings: list[dict[str, Any]] = []
+    while read("Is there something that blocks? [y/N] ").lower().startswith("y"):
+        statement = _needed(read, "What is wrong: ")
+        pointer = _needed(read, "Where in the packet, for example /checks/3 or /sample_rows/0: ")
+        change = read("What would mend it (empty if nothing): ").strip()
+        findings.append(
+            {
+                "severity": "blocking",
+                "statement": statement,
+                "evidence": [{"pointer": pointer, "first_line": None, "last_line": None, "quote": ""}],
+                "ruled_out": "",
+                "required_change": {"text": change, "parameter": None, "value": None} if change else None,
+            }
+        )
+    return {
+        "findings": findings,
+        "conditions": [],
+        "risks": [],
+        "not_judged": [],
+        "reasoning": _needed(read, "Why, in a sentence or two: "),
+        "recommendation": _needed(read, "What should happen next: "),
+        "approve": not findings and read("Do you approve? [y/N] ").lower().startswith("y"),
+    }
+
+
+def template(packet: Packet) -> dict[str, Any]:
+    """Return an answer to fill in: it approves nothing as it stands."""
+    places = [f"/checks/{index}" for index, check in enumerate(packet.checks) if check.status in CLOSED]
+    return {
+        "findings": [
+            {
+                "severity": "blocking",
+                "statement": "",
+                "evidence": [{"pointer": place, "first_line": None, "last_line": None, "quote": ""}],
+                "ruled_out": "",
+                "required_change": None,
+            }
+            for place in places or ["/sample_rows/0"]
+        ],
+        "conditions": [],
+        "risks": [],
+        "not_judged": [],
+        "reasoning": "",
+        "recommendation": "",
+        "approve": False,
+    }
+
+
+def _needed(read: Callable[[str], str], question: str) -> str:
+    while not (given := read(question).strip()):
+        pass
+    return given
+
+
+def _read(question: str) -> str:
+    print(question, end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    if not line:
+        raise Unanswered("the terminal was closed before the verdict was given")
+    return line.strip()

@@ -1,0 +1,224 @@
+"""The session's side of the reviewer's process: starts it, asks it, ends it. It never opens the reviewer's key.
+
+Every question has a time after which the process is killed. A process that is killed, ends by itself or answers
+something that is no message gives no verdict; the next question starts another one.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from reviews.reviewers.process import messages
+from reviews.reviewers.process.confinement import command, environment
+from reviews.trail.keys import key_id
+from specs.errors import PeergateError, ReviewerUnavailable, UserError
+from specs.session.session_spec import Reviewer
+from specs.text import plain
+
+START_S = 120.0
+"""Imports of an SDK on a loaded machine; by itself the process is there in a quarter of a second."""
+ANSWER_S = 60.0
+"""For everything that asks no model."""
+_PIECE = 2**16
+_ERROR_CHARACTERS = 300
+AnswerT = TypeVar("AnswerT", messages.Ready, messages.Reviewed, messages.Signed)
+
+
+class Child(NamedTuple):
+    """A process to talk to, by the ends of its pipes."""
+
+    questions: int
+    answers: int
+    errors: int
+    end: Callable[[], int | None]
+    """Kills it, whatever it does, and returns its exit status if it had one by then."""
+
+
+class Birth(NamedTuple):
+    """What a process of a reviewer is started with."""
+
+    reviewers: tuple[Reviewer, ...]
+    key: Path
+    run: Path | None
+    environ: Mapping[str, str]
+
+
+def spawn(birth: Birth) -> Child:
+    """Start the process in a session of its own: Ctrl-C at the terminal is not meant for it."""
+    process = subprocess.Popen(
+        command(birth.key, birth.run),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        cwd="/",
+        env=environment(birth.reviewers, birth.environ),
+        start_new_session=True,
+    )
+    assert process.stdin and process.stdout and process.stderr
+
+    def end() -> int | None:
+        status = process.poll()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        return status
+
+    return Child(process.stdin.fileno(), process.stdout.fileno(), process.stderr.fileno(), end)
+
+
+class ReviewerProcess:
+    """The reviewer of one session: started when it is first needed, kept for the session, replaced when it is lost.
+
+    It signs as :class:`reviews.trail.keys.SigningKey` does, and refuses what it did not come to.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        reviewers: Sequence[Reviewer],
+        key: Path,
+        run: Path | None = None,
+        environ: Mapping[str, str] = os.environ,
+        start: Callable[[Birth], Child] = spawn,
+    ) -> None:
+        self.reviewers = tuple(reviewers)
+        self.humans: tuple[str, ...] = ()
+        """Public keys that persons sign with; known when the trail is."""
+        self.environ = environ
+        self._session = session
+        self._birth = Birth(self.reviewers, key, run, environ)
+        self._start = start
+        self._child: Child | None = None
+        self._public = b""
+
+    @property
+    def public(self) -> bytes:
+        """The public half of its key."""
+        self._running()
+        return self._public
+
+    @property
+    def id(self) -> str:
+        """The id of its public key."""
+        return key_id(self.public)
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the signature over an entry.
+
+        Raises:
+            ReviewerUnavailable: the process did not come to what the entry says, or is gone.
+        """
+        return self.ask(messages.Sign(data=data), messages.Signed).signature
+
+    def ask(self, question: messages.Message, form: type[AnswerT], seconds: float = ANSWER_S) -> AnswerT:
+        """Ask, and return the answer.
+
+        Raises:
+            ReviewerUnavailable: the process refused, was killed, ended, took too long, or did not answer in the form.
+            UserError: it cannot be started as things are: no key, no package.
+        """
+        return self._exchange(self._running(), question, form, seconds)
+
+    def close(self) -> None:
+        """End the process; a later question starts another one."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
+
+    def _running(self) -> Child:
+        if self._child is None:
+            child = self._child = self._start(self._birth)
+            os.set_blocking(child.questions, False)
+            begin = messages.Start(
+                session=self._session, reviewers=self.reviewers, key=str(self._birth.key), humans=self.humans
+            )
+            try:
+                self._public = bytes.fromhex(self._exchange(child, begin, messages.Ready, START_S).public)
+            except BaseException:
+                self.close()
+                raise
+        return self._child
+
+    def _exchange(self, child: Child, question: messages.Message, form: type[AnswerT], seconds: float) -> AnswerT:
+        try:
+            line = messages.line_of(question)
+        except ValueError as error:
+            what = "the question to the reviewer's process cannot be sent"
+            raise ReviewerUnavailable(what, where="reviewer", cause="process_lost", detail=str(error)) from error
+        try:
+            answer = messages.read_answer(_converse(child, line, time.monotonic() + seconds))
+        except (ValueError, OSError) as error:
+            told = self._last_words(child)
+            self.close()
+            what = "the reviewer's process gave no answer"
+            raise ReviewerUnavailable(what, cause="process_lost", detail=f"{error}{told}") from error
+        except BaseException:
+            # Ctrl-C, say. What it would still answer would be taken for the answer to the next question.
+            self.close()
+            raise
+        if isinstance(answer, form):
+            return answer
+        if not isinstance(answer, messages.Refused):
+            self.close()
+            what = f"the reviewer's process answered '{answer.op}' where it was not asked that"
+            raise ReviewerUnavailable(what, cause="process_lost")
+        kind: type[PeergateError] = UserError if answer.is_users else ReviewerUnavailable
+        raise kind(plain(answer.message, 1000), where=plain(answer.where, 300), hint=plain(answer.hint, 300))
+
+    def _last_words(self, child: Child) -> str:
+        """Return what it wrote to standard error at last, and how it ended."""
+        os.set_blocking(child.errors, False)
+        said = b""
+        with suppress(OSError):
+            said = os.read(child.errors, _PIECE)
+        last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        return f" ({plain(last, _ERROR_CHARACTERS)})" if last else ""
+
+
+def _converse(child: Child, line: bytes, deadline: float) -> bytes:
+    """Send a line and return the line that answers it.
+
+    Raises:
+        ValueError: it ended, took too long, or its line does.
+        OSError: it is gone.
+    """
+    left, pieces, size = memoryview(line), list[bytes](), 0
+    with selectors.DefaultSelector() as ready:
+        ready.register(child.questions, selectors.EVENT_WRITE)
+        ready.register(child.answers, selectors.EVENT_READ)
+        while True:
+            seconds = deadline - time.monotonic()
+            if seconds <= 0:
+                raise ValueError("it took too long and was killed")
+            for key, _ in ready.select(seconds):
+                if key.fd == child.questions:
+                    try:
+                        left = left[os.write(child.questions, left[:_PIECE]) :]
+                    except BlockingIOError:
+                        pass
+                    except BrokenPipeError as error:
+                        raise ValueError("it ended") from error
+                    if not left:
+                        ready.unregister(child.questions)
+                    continue
+                piece = os.read(child.answers, _PIECE)
+                if not piece:
+                    raise ValueError("it ended")
+                pieces.append(piece)
+                size += len(piece)
+                if size > messages.MAX_LINE_BYTES:
+                    raise ValueError(f"its answer is longer than {messages.MAX_LINE_BYTES} bytes")
+                if b"\n" in piece:
+                    return b"".join(pieces)

@@ -1,0 +1,81 @@
+"""How the reviewer's process is started: with few variables and, where bubblewrap can, without a place to write.
+
+Under bubblewrap it sees the file system read-only, not the other keys, not the run folder, and no other process. The
+network is kept: a model has to be asked. Without bubblewrap it still cannot put a byte into a file (``RLIMIT_FSIZE``),
+but it could read what the user can read, make empty files and delete others; the trail then says ``confined: false``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from reviews.trail.keys import EARLIER
+from specs.home import HOME
+from specs.session.session_spec import Reviewer
+from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
+
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_KEPT = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *_PROXIES,
+    *(name.lower() for name in _PROXIES),
+)
+_SET = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+_PROGRAM = (sys.executable, "-P", "-m", "reviews.reviewers.process")
+_WALL = (
+    *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc"),
+    *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--chdir", "/"),
+)
+_PROBE_S = 10
+
+
+def environment(reviewers: Sequence[Reviewer], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of the process: named variables, and of keys only those of its own vendors."""
+    wanted = {variable_of(one) for one in reviewers if one.asks_a_model}
+    return {name: environ[name] for name in (*_KEPT, *sorted(wanted)) if name in environ} | _SET
+
+
+def variable_of(reviewer: Reviewer) -> str:
+    """Return the name of the variable that holds the key for a reviewer that asks a model."""
+    return ENDPOINT_KEYS["reviewer"] if reviewer.base_url else KEYS[reviewer.vendor]
+
+
+def command(key: Path, run: Path | None) -> list[str]:
+    """Return the command of the process: behind a wall where there can be one.
+
+    Args:
+        key: the signing key; of its folder nothing else is shown.
+        run: the run folder, which is hidden.
+    """
+    if not is_confined():
+        return list(_PROGRAM)
+    hidden: list[str] = []
+    if key.exists():
+        hidden = ["--tmpfs", str(key.parent)]
+        for one in (key, *sorted(key.parent.glob(EARLIER.format(key.stem)))):
+            hidden += ["--ro-bind", str(one), str(one)]
+    if run is not None and run.is_dir() and not _holds_the_program(run):
+        hidden = ["--tmpfs", str(run), *hidden]
+    return ["bwrap", *_WALL, *hidden, "--", *_PROGRAM]
+
+
+@cache
+def is_confined() -> bool:
+    """Say whether bubblewrap is there and may do its work: many containers forbid it."""
+    if shutil.which("bwrap") is None:
+        return False
+    try:
+        done = subprocess.run(["bwrap", *_WALL, "--", "/bin/true"], capture_output=True, check=False, timeout=_PROBE_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _holds_the_program(folder: Path) -> bool:
+    own = (sys.prefix, sys.base_prefix, str(HOME))
+    return any(Path(one).is_relative_to(folder) for one in own)

@@ -1,0 +1,37 @@
+"""``python -P -m reviews.reviewers.process.key_process PATH [--make]``: prints the public half of a key.
+
+A process of its own, so that a session learns the public key of its reviewer and never opens the private one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from reviews.trail.keys import create_key, load_key
+from specs.errors import UserError
+
+
+def main() -> int:
+    """Print one JSON object: the public key, or what is wrong."""
+    make = sys.argv[2:] == ["--make"]
+    if len(sys.argv) != 2 + make:
+        print(__doc__, file=sys.stderr)
+        return 2
+    path = Path(sys.argv[1])
+    try:
+        if make:
+            create_key(path)
+        told = {"public": load_key(path).public.hex()}
+    except UserError as error:
+        told = {"message": error.message, "where": error.where, "hint": error.hint}
+    except OSError as error:
+        told = {"message": f"the signing key '{path.stem}' cannot be made: {error.strerror}", "where": str(path)}
+        told["hint"] = "make the folder writable"
+    print(json.dumps(told))
+    return 0 if "public" in told else 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,181 @@
+"""What the session and the reviewer's process say to each other: one JSON message a line, of known form and length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+import specs.trail.no_verdict
+from specs.digests import Contract, Digest
+from specs.session.session_spec import Reviewer
+from specs.trail.key_policy import Hex
+
+MAX_LINE_BYTES = 32 * 2**20
+"""Far above the largest packet and the largest exchange (two bodies of 4 MiB as base64)."""
+
+
+class Message(Contract):
+    """A message; bytes travel as base64."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+
+class Start(Message):
+    """The first message: for which session the process reviews, as whom, and where its key lies."""
+
+    op: Literal["start"] = "start"
+    session: str
+    reviewers: tuple[Reviewer, ...]
+    """Everybody who may be asked; persons are not asked here, but keep their place."""
+    key: str
+    """Path of the signing key."""
+    humans: tuple[Hex, ...] = ()
+    """Public keys that persons sign their verdicts with."""
+
+
+class Review(Message):
+    """Have a packet reviewed."""
+
+    op: Literal["review"] = "review"
+    reviewer: int
+    """Which of the reviewers."""
+    packet: str
+    """Canonical JSON."""
+    digest: Digest
+
+
+class Spoken(Message):
+    """An entry of the trail that holds a verdict, as it was signed, and the verdict."""
+
+    payload: str
+    signatures: str
+    verdict: str
+
+
+class Merge(Message):
+    """Merge what the members of a panel said."""
+
+    op: Literal["merge"] = "merge"
+    packet: Digest
+    quorum: int
+    members: tuple[Spoken, ...]
+
+
+class Repeat(Message):
+    """Turn the verdict on the same evidence in an earlier attempt to this packet."""
+
+    op: Literal["repeat"] = "repeat"
+    packet: str
+    before: str
+    """The packet of the earlier attempt."""
+    spoken: Spoken
+
+
+class NoVerdict(Message):
+    """State that there is no verdict, and why. That closes the gate, so nobody has to have been asked."""
+
+    op: Literal["no_verdict"] = "no_verdict"
+    packet: Digest
+    reviewer: str
+    why: specs.trail.no_verdict.NoVerdict
+
+
+class Sign(Message):
+    """Sign an entry, given as the bytes a signature is over (DSSE pre-authentication encoding)."""
+
+    op: Literal["sign"] = "sign"
+    data: bytes
+
+
+class Ready(Message):
+    """The process has its key and its reviewers."""
+
+    op: Literal["ready"] = "ready"
+    public: Hex
+
+
+class WireExchange(Message):
+    """:class:`reviews.gate.reviewer.Exchange` on the way between two processes."""
+
+    request: bytes
+    response: bytes | None
+    statuses: tuple[int | None, ...]
+    model: str | None
+    usage: dict[str, int] | None
+    usd: float
+    usd_is_measured: bool
+    seconds: float
+    reasoning: str | None
+
+
+class Reviewed(Message):
+    """What came of a review: a verdict as canonical JSON, or the reason why there is none."""
+
+    op: Literal["reviewed"] = "reviewed"
+    verdict: str | None
+    no_verdict: specs.trail.no_verdict.NoVerdict | None = None
+    exchange: WireExchange | None = None
+
+
+class Signed(Message):
+    """A signature."""
+
+    op: Literal["signed"] = "signed"
+    signature: bytes
+
+
+class Refused(Message):
+    """The process does not do what was asked of it, and says why."""
+
+    op: Literal["refused"] = "refused"
+    is_users: bool = False
+    """The user can mend it: a key file, an environment variable, a package."""
+    message: str
+    where: str = ""
+    hint: str = ""
+
+
+Question = Annotated[Start | Review | Merge | Repeat | NoVerdict | Sign, Field(discriminator="op")]
+Answer = Annotated[Ready | Reviewed | Signed | Refused, Field(discriminator="op")]
+_QUESTIONS: TypeAdapter[Any] = TypeAdapter(Question)
+_ANSWERS: TypeAdapter[Any] = TypeAdapter(Answer)
+
+
+def line_of(message: Message) -> bytes:
+    """Write a message as a line.
+
+    Raises:
+        ValueError: it is too long, or holds text that is no text.
+    """
+    line = message.model_dump_json().encode() + b"\n"
+    if len(line) > MAX_LINE_BYTES:
+        raise ValueError(f"a message of {len(line)} bytes, the limit is {MAX_LINE_BYTES}")
+    return line
+
+
+def read_question(line: bytes) -> Start | Review | Merge | Repeat | NoVerdict | Sign:
+    """Read what the session asks; errors as in :func:`read_answer`."""
+    return _read(_QUESTIONS, line)
+
+
+def read_answer(line: bytes) -> Ready | Reviewed | Signed | Refused:
+    """Read what the process answers.
+
+    Raises:
+        ValueError: the line is too long, cut off, or no message of this protocol.
+    """
+    return _read(_ANSWERS, line)
+
+
+def _read(form: TypeAdapter[Any], line: bytes) -> Any:
+    if len(line) > MAX_LINE_BYTES:
+        raise ValueError(f"a line of more than {MAX_LINE_BYTES} bytes")
+    if not line.endswith(b"\n"):
+        raise ValueError("a line without an end")
+    try:
+        return form.validate_json(line, strict=True)
+    except ValidationError as error:
+        first: Mapping[str, Any] = error.errors(include_input=False, include_url=False)[0]
+        raise ValueError(f"no message: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

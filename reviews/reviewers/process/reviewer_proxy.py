@@ -1,0 +1,126 @@
+"""Reviewers as the session sees them: each is asked through the one process that holds their keys."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from typing import NoReturn
+
+from reviews.gate.reviewer import Answered, Exchange
+from reviews.reviewers.checklist import Checklist
+from reviews.reviewers.process import messages
+from reviews.reviewers.process.client import ANSWER_S, ReviewerProcess
+from reviews.reviewers.vendors.effort_tiers import effort_of
+from specs.digests import digest_bytes
+from specs.errors import ReviewerUnavailable
+from specs.session.session_spec import Reviewer as ReviewerSpec
+from specs.trail.no_verdict import NoVerdict
+from specs.trail.verdict import Packet, Verdict
+from specs.vendors.api_keys import find_key
+from specs.vendors.prices import Price, is_free, missing_package, price_of
+
+SLACK_S = 30.0
+"""How much longer than a model may take the process is waited for."""
+
+
+class Apart:
+    """A :class:`reviews.gate.reviewer.Reviewer` in the reviewer's process that costs nothing."""
+
+    def __init__(self, process: ReviewerProcess, number: int, name: str) -> None:
+        self._process = process
+        self._number = number
+        self.name = name
+
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        """Return the verdict.
+
+        Raises:
+            ReviewerUnavailable: there is none; the message is what the process says.
+        """
+        said = self._said(packet, packet_digest, ANSWER_S)
+        return self._verdict(said) or self._none(said)
+
+    def _said(self, packet: Packet, digest: str, seconds: float) -> messages.Reviewed:
+        data = packet.canonical()
+        if digest_bytes(data) != digest:
+            raise ReviewerUnavailable(f"the packet has the digest {digest_bytes(data)}, not {digest}", where=self.name)
+        question = messages.Review(reviewer=self._number, packet=data.decode(), digest=digest)
+        return self._process.ask(question, messages.Reviewed, seconds)
+
+    def _verdict(self, said: messages.Reviewed) -> Verdict | None:
+        return None if said.verdict is None else read_verdict(said, self.name)
+
+    def _none(self, said: messages.Reviewed) -> NoReturn:
+        raise _as_error(said.no_verdict, self.name)
+
+
+class ModelApart(Apart):
+    """A :class:`reviews.gate.reviewer.PaidReviewer` in the reviewer's process."""
+
+    def __init__(self, process: ReviewerProcess, number: int, spec: ReviewerSpec, price: Price) -> None:
+        super().__init__(process, number, f"{spec.vendor}:{spec.model or ''}")
+        self._spec = spec
+        self._is_free = is_free(price)
+
+    def cost_cap(self, packet: Packet) -> float:
+        """Return the most USD a review of this packet can cost; 0 when tokens are free."""
+        return 0.0 if self._is_free else effort_of(packet, self._spec.effort).max_cost_usd
+
+    def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
+        """Ask once, and return verdict or error together with what it took.
+
+        Raises:
+            ReviewerUnavailable: the process is gone, and nobody knows what it took.
+        """
+        said = self._said(packet, packet_digest, effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
+        if said.exchange is None:
+            raise _as_error(said.no_verdict, self.name)
+        exchange = Exchange(**dict(said.exchange))
+        verdict = self._verdict(said)
+        return Answered(exchange, value=verdict, error=None if verdict else _as_error(said.no_verdict, self.name))
+
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        """Return the model's verdict; errors as in :meth:`Apart.review`."""
+        review = self.ask(packet, packet_digest)
+        if review.value is None:
+            raise review.error or ReviewerUnavailable("no verdict", where=self.name)
+        return review.value
+
+
+def read_verdict(said: messages.Reviewed, who: str) -> Verdict:
+    """Return the verdict of an answer.
+
+    Raises:
+        ReviewerUnavailable: it is none.
+    """
+    try:
+        return Verdict.model_validate(json.loads(said.verdict or ""))
+    except ValueError as error:
+        what = "the reviewer's process sent no whole verdict"
+        raise ReviewerUnavailable(what, where=who, cause="process_lost") from error
+
+
+def party(process: ReviewerProcess, number: int) -> Apart:
+    """Return one of the reviewers of a process; a person is none of them.
+
+    Raises:
+        UserError: its key is not set, a package it needs is not installed, or no price is known of its model.
+    """
+    spec = process.reviewers[number]
+    if spec.vendor == Checklist.name:
+        return Apart(process, number, Checklist.name)
+    return ModelApart(process, number, spec, _known_price(spec, process))
+
+
+def _known_price(spec: ReviewerSpec, process: ReviewerProcess) -> Price:
+    """Find out here, before anything is paid for, what the process would find out at the first gate."""
+    find_key("reviewer", spec.vendor, spec.base_url, process.environ)
+    if find_spec(spec.vendor) is None:
+        raise missing_package(spec.vendor)
+    return price_of(spec.vendor, spec.model or "", spec.usd_per_million_tokens, "reviewer")
+
+
+def _as_error(why: NoVerdict | None, who: str) -> ReviewerUnavailable:
+    if why is None or why.cause == "budget":
+        return ReviewerUnavailable("the reviewer's process does not say what came of it", where=who)
+    return ReviewerUnavailable(why.what, where=who, hint=why.help, cause=why.cause, detail=why.detail)

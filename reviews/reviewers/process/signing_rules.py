@@ -1,0 +1,254 @@
+"""What the reviewer's process does with a message, and above all: what it signs.
+
+It signs entries of kind ``verdict``, of its session, that name a packet and a verdict on it which this very process
+came to: by review, by merging what members of a panel signed, or by turning a verdict that it signed before to the
+same evidence. And it signs that there is no verdict, which approves nothing. A verdict belongs to the first entry that
+is signed for it. Everything else is refused, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reviews.gate.panel import Answer, merge
+from reviews.gate.reviewer import FACTS, Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
+from reviews.reviewers.checklist import Checklist
+from reviews.reviewers.process import messages
+from reviews.trail.envelope import entry_of, open_envelope, pae, seal
+from reviews.trail.keys import EARLIER, SigningKey, is_signed, load_key
+from specs.digests import digest_bytes
+from specs.errors import Blocked, PeergateError, UserError
+from specs.masking import current, without_secrets
+from specs.session.session_spec import Reviewer as ReviewerSpec
+from specs.trail.entry import Entry
+from specs.trail.key_policy import PERSON
+from specs.trail.no_verdict import no_verdict_of
+from specs.trail.verdict import Packet, Verdict
+
+OF_EVERY_VERDICT = frozenset({"stage", "attempt", "packet", "verdict", "error", "cause", "reviewer"})
+
+
+class Refusal(Exception):
+    """What was asked is not done; the only argument says why."""
+
+
+class Said(NamedTuple):
+    """A verdict of this process: what an entry that records it has to say."""
+
+    packet: str
+    verdict: str
+    reviewer: str
+    error: str
+    cause: str | None
+
+
+class Duty:
+    """The state of one process: whose key, who reviews, what was said."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._session = ""
+        self._key: SigningKey | None = None
+        self._known: tuple[bytes, ...] = ()
+        self._humans: tuple[bytes, ...] = ()
+        self._reviewers: list[Reviewer | None] = []
+        self._said: dict[Said, dict[str, Any]] = {}
+        self._entries: dict[Said, str] = {}
+
+    def answer(self, question: messages.Message) -> messages.Message:
+        """Do what a message asks, or say why not."""
+        try:
+            if isinstance(question, messages.Start):
+                return self._start(question)
+            if self._key is None:
+                raise Refusal("nothing was started")
+            match question:
+                case messages.Review():
+                    return self._review(question)
+                case messages.Merge():
+                    return self._merge(question)
+                case messages.Repeat():
+                    return self._repeat(question)
+                case messages.NoVerdict():
+                    return self._no_verdict(question)
+                case messages.Sign():
+                    return messages.Signed(signature=self._key.sign(self._signable(question.data)))
+                case _:
+                    raise Refusal(f"'{type(question).__name__}' is no question")
+        except Refusal as refusal:
+            return messages.Refused(message=str(refusal))
+        except PeergateError as error:
+            is_users = isinstance(error, UserError)
+            return messages.Refused(is_users=is_users, message=error.message, where=error.where, hint=error.hint)
+
+    def _start(self, asked: messages.Start) -> messages.Ready:
+        if self._key is not None:
+            raise Refusal("it was started before")
+        reviewers = [self._reviewer(one) for one in asked.reviewers]
+        path = Path(asked.key)
+        key = load_key(path)
+        # What was signed before the key was replaced was said by a reviewer too.
+        before = [load_key(one).public for one in sorted(path.parent.glob(EARLIER.format(path.stem)))]
+        self._session, self._reviewers, self._key = asked.session, reviewers, key
+        self._known = (key.public, *before)
+        self._humans = tuple(bytes.fromhex(one) for one in asked.humans)
+        return messages.Ready(public=key.public.hex())
+
+    def _reviewer(self, spec: ReviewerSpec) -> Reviewer | None:
+        if spec.vendor == "checklist":
+            return Checklist()
+        if spec.vendor == PERSON:
+            return None
+        # Imported here: whoever needs no model needs no SDK.
+        from reviews.reviewers.vendors.model_reviewer import model_reviewer
+
+        return model_reviewer(spec, self._environ)
+
+    def _review(self, asked: messages.Review) -> messages.Reviewed:
+        packet = self._packet(asked.packet, asked.digest)
+        reviewer = self._reviewers[asked.reviewer] if 0 <= asked.reviewer < len(self._reviewers) else None
+        if reviewer is None:
+            raise Refusal(f"there is no reviewer {asked.reviewer} to ask here")
+        exchange: Exchange | None = None
+        try:
+            if isinstance(reviewer, PaidReviewer):
+                review = reviewer.ask(packet, asked.digest)
+                exchange, verdict = review.exchange, review.value
+                if verdict is None:
+                    raise review.error or Blocked("no verdict", where=reviewer.name)
+            else:
+                verdict = reviewer.review(packet, asked.digest)
+        except PeergateError as failed:
+            why = without_secrets(no_verdict_of(failed), current())
+            return messages.Reviewed(verdict=None, no_verdict=why, exchange=_on_the_wire(exchange))
+        facts = facts_of(exchange, digest_bytes) if exchange else {}
+        return self._remember(asked.digest, verdict, facts, exchange=exchange)
+
+    def _merge(self, asked: messages.Merge) -> messages.Reviewed:
+        answers: list[Answer] = []
+        for one in asked.members:
+            body, verdict = self._heard(one)
+            if body["packet"] != asked.packet:
+                raise Refusal(f"a member's verdict is on {body['packet']}, the panel's on {asked.packet}")
+            silent = verdict.no_verdict
+            if bool(body["error"]) != bool(silent):
+                raise Refusal("a member's entry and its verdict differ about whether there is one")
+            answers.append(Answer(body["reviewer"], None if silent else verdict, silent))
+        return self._remember(asked.packet, merge(answers, asked.quorum), {"members": len(answers)})
+
+    def _repeat(self, asked: messages.Repeat) -> messages.Reviewed:
+        from reviews.gate.packet import evidence_digest
+        from reviews.gate.verdict_reuse import turned
+
+        now, before = digest_bytes(asked.packet.encode()), digest_bytes(asked.before.encode())
+        shown, earlier = self._packet(asked.packet, now), self._packet(asked.before, before)
+        body, verdict = self._heard(asked.spoken)
+        if (body["packet"], body["error"], body["attempt"]) != (before, "", shown.unchanged_since):
+            raise Refusal("the verdict that is to be repeated is on another packet, or is none")
+        if shown.stage != earlier.stage or evidence_digest(shown) != evidence_digest(earlier):
+            raise Refusal("the evidence is not that of the earlier attempt")
+        return self._remember(now, turned(verdict, before, now), {"same_as": shown.unchanged_since})
+
+    def _no_verdict(self, asked: messages.NoVerdict) -> messages.Reviewed:
+        if not asked.why.what:
+            raise Refusal("nothing says why there is no verdict")
+        return self._remember(asked.packet, no_verdict(asked.reviewer, asked.why), {})
+
+    def _remember(
+        self,
+        packet: str,
+        verdict: Verdict,
+        facts: dict[str, Any],
+        exchange: Exchange | None = None,
+    ) -> messages.Reviewed:
+        # Before it is signed: what is kept must be what was signed.
+        verdict = without_secrets(verdict, current())
+        data, why = verdict.canonical(), verdict.no_verdict
+        error, cause = (str(why), why.cause) if why else ("", None)
+        self._said[Said(packet, digest_bytes(data), verdict.reviewer, error, cause)] = facts
+        return messages.Reviewed(verdict=data.decode(), no_verdict=why, exchange=_on_the_wire(exchange))
+
+    def _heard(self, spoken: messages.Spoken) -> tuple[dict[str, Any], Verdict]:
+        """Return body and verdict of an entry that this key, or a person's, signed."""
+        envelope = seal(spoken.payload.encode(), spoken.signatures.encode())
+        try:
+            opened = open_envelope(envelope)
+            entry = entry_of(opened.payload)
+            verdict = Verdict.model_validate_json(spoken.verdict)
+        except ValueError as error:
+            raise Refusal(f"an earlier verdict cannot be read: {error}") from error
+        # A person signs their own; with a trail from before they did, the reviewer's key signed.
+        may = (*self._known, *self._humans) if entry.body.get("reviewer") == PERSON else self._known
+        signed = any(is_signed(key, one.data, pae(opened.payload)) for key in may for one in opened.signatures)
+        if not signed:
+            raise Refusal("an earlier verdict is not signed with the reviewer's key")
+        if entry.kind != "verdict" or entry.session != self._session:
+            raise Refusal(f"'{entry.key}' is no verdict of session '{self._session}'")
+        if entry.body["verdict"] != digest_bytes(spoken.verdict.encode()):
+            raise Refusal(f"'{entry.key}' records another verdict")
+        return entry.body, verdict
+
+    def _packet(self, text: str, digest: str) -> Packet:
+        data = text.encode()
+        if digest_bytes(data) != digest:
+            raise Refusal(f"the packet has the digest {digest_bytes(data)}, not {digest}")
+        try:
+            packet = Packet.model_validate(json.loads(text))
+        except ValueError as error:
+            raise Refusal(f"no packet: {str(error).splitlines()[0]}") from error
+        if packet.canonical() != data:
+            raise Refusal("the packet is not in canonical form")
+        return packet
+
+    def _signable(self, data: bytes) -> bytes:
+        """Return the bytes if the entry they state may be signed.
+
+        Raises:
+            Refusal: it may not.
+        """
+        try:
+            payload = data.split(b" ", 4)[-1]
+            if pae(payload) != data:
+                raise ValueError("not the encoding that is signed")
+            entry = entry_of(payload)
+        except ValueError as error:
+            raise Refusal(f"no entry: {error}") from error
+        why = self._why_not(entry)
+        if why:
+            raise Refusal(f"'{entry.key}' is not signed: {why}")
+        return data
+
+    def _why_not(self, entry: Entry) -> str:
+        if entry.kind != "verdict":
+            return f"reviewers sign verdicts, this is of kind '{entry.kind}'"
+        if entry.session != self._session:
+            return f"it is of session '{entry.session}', this is '{self._session}'"
+        if entry.policy is not None:
+            return "verdicts change no policy"
+        body = entry.body
+        said = Said(*(str(body.get(name)) for name in Said._fields[:-1]), cause=body.get("cause"))
+        facts = self._said.get(said)
+        if facts is None:
+            return f"no reviewer here came to the verdict {said.verdict} of '{said.reviewer}' on {said.packet}"
+        at = f"verdict/{body.get('stage')}.{body.get('attempt')}"
+        if entry.key != at and not entry.key.startswith(f"{at}/"):
+            return f"it says that it is of '{at}'"
+        if self._entries.get(said, entry.key) != entry.key:
+            return f"the verdict was signed as '{self._entries[said]}'"
+        other = {name for name, value in facts.items() if body.get(name) != value}
+        allowed = OF_EVERY_VERDICT | facts.keys() | ({"reservation"} if "usd" in facts else set())
+        if said.error and "members" not in facts:
+            # What a review without a verdict has cost is not known here when the process that asked is gone.
+            allowed |= FACTS | {"reservation"}
+        other |= body.keys() - allowed
+        if other:
+            return f"{', '.join(sorted(other))} is not what the reviewer left"
+        self._entries[said] = entry.key
+        return ""
+
+
+def _on_the_wire(exchange: Exchange | None) -> messages.WireExchange | None:
+    return messages.WireExchange(**vars(exchange)) if exchange else None

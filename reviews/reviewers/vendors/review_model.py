@@ -1,0 +1,196 @@
+"""A model that can be asked: price before, one bounded exchange, everything that is no whole answer is an error."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple, TypeVar
+
+import httpx2
+
+from reviews.gate.reviewer import Answered, Exchange
+from reviews.reviewers.vendors.model_exchange import Form, Question, Reply
+from specs.digests import canonical_bytes
+from specs.errors import NoVerdictCause, ReviewerUnavailable
+from specs.session.session_spec import Effort
+from specs.session.session_spec import Reviewer as ReviewerSpec
+from specs.text import plain
+from specs.vendors.api_keys import find_key
+from specs.vendors.http_exchange import REASON_CHARACTERS, RecordedClient
+from specs.vendors.prices import Price, is_count, is_free, longest_answer, missing_package, most_tokens, price_of
+
+MOST_OUTPUT_TOKENS = 32_000
+"""The thinking of a model counts too, so this is far more than an answer needs."""
+LEAST_OUTPUT_TOKENS = 1_000
+
+_LATER = "under reviewer.effort in a new session"
+NOT_THE_API = "the response is not in the form of the API"
+_STATUSES = {
+    401: "key refused",
+    403: "not allowed",
+    404: "not found",
+    408: "timeout",
+    429: "too many requests",
+}
+_CAUSES: dict[int, NoVerdictCause] = {
+    401: "key_refused",
+    403: "key_refused",
+    408: "server_error",
+    409: "server_error",
+    429: "rate_limited",
+}
+Send = Callable[[Question, RecordedClient, str, str], Reply]
+_SENDERS = {
+    ("openai", "responses"): ("openai", "send"),
+    ("openai", "chat"): ("openai_chat", "send"),
+    ("openai", "chat_json_object"): ("openai_chat", "send_json_object"),
+    ("anthropic", "responses"): ("anthropic", "send"),
+}
+"""Module and function for each vendor and ``Reviewer.api``."""
+T = TypeVar("T")
+
+
+class Api(NamedTuple):
+    """How a vendor is reached."""
+
+    vendor: str
+    send: Send
+    errors: tuple[type[Exception], ...]
+    address: str
+    key: str
+
+    def __repr__(self) -> str:
+        """Leave the key out: this may end up in a traceback."""
+        return f"Api({self.vendor!r}, {self.address!r})"
+
+
+class Model:
+    """One model at one address, with a price."""
+
+    def __init__(self, api: Api, model: str, price: Price) -> None:
+        self._api = api
+        self.model = model
+        self.price = price
+        self.name = f"{api.vendor}:{model}"
+
+    def cost_cap(self, effort: Effort) -> float:
+        """Return the most USD one question of this effort can cost; 0 when tokens are free."""
+        return 0.0 if is_free(self.price) else effort.max_cost_usd
+
+    def ask(self, instructions: str, text: str, form: Form, effort: Effort, read: Callable[[str], T]) -> Answered[T]:
+        """Ask once, and return what ``read`` makes of the answer or the error, together with what it took.
+
+        ``read`` raises ReviewerUnavailable for an answer it cannot use.
+        """
+        with RecordedClient(effort.timeout_s, self._api.key) as http:
+            reply: Reply | None = None
+            try:
+                question = self._question(instructions, text, form, effort)
+                reply = self._send(question, http)
+                if reply.unusable:
+                    told = plain(reply.unusable, REASON_CHARACTERS)
+                    raise ReviewerUnavailable(told, where=self.name, cause=reply.cause)
+                value = read(reply.text)
+            except ReviewerUnavailable as error:
+                return Answered(self._exchange(http, reply, effort), error=error)
+            return Answered(self._exchange(http, reply, effort), value=value)
+
+    def _question(self, instructions: str, text: str, form: Form, effort: Effort) -> Question:
+        """Write the request so that its price cannot exceed the cap."""
+        at_most = most_tokens(len(instructions.encode()) + len(text.encode()) + len(canonical_bytes(form.schema)))
+        longest = longest_answer(self.price, at_most, effort.max_cost_usd, MOST_OUTPUT_TOKENS)
+        if longest < LEAST_OUTPUT_TOKENS:
+            raise ReviewerUnavailable(
+                f"max_cost_usd {effort.max_cost_usd:g} does not pay for a request of up to {at_most} tokens "
+                f"and an answer of {LEAST_OUTPUT_TOKENS}",
+                where=self.name,
+                hint=f"raise max_cost_usd {_LATER}",
+                cause="cost_cap",
+            )
+        longest = min(longest, effort.max_output_tokens or longest)
+        return Question(self.model, instructions, text, form, longest, effort.timeout_s, reasoning(effort))
+
+    def _send(self, question: Question, http: RecordedClient) -> Reply:
+        while True:
+            try:
+                left = question._replace(timeout_s=max(http.remaining_s, 0.001))
+                return self._api.send(left, http, self._api.key, self._api.address)
+            except self._api.errors as error:
+                wait = http.wait_s()
+                if wait is None:
+                    refused = question.reasoning is not None and http.statuses[-1:] == [400]
+                    hint = f"if it refuses to be asked for reasoning: reasoning: not_sent {_LATER}" if refused else ""
+                    what, cause = unanswered(http, error)
+                    said = plain(http.without_secrets(f"{type(error).__name__}: {error}"), REASON_CHARACTERS)
+                    raise ReviewerUnavailable(what, where=self.name, hint=hint, cause=cause, detail=said) from error
+                time.sleep(wait)
+            except (ValueError, TypeError, AttributeError) as error:
+                # The SDKs do not validate what they read: a body in another form surfaces as one of these.
+                told = f"{NOT_THE_API} ({type(error).__name__})"
+                raise ReviewerUnavailable(told, where=self.name, cause="malformed") from error
+
+    def _exchange(self, http: RecordedClient, reply: Reply | None, effort: Effort) -> Exchange:
+        usage = reply.usage if reply and is_count(reply.usage) else None
+        usd, measured = 0.0, True
+        if usage is not None:
+            usd = self.price.usd(usage)
+        elif http.may_be_billed:
+            usd, measured = self.cost_cap(effort), False
+        return Exchange(
+            request=http.sent,
+            response=http.received,
+            statuses=tuple(http.statuses),
+            model=plain(str(reply.model), 200) if reply else None,
+            usage=dict(usage._asdict()) if usage else None,
+            usd=round(usd, 6),
+            usd_is_measured=measured,
+            seconds=round(time.monotonic() - http.started, 3),
+            reasoning=reasoning(effort),
+        )
+
+
+def unanswered(http: RecordedClient, error: Exception) -> tuple[str, NoVerdictCause]:
+    """Say what became of the last call, in words and as a cause."""
+    status, count = http.statuses[-1] if http.statuses else None, len(http.statuses)
+    after = f" after {count} calls" if count > 1 else ""
+    if status is None:
+        if not http.was_reached:
+            return f"the reviewer's server was not reached{after}", "unreachable"
+        if _timed_out(error) or http.remaining_s <= 0:
+            return f"the reviewer's server did not answer in time{after}", "timed_out"
+        return f"the answer of the reviewer's server was cut off{after}", "cut_off"
+    if status < 300:
+        return NOT_THE_API, "malformed"
+    named = _STATUSES.get(status, "request refused" if status < 500 else "server error")
+    cause: NoVerdictCause = "server_error" if status >= 500 else _CAUSES.get(status, "request_refused")
+    return f"the reviewer's server answered {status} ({named}){after}", cause
+
+
+def _timed_out(error: BaseException | None) -> bool:
+    """Say whether an error, or one that it comes from, is a timeout; the SDKs wrap those of the connection."""
+    return error is not None and (isinstance(error, httpx2.TimeoutException) or _timed_out(error.__cause__))
+
+
+def reasoning(effort: Effort) -> Literal["low", "medium", "high"] | None:
+    """Return what is sent of an effort's reasoning."""
+    return None if effort.reasoning == "not_sent" else effort.reasoning
+
+
+def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> Model:
+    """Build the model a reviewer of a spec names.
+
+    Raises:
+        UserError: the key is not set, the SDK is not installed, or no price is known of the model.
+    """
+    key = find_key("reviewer", spec.vendor, spec.base_url, environ)
+    model = spec.model or ""
+    price = price_of(spec.vendor, model, spec.usd_per_million_tokens, "reviewer")
+    where, sender = _SENDERS[spec.vendor, spec.api]
+    try:
+        module = importlib.import_module(f"reviews.reviewers.vendors.{where}")
+    except ImportError as error:
+        raise missing_package(spec.vendor) from error
+    send: Send = getattr(module, sender)
+    return Model(Api(spec.vendor, send, module.ERRORS, spec.base_url or module.ADDRESS, key), model, price)

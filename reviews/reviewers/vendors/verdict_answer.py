@@ -1,0 +1,137 @@
+"""What a model may answer about a packet, and how that becomes a verdict.
+
+The answer has the fields of a verdict that a model can know; ids, the reviewer's name and the digest in every span are
+filled in by code.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reviews.reviewers.vendors.model_exchange import Form, Part, read_part
+from specs.errors import ReviewerUnavailable
+from specs.stages.stage import Criterion
+from specs.trail.verdict import Condition, Finding, RequiredChange, Severity, Span, Verdict
+
+PROMPT = Path(__file__).with_name("reviewer.md")
+
+
+class AnswerSpan(Part):
+    """A place in the packet."""
+
+    pointer: str | None
+    first_line: int | None
+    last_line: int | None
+    quote: str
+
+
+class AnswerChange(Part):
+    """What would mend a finding."""
+
+    text: str
+    parameter: str | None
+    value: float | int | None
+
+
+class AnswerFinding(Part):
+    """A finding without its id."""
+
+    severity: Severity
+    statement: str
+    evidence: list[AnswerSpan]
+    ruled_out: str
+    required_change: AnswerChange | None
+
+
+class AnswerCondition(Part):
+    """What has to hold before a later stage starts; without a metric only a person can settle it."""
+
+    text: str
+    stage: str
+    metric: str | None
+    at_least: float | None
+    at_most: float | None
+
+
+class Answer(Part):
+    """What a model returns; ``approve`` comes last, so that it is written after the findings."""
+
+    findings: list[AnswerFinding]
+    conditions: list[AnswerCondition]
+    risks: list[str]
+    not_judged: list[str]
+    reasoning: str
+    recommendation: str
+    approve: bool
+
+
+def answer_form() -> Form:
+    """Return the form of an answer."""
+    return Form.of("verdict", Answer)
+
+
+def instructions() -> str:
+    """Return the reviewer's prompt."""
+    return PROMPT.read_text(encoding="utf-8")
+
+
+def to_verdict(text: str, reviewer: str, packet_digest: str) -> Verdict:
+    """Read an answer and fill in what code knows better.
+
+    Raises:
+        ReviewerUnavailable: the text is not a whole answer in the schema, or says nothing.
+    """
+    answer = read_part(text, Answer, reviewer)
+    said = (answer.reasoning, answer.recommendation, *(finding.statement for finding in answer.findings))
+    if not all(one.strip() for one in (*said, *(condition.text for condition in answer.conditions))):
+        what = "the answer leaves reasoning, recommendation or a statement empty"
+        raise ReviewerUnavailable(what, where=reviewer, cause="out_of_schema")
+    verdict = Verdict(
+        reviewer=reviewer,
+        findings=tuple(_finding(number, one, packet_digest) for number, one in enumerate(answer.findings, 1)),
+        recommendation=answer.recommendation,
+        reasoning=answer.reasoning,
+        risks=tuple(answer.risks),
+        conditions=tuple(_condition(one, reviewer) for one in answer.conditions),
+        approve=answer.approve,
+        not_judged=tuple(answer.not_judged),
+    )
+    try:
+        verdict.canonical()
+    except ValueError as error:
+        # Lone surrogates and integers of 2**53 and beyond pass a schema and cannot be stored.
+        what = "the answer cannot be stored"
+        raise ReviewerUnavailable(what, where=reviewer, cause="out_of_schema", detail=str(error)) from error
+    return verdict
+
+
+def _finding(number: int, answer: AnswerFinding, packet_digest: str) -> Finding:
+    change = answer.required_change
+    return Finding(
+        id=f"finding-{number}",
+        severity=answer.severity,
+        statement=answer.statement,
+        evidence=tuple(_span(span, packet_digest) for span in answer.evidence),
+        required_change=None
+        if change is None
+        else RequiredChange(text=change.text, parameter=change.parameter or None, value=change.value),
+        ruled_out=answer.ruled_out,
+    )
+
+
+def _condition(answer: AnswerCondition, reviewer: str) -> Condition:
+    bounds = {name: value for name in ("at_least", "at_most") if (value := getattr(answer, name)) is not None}
+    if not answer.metric:
+        # A bound on nothing says nothing: the text stands alone.
+        return Condition(text=answer.text, stage=answer.stage)
+    if len(bounds) != 1:
+        what, detail = "a condition of the answer needs exactly one of at_least and at_most", f"on '{answer.metric}'"
+        raise ReviewerUnavailable(what, where=reviewer, cause="out_of_schema", detail=detail)
+    return Condition(text=answer.text, stage=answer.stage, criterion=Criterion(metric=answer.metric, **bounds))
+
+
+def _span(answer: AnswerSpan, packet_digest: str) -> Span:
+    lines = None
+    if answer.pointer is None and answer.first_line is not None and answer.last_line is not None:
+        lines = (answer.first_line, answer.last_line)
+    return Span(artifact=packet_digest, pointer=answer.pointer, lines=lines, quote=answer.quote)

@@ -1,0 +1,49 @@
+"""How well a critic agrees with a person: agreement, Cohen's kappa, and an interval that is never a single point."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from reviews.statistics import mcnemar as statistics
+from reviews.statistics.agreement import Rating, cohens_kappa
+
+
+class Calibrated(NamedTuple):
+    """Agreement on a labelled sample."""
+
+    n: int
+    agreed: int
+    exact: Fraction
+    """Cohen's kappa."""
+    interval: tuple[float, float]
+    """Of kappa, 95 %."""
+
+    @property
+    def kappa(self) -> float:
+        """Cohen's kappa as a float."""
+        return float(self.exact)
+
+
+def calibrated(decisions: Sequence[Rating], labels: Sequence[Rating]) -> Calibrated:
+    """Return how well decisions agree with labels.
+
+    The usual interval (Fleiss, Cohen and Everitt 1969) is a point when every item agrees, however few there are. It is
+    widened to the one that Cohen's 1960 formula, which takes the agreement by chance as given, has with Wilson's limits
+    in the place of the observed agreement.
+
+    Raises:
+        ValueError: there are no items, or the two are not of one length.
+    """
+    found = cohens_kappa(decisions, labels)
+    n = found.n
+    agreed = sum(one == other for one, other in zip(decisions, labels, strict=True))
+    ours, theirs = Counter(decisions), Counter(labels)
+    chance = sum(ours[name] * theirs[name] for name in ours) / n**2
+    if chance == 1:
+        return Calibrated(n, agreed, Fraction(0), (-1.0, 1.0))
+    low, high = ((limit - chance) / (1 - chance) for limit in statistics.wilson(agreed, n))
+    interval = max(-1.0, min(found.interval[0], low)), min(1.0, max(found.interval[1], high))
+    return Calibrated(n, agreed, found.exact, interval)

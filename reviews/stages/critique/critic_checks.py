@@ -1,0 +1,299 @@
+"""Do the numbers of a critic count: does it agree with a person, does it read what it answers, are its rows its own?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
+
+from reviews.checks.definition import Check, Found, need_exact
+from reviews.checks.limit import Limit
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from reviews.stages.critique.measure import (
+    calibration_of,
+    critic_parameters,
+    labelled_input,
+    revision_rows,
+    sound_rows,
+)
+from specs.digests import digest_bytes
+from specs.errors import EvidenceMissing
+from specs.exact import holds
+from specs.stages.artifacts import Example, Item
+from specs.stages.critique.metrics import CRITIC_PREFIX
+from specs.stages.critique.parameters import PreferParameters, ReviseParameters, ShownResponse
+from specs.stages.critique.rows import (
+    CalibrationRow,
+    CandidateRow,
+    ComparisonRow,
+    CritiqueRow,
+    JudgeCalibrationRow,
+    contradiction,
+)
+from specs.stages.metric import MetricSet
+from specs.stages.registry import Kind
+from specs.stages.rubric import Judges, Rubric
+from training.rules.critique.preference_pairs import pairs_to_compare, revisions_to_compare
+from training.rules.critique.subjects import Pair, Subject, of_examples, of_items, spread
+from training.rules.rubric_prompts import (
+    Prompts,
+    prompts_of_comparison,
+    prompts_of_instruction,
+    prompts_of_response,
+    rubric_for,
+    shown_of,
+)
+from training.rules.similarity import words_of
+
+_ACCEPTING: tuple[Kind, ...] = ("critique_instructions", "critique_responses")
+_PAIRS: tuple[Kind, ...] = ("prefer", "revise")
+_CRITICS: tuple[Kind, ...] = (*_ACCEPTING, *_PAIRS)
+_JUDGES: dict[str, Judges] = {
+    "critique_instructions": "instruction",
+    "critique_responses": "response",
+    "prefer": "comparison",
+    "revise": "comparison",
+}
+CriticRow = CritiqueRow | ComparisonRow
+Ask = Callable[[Evidence, MetricSet | None], Found]
+
+
+def _every(evidence: Evidence) -> list[tuple[str, int, CriticRow]]:
+    """Return every row with log-probabilities: its file, its line and itself."""
+    found: list[tuple[str, int, CriticRow]] = []
+    models: dict[str, type[CriticRow]] = {"rows": CritiqueRow, "calibration": CalibrationRow}
+    if evidence.stage.kind in _PAIRS:
+        models = {"comparisons": ComparisonRow, "calibration": JudgeCalibrationRow}
+    for name, model in models.items():
+        rows = read_rows(evidence.outputs.get(name), model, f"{name} of the critic", may_be_empty=name == "comparisons")
+        found += [(name, number, row) for number, row in enumerate(rows, 1)]
+    return found
+
+
+def _follows(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compute every verdict again from its log-probabilities."""
+    given = critic_parameters(evidence)
+    every = _every(evidence)
+    wrong = [
+        {"file": name, "line": number, "item": row.item, "wrong": told}
+        for name, number, row in every
+        if (told := contradiction(row, given.agreement, given.margin))
+    ]
+    if wrong:
+        detail = f"{len(wrong)} of {len(every)} rows state a verdict that does not follow"
+        return Found("FAIL", detail, float(len(wrong)), tuple(wrong))
+    return Found("PASS", f"all {len(every)} verdicts follow from their log-probabilities", 0.0)
+
+
+def rubric_of(evidence: Evidence) -> Rubric:
+    """Return the rubric that the stage was granted.
+
+    Raises:
+        EvidenceMissing: the order of the attempt is not on record, or the rubric is for another sort of critic.
+    """
+    try:
+        return rubric_for(_JUDGES[evidence.stage.kind], critic_parameters(evidence).rubric)
+    except ValueError as error:
+        raise EvidenceMissing(str(error), where="rubric") from error
+
+
+def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Write every prompt again from the rubric and the row's texts, and compare its digest with the scored one."""
+    rubric, given = rubric_of(evidence), critic_parameters(evidence)
+    digest = rubric.content_digest()
+    every = _every(evidence)
+    wrong: list[dict[str, Any]] = []
+    for name, number, row in every:
+        due, shown = _due(row, rubric, given)
+        told = ""
+        if row.rubric != digest:
+            told = f"rubric {row.rubric} instead of {digest}"
+        elif not shown:
+            told = "what was shown is not what the stage shows of the response"
+        elif [one.scores.prompt for one in (row.plain, row.swapped)] != [digest_bytes(one.encode()) for one in due]:
+            told = "the scored prompt is not the rubric's prompt for this row"
+        if told:
+            wrong.append({"file": name, "line": number, "item": row.item, "wrong": told})
+    if wrong:
+        detail = f"{len(wrong)} of {len(every)} rows: {wrong[0]['wrong']}"
+        return Found("FAIL", detail, float(len(wrong)), tuple(wrong))
+    return Found("PASS", f"all {2 * len(every)} prompts are those of the rubric {digest}", 0.0)
+
+
+def _due(row: CriticRow, rubric: Rubric, given: Any) -> tuple[Prompts, bool]:
+    """Return the prompts a row should have had, and whether it says rightly what was shown."""
+    if isinstance(row, ComparisonRow):
+        assert isinstance(given, ShownResponse)
+        first, second = shown_of(row.first, given), shown_of(row.second, given)
+        shown = (row.shown_first, row.shown_second) == (first, second)
+        return prompts_of_comparison(rubric, row.instruction, first, second), shown
+    if row.response is None:
+        return prompts_of_instruction(rubric, row.instruction), row.shown is None
+    assert isinstance(given, ShownResponse)
+    text = shown_of(row.response, given)
+    return prompts_of_response(rubric, row.instruction, text), row.shown == text
+
+
+def _subjects(evidence: Evidence) -> list[Subject]:
+    """Return what the critic was to judge, as its input holds it."""
+    if evidence.stage.kind == "critique_instructions":
+        return of_items(read_rows(evidence.inputs.get("items"), Item, "the instructions"))
+    return of_examples(read_rows(evidence.inputs.get("examples"), Example, "the examples"))
+
+
+def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the rows with what was to be judged: a rate over rows that were filtered before means nothing."""
+    if evidence.stage.kind == "revise":
+        given = ReviseParameters.model_validate(evidence.parameters)
+        return _compared(revisions_to_compare(revision_rows(evidence), given), evidence)
+    if evidence.stage.kind == "prefer":
+        return _complete_pairs(evidence)
+    due = _subjects(evidence)
+    rows = read_rows(evidence.outputs.get("rows"), CritiqueRow, "rows of the critic")
+    judged = [Subject(row.item, row.group, row.kind, row.sample, row.instruction, row.response) for row in rows]
+    return _same(due, judged, "subjects")
+
+
+def _complete_pairs(evidence: Evidence) -> Found:
+    given = critic_parameters(evidence)
+    assert isinstance(given, PreferParameters)
+    items = spread(read_rows(evidence.inputs.get("prompts"), Item, "the prompts"), given.max_prompts)
+    rows = read_rows(evidence.outputs.get("rows"), CandidateRow, "sampled responses")
+    due = [(one.id, one.group, one.prompt, sample) for one in items for sample in range(given.samples)]
+    found = _same(due, [(row.item, row.group, row.instruction, row.sample) for row in rows], "responses")
+    if found.status != "PASS":
+        return found
+    return _compared(pairs_to_compare(rows), evidence)
+
+
+def _compared(due: Iterable[Pair], evidence: Evidence) -> Found:
+    compared = sound_rows(evidence, "comparisons", ComparisonRow)
+    stated = [
+        (row.item, row.group, row.instruction, row.first, row.second, row.first_sample, row.second_sample)
+        for row in compared
+    ]
+    return _same([tuple(pair) for pair in due], stated, "comparisons")
+
+
+def _same(due: Iterable[Any], found: Iterable[Any], what: str) -> Found:
+    due, found = list(due), list(found)
+    if due == found:
+        return Found("PASS", f"all {len(due)} {what} have one row, in order", float(len(due)))
+    wanted, there = Counter(map(repr, due)), Counter(map(repr, found))
+    missing, extra = (wanted - there).total(), (there - wanted).total()
+    detail = f"{len(due)} {what} were due, {len(found)} rows are there: {missing} missing, {extra} not asked for"
+    return Found("FAIL", detail, float(missing + extra))
+
+
+def _accepted(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare what was kept with the input lines of accepted rows."""
+    rows = sound_rows(evidence, "rows", CritiqueRow)
+    kind: type[Item | Example] = Item if evidence.stage.kind == "critique_instructions" else Example
+    role = "items" if kind is Item else "examples"
+    given = read_rows(evidence.inputs.get(role), kind, f"the {role}")
+    kept = read_rows(evidence.outputs.get("accepted"), kind, "what was accepted", may_be_empty=True)
+    if len(given) != len(rows):
+        raise EvidenceMissing(f"{len(given)} {role} came in, {len(rows)} rows are there", where="rows of the critic")
+    due = [one for one, row in zip(given, rows, strict=True) if row.accepted]
+    return _same(due, kept, "accepted lines")
+
+
+def _calibration(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the critic with the person who labelled the sample: without agreement what it accepts is no evidence."""
+    thresholds = evidence.resolved.spec.thresholds
+    found = calibration_of(evidence)
+    sample = labelled_input(evidence)
+    told = f"kappa {found.kappa:.2f} [{found.interval[0]:.2f}, {found.interval[1]:.2f}]"
+    detail = f"{told}, {found.agreed} of {found.n} labelled items agree"
+    worked = {words_of(one.instruction) for one in rubric_of(evidence).examples}
+    known = [one.id for one in sample if words_of(one.prompt) in worked]
+    if known:
+        return Found("FAIL", f"{len(known)} labelled items stand in the rubric as worked examples", float(len(known)))
+    texts = [{name: text for name, text in one.constraint.items() if name != "label"} for one in sample]
+    if len({words_of(f"{one.prompt} {text}") for one, text in zip(sample, texts, strict=True)}) < len(sample):
+        return Found("FAIL", "the labelled sample holds items twice", found.kappa)
+    if found.n < thresholds.labelled_items:
+        return Found("FAIL", f"{detail}; {thresholds.labelled_items} items are needed", found.kappa)
+    if not holds(found.exact, ">=", thresholds.critic_kappa):
+        return Found("FAIL", f"{detail}; kappa has to reach {thresholds.critic_kappa:g}", found.kappa)
+    if found.interval[0] <= 0:
+        return Found("FAIL", f"{detail}: too few to tell it from chance", found.kappa)
+    return Found("PASS", detail, found.kappa)
+
+
+def _swap(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Count rows whose verdict turns when the labels change places: then a label was answered, and not the question."""
+    most = evidence.resolved.spec.thresholds.swap_inconsistency
+    rate = need_exact(metrics, f"{CRITIC_PREFIX[evidence.stage.kind]}_swap_inconsistency")
+    turned = [row for _, _, row in _every(evidence) if row.plain.good != row.swapped.good]
+    shown = tuple(
+        {"item": row.item, "plain": round(row.plain.signed(), 3), "swapped": round(row.swapped.signed(), 3)}
+        for row in turned
+    )
+    detail = f"{float(rate):.3f} of the verdicts turn when the labels change places"
+    if holds(rate, "<=", most):
+        return Found("PASS", detail, float(rate))
+    return Found("FAIL", detail, float(rate), shown)
+
+
+def _of_critic(run: Ask) -> Ask:
+    """Ask it of a stage that revises only where it has a judge."""
+
+    @wraps(run)
+    def asked(evidence: Evidence, metrics: MetricSet | None) -> Found:
+        given = evidence.stage.parameters
+        if isinstance(given, ReviseParameters) and given.judge is None:
+            return Found("NOT_APPLICABLE", "the stage has no judge")
+        return run(evidence, metrics)
+
+    return asked
+
+
+CHECKS = (
+    Check(
+        "critics.follows",
+        "Every verdict follows from its log-probabilities",
+        _CRITICS,
+        _of_critic(_follows),
+        "critiques written as good and confident although confidence was never tested",
+    ),
+    Check(
+        "critics.prompts",
+        "What was scored is the rubric's prompt for the row",
+        _CRITICS,
+        _of_critic(_prompts),
+        "the stored prompt was not the one that was used; several scorers with rubrics of their own",
+    ),
+    Check(
+        "critics.complete",
+        "Everything that was to be judged has a row",
+        _CRITICS,
+        _of_critic(_complete),
+        "an acceptance rate over rows that had been filtered before: 100 %, and meaningless",
+    ),
+    Check(
+        "critics.accepted",
+        "What was kept is what the critic accepted",
+        _ACCEPTING,
+        _accepted,
+        "repaired rows that carried the critique of another row",
+    ),
+    Check(
+        "critics.calibration",
+        "The critic agrees with a person",
+        _CRITICS,
+        _of_critic(_calibration),
+        "a scorer whose label was never validated: splendid statistics on the wrong question (Cohen 1960)",
+        limits=(Limit(">=", "thresholds.critic_kappa"), Limit(">=", "thresholds.labelled_items")),
+    ),
+    Check(
+        "critics.swap",
+        "The verdict stays when the labels change places",
+        _CRITICS,
+        _of_critic(_swap),
+        "judges that like a label or a place (Zheng et al. 2023, arXiv:2306.05685)",
+        limits=(Limit("<=", "thresholds.swap_inconsistency"),),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Judges of the kinds that measure a model."""

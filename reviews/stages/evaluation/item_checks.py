@@ -1,0 +1,207 @@
+"""Are the held-out items such that an answer can be right and another wrong, and did anybody answer them?
+
+What can be known without a model is whether an item contradicts itself: a constraint its verifier cannot read, one
+that nothing or everything meets, a text that does not say what is verified. Whether a question makes sense is not known
+so. What nobody can answer shows in the arms: a kind that a model known to be able fails as a whole is no hard kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from reviews.checks.definition import Check, Found, listed
+from reviews.checks.limit import Limit
+from reviews.evidence.evidence import Evidence
+from reviews.stages.evaluation.judged_answers import answered
+from specs.exact import holds
+from specs.session.session_spec import SessionSpec
+from specs.stages.artifacts import Item
+from specs.stages.metric import MetricSet
+from training.rules.similarity import words_of
+from training.rules.tasks import verifier
+from training.rules.tasks.conversation import answers_to, said_in
+from training.rules.tasks.conversation import judge as judge_talk
+from training.rules.tasks.reference_answers import reference, stated_values
+
+SOURCE = "a test set that asked to convert metres to Fahrenheit and how many wheels a square has"
+LEAST_WORDS = 2
+NAMED = 40
+"""Items that are named in a line of the report."""
+_UNFILLED = re.compile(r"\{[a-z_]+\}|\[TODO\]|\bTODO\b")
+_NUMBERS = {"1": "one", "2": "two", "3": "three", "4": "four", "5": "five", "6": "six", "7": "seven", "8": "eight"}
+_LONG = "Well, I do not know; ask Somebody ELSE about it, please. " * 120
+PLAIN = ("I do not know.", "x", _LONG)
+"""Answers to nothing in particular: a verifier that accepts all of them, and the item's own words in a row, accepts
+everything."""
+
+
+def sound(task: str, heldout: Sequence[Item]) -> Found:
+    """Hold each held-out item against its own verifier.
+
+    Args:
+        task: whose verifier judges the items.
+        heldout: the registered items.
+    """
+    faults = [(item, why) for item in heldout if (why := _fault(task, item))]
+    without = sum(not _has_reference(task, item) for item in heldout)
+    if faults:
+        shown = tuple(
+            {"heldout": item.id, "kind": item.kind, "fault": why, "text": item.prompt} for item, why in faults
+        )
+        which = listed(f"{item.id} {why}" for item, why in faults)
+        told = f"{len(faults)} of {len(heldout)} held-out items are unsound: {which}"
+        return Found("FAIL", told, float(len(faults)), shown, repairable=False)
+    detail = f"{len(heldout)} held-out items can be missed, {len(heldout) - without} of them are met by a known answer"
+    return Found("PASS", detail, 0.0)
+
+
+def _has_reference(task: str, item: Item) -> bool:
+    try:
+        return reference(task, item) is not None
+    except (KeyError, ValueError, TypeError):
+        return False
+
+
+def _fault(task: str, item: Item) -> str:
+    """Say what is wrong with an item; nothing where its own verifier finds it whole."""
+    judge = verifier(task)
+    if len(words_of(item.prompt)) < LEAST_WORDS:
+        return "says nothing"
+    if unfilled := _UNFILLED.search(item.prompt):
+        return f"holds the unfilled {unfilled[0]}"
+    try:
+        right = reference(task, item)
+        if right is not None and not judge(item, right).passed:
+            return "refuses an answer that is made to follow it"
+        own = f"{' '.join(str(value) for value in item.constraint.values())} " * 60
+        if judge(item, "").passed:
+            return "accepts an empty answer"
+        if all(judge(item, text).passed for text in (*PLAIN, own)):
+            return "accepts whatever is said"
+        missing = [value for value in stated_values(task, item) if not _says(item.prompt, value)]
+    except (KeyError, ValueError, TypeError) as error:
+        return f"has a constraint that cannot be read: {type(error).__name__}: {error}"
+    return f"does not say '{missing[0]}', which is asked of the answer" if missing else ""
+
+
+def sound_conversations(heldout: Sequence[Item]) -> Found:
+    """Hold each held-out conversation against its own judge, turn by turn."""
+    faults = [(item, why) for item in heldout if (why := _unheld(item))]
+    if faults:
+        shown = tuple(
+            {"heldout": item.id, "kind": item.kind, "fault": why, "text": item.prompt} for item, why in faults
+        )
+        which = listed(f"{item.id} {why}" for item, why in faults)
+        told = f"{len(faults)} of {len(heldout)} held-out conversations are unsound: {which}"
+        return Found("FAIL", told, float(len(faults)), shown, repairable=False)
+    return Found("PASS", f"{len(heldout)} held-out conversations can be missed, and are met by known answers", 0.0)
+
+
+def _unheld(item: Item) -> str:
+    """Say what is wrong with a conversation; nothing where its own judge finds it whole."""
+    try:
+        said = said_in(item)
+        if unfilled := _UNFILLED.search("\n".join(said)):
+            return f"holds the unfilled {unfilled[0]}"
+        wrong = next((one.reason for one in judge_talk(item, answers_to(item)) if not one.passed), "")
+        if wrong:
+            return f"refuses an answer that is made to follow it: it {wrong}"
+        # Their own words in a row hold what they forbid, or nobody would say it.
+        if all(one.passed for text in (*PLAIN, " ".join(said)) for one in judge_talk(item, (text,) * len(said))):
+            return "accepts whatever is said"
+    except ValueError as error:
+        return f"cannot be read: {error}"
+    return ""
+
+
+def _says(prompt: str, value: str) -> bool:
+    if value.isdecimal():
+        return not {value, _NUMBERS.get(value)}.isdisjoint(words_of(prompt))
+    return value.casefold() in prompt.casefold()
+
+
+def soundness(spec: SessionSpec, heldout: Sequence[Item]) -> Found:
+    """Judge the held-out items for every verifier that an evaluation of them uses."""
+    readers = [stage for stage in spec.stages if stage.kind == "evaluate" and stage.reads_heldout]
+    tasks = dict.fromkeys(stage.parameters.scorer or spec.task for stage in readers)
+    found = [sound(task, heldout) for task in tasks]
+    if any(stage.kind == "converse" and stage.reads_heldout for stage in spec.stages):
+        found.append(sound_conversations(heldout))
+    if not found:
+        return Found("NOT_APPLICABLE", "no verifier judges the held-out items")
+    return next((one for one in found if one.status != "PASS"), found[0])
+
+
+def _ceiling(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Ask of each kind whether a model that is known to be able passes some of its items."""
+    plan = evidence.resolved.spec.evaluation
+    gap = plan.gap if plan is not None else None
+    if gap is None or gap.ceiling != evidence.stage.name:
+        return Found("NOT_APPLICABLE", "this stage is no registered ceiling")
+    least = evidence.resolved.spec.thresholds.ceiling_kind
+    judged = answered(evidence, evidence.outputs.get("rows"))
+    shares = _shares((one.item.kind, one.passed) for one in judged)
+    weakest = float(min(shares.values()))
+    low = {kind: share for kind, share in shares.items() if not holds(share, ">=", least)}
+    if low:
+        told = ", ".join(f"{kind} {float(share):.2f}" for kind, share in sorted(low.items()))
+        shown = tuple(
+            {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.text}
+            for one in judged
+            if one.item.kind in low and not one.passed
+        )
+        detail = f"of {len(low)} of {len(shares)} kinds the ceiling passes too little ({told}): look at their items"
+        return Found("FAIL", detail, weakest, shown, repairable=False)
+    return Found("PASS", f"the ceiling passes {weakest:.2f} of each of {len(shares)} kinds or more", weakest)
+
+
+def _answered(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Count the items that neither arm passes, and name the kinds of which no item was passed."""
+    before = answered(evidence, evidence.baseline_rows, "baseline rows")
+    after = answered(evidence, evidence.outputs.get("rows"), "treatment rows")
+    nobody = [now for then, now in zip(before, after, strict=True) if not (then.passed or now.passed)]
+    shares = _shares((now.item.kind, then.passed or now.passed) for then, now in zip(before, after, strict=True))
+    silent = sorted(kind for kind, share in shares.items() if share == 0)
+    named = f" ({listed((one.item.id for one in nobody), NAMED)})" if nobody else ""
+    detail = f"{len(nobody)} of {len(after)} items were passed by neither arm"
+    if not silent:
+        return Found("PASS", f"{detail}, some of every kind by one{named}", float(len(nobody)))
+    shown = tuple(
+        {"heldout": one.item.id, "kind": one.item.kind, "text": one.item.prompt, "answer": one.text}
+        for one in nobody
+        if one.item.kind in silent
+    )
+    told = f"{detail}, all of {listed(silent)}: too hard, or nonsense{named}"
+    return Found("WARN", told, float(len(nobody)), shown)
+
+
+def _shares(passed: Iterable[tuple[str, bool]]) -> dict[str, Fraction]:
+    every, right = Counter[str](), Counter[str]()
+    for kind, met in passed:
+        every[kind] += 1
+        right[kind] += met
+    return {kind: Fraction(right[kind], count) for kind, count in every.items()}
+
+
+CHECKS = (
+    Check(
+        "items.ceiling",
+        "A model that is able passes some items of each kind",
+        ("evaluate", "converse"),
+        _ceiling,
+        SOURCE,
+        limits=(Limit(">=", "thresholds.ceiling_kind"),),
+    ),
+    Check(
+        "items.answered",
+        "Each kind has items that an arm passes",
+        ("evaluate", "converse"),
+        _answered,
+        SOURCE,
+        blocking=False,
+        only_treatment=True,
+    ),
+)

@@ -1,0 +1,107 @@
+"""Is the judge of a comparison to be believed, and are conversations of every kind among those that were held?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from reviews.checks.definition import Check, Found, need, need_exact
+from reviews.checks.items_per_kind import ITEMS_PER_KIND, sizes_of
+from reviews.checks.limit import Limit
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.items import items_of
+from reviews.stages.evaluation.measure import calibration
+from specs.errors import EvidenceMissing
+from specs.exact import holds
+from specs.stages.metric import MetricSet
+from training.rules.tasks.conversation import KINDS
+
+LIMITS = (
+    Limit(">=", "thresholds.scorer_agreement"),
+    Limit("<=", "thresholds.scorer_length"),
+    Limit(">=", "thresholds.scorer_labelled"),
+)
+
+
+def _judge(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Hold the judge against the labels of people before its preferences count."""
+    labelled = calibration(evidence)
+    sides = Counter(label for label, _, _ in labelled)
+    thresholds = evidence.resolved.spec.thresholds
+    least = thresholds.scorer_labelled
+    if len(labelled) < least or not (sides["reference"] and sides["candidate"]):
+        told = (
+            f"{len(labelled)} labelled pairs, {sides['reference']} for the reference, {sides['candidate']} against it"
+        )
+        raise EvidenceMissing(told, hint=f"a judge is admitted on {least} or more, with both labels")
+    kappa, longer = need(metrics, "judge_kappa"), need(metrics, "judge_longer")
+    detail = f"on {len(labelled)} labelled pairs kappa {kappa:.2f}, the longer answer preferred {longer:+.2f} too often"
+    shown = tuple(
+        {"pair": item.id, "label": label, "judged": row.preferred or "tie"}
+        for label, item, row in labelled
+        if label != (row.preferred or "tie")
+    )
+    if not holds(need_exact(metrics, "judge_kappa"), ">=", thresholds.scorer_agreement):
+        return Found("FAIL", f"{detail}: it does not agree with people", kappa, shown, repairable=False)
+    if not holds(abs(need_exact(metrics, "judge_longer")), "<=", thresholds.scorer_length):
+        return Found("FAIL", f"{detail}: it goes by length", kappa, shown, repairable=False)
+    return Found("PASS", detail, kappa)
+
+
+def _order(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    flips, most = need_exact(metrics, "order_flips"), evidence.resolved.spec.thresholds.swap_inconsistency
+    detail = f"the judge changes its mind with the order on {float(flips):.3f} of the items"
+    return Found("PASS" if holds(flips, "<=", most) else "WARN", detail, float(flips))
+
+
+def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Compare the win rate with the one at equal lengths: a rate that crosses one half there is one of length."""
+    raw, controlled = need(metrics, "win_rate"), need(metrics, "win_rate_controlled")
+    detail = f"win rate {raw:.3f}, at equal length {controlled:.3f}"
+    crossed = (raw - 0.5) * (controlled - 0.5) < 0
+    return Found("WARN" if crossed else "PASS", detail, controlled)
+
+
+def _kinds(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Count the conversations of each kind, all four of which are due."""
+    items = items_of(evidence)
+    missing = [kind for kind in KINDS if kind not in {item.kind for item in items}]
+    if missing:
+        return Found("FAIL", f"no conversation is of the kind {', '.join(missing)}", 0.0, repairable=False)
+    return sizes_of(items, evidence.resolved.spec.thresholds.items_per_kind)
+
+
+CHECKS = (
+    Check(
+        "compare.judge",
+        "The judge's preferences may count",
+        ("compare",),
+        _judge,
+        "preferences of a judge that nobody had held against people",
+        limits=LIMITS,
+    ),
+    Check(
+        "compare.order",
+        "The judge does not go by the order",
+        ("compare",),
+        _order,
+        "Zheng et al. 2023, arXiv:2306.05685, section 3.4",
+        blocking=False,
+        limits=(Limit("<=", "thresholds.swap_inconsistency"),),
+    ),
+    Check(
+        "compare.length",
+        "The preference is not one for length",
+        ("compare",),
+        _length,
+        "Dubois et al. 2024, arXiv:2404.04475",
+        blocking=False,
+    ),
+    Check(
+        "converse.kinds",
+        "Every kind of conversation was held often enough",
+        ("converse",),
+        _kinds,
+        "a claim about conversations that rests on one kind of them",
+        limits=ITEMS_PER_KIND,
+    ),
+)

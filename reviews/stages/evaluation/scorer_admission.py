@@ -1,0 +1,159 @@
+"""May a scorer's statistics count at all? Its verdicts are held against labels before anything is held against them.
+
+A comparison can be flawless and its label wrong: 57 gained and 2 lost, p = 2e-12, and every gain was an answer that had
+become shorter than the scorer's limit. So a scorer is admitted only if it judges its known answers right, agrees with
+labels of people beyond chance, and does so among answers of equal length too, where a ruler is of no help.
+
+What it does not guarantee: that the labelled answers are like those that will be judged, or that labels are right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from reviews.statistics.agreement import Kappa, cohens_kappa
+from specs.errors import EvidenceMissing
+from specs.exact import holds
+from specs.session.thresholds import Thresholds
+from specs.stages.artifacts import Item
+from training.rules.tasks.verifier_cases import Case
+
+OUTPUT, LABEL = "labelled_output", "label"
+"""Keys of a labelled item's constraint: the answer, and 1 or 0. What is left is the item's own constraint."""
+DEFAULTS = Thresholds()
+"""For callers without a spec."""
+
+
+class Verdict(NamedTuple):
+    """A labelled answer as a scorer judged it."""
+
+    name: str
+    length: int
+    """Characters."""
+    label: bool
+    passed: bool
+
+
+class Admission(NamedTuple):
+    """What is known of a scorer on labelled answers."""
+
+    n: int
+    agreement: Kappa
+    length: float
+    """Correlation of verdicts with the rank of the length, labels held fixed; -1 to 1, 0 without any."""
+    matched: Kappa
+    """Agreement among answers that were paired, one of each label, at nearly equal length."""
+    covered: Fraction
+    """The smallest share of a label's answers on one side of the median length."""
+    wrong: tuple[str, ...]
+    """Names of the answers that were judged otherwise than labelled."""
+
+
+def verdicts_on(cases: Iterable[Case], verify: Callable[[Item, str], object]) -> tuple[Verdict, ...]:
+    """Judge labelled answers. ``verify`` returns something with ``passed``, as a task's verifier does."""
+    return tuple(
+        Verdict(case.item.id, len(case.output), case.good, bool(getattr(verify(case.item, case.output), "passed")))  # noqa: B009
+        for case in cases
+    )
+
+
+def labelled_cases(items: Sequence[Item]) -> tuple[Case, ...]:
+    """Return the labelled answers of a data file.
+
+    Raises:
+        EvidenceMissing: an item has no answer, or no label that is 0 or 1.
+    """
+    found: list[Case] = []
+    for item in items:
+        output, label = item.constraint.get(OUTPUT), item.constraint.get(LABEL)
+        if not isinstance(output, str) or label not in (0, 1):
+            told = json.dumps({OUTPUT: output, LABEL: label})[:120]
+            raise EvidenceMissing(f"item '{item.id}' is not labelled: it has {told}", hint=f"{LABEL} is 0 or 1")
+        own = {name: value for name, value in item.constraint.items() if name not in (OUTPUT, LABEL)}
+        found.append(Case(item.model_copy(update={"constraint": own}), output, label == 1))
+    return tuple(found)
+
+
+def admission(verdicts: Sequence[Verdict], thresholds: Thresholds = DEFAULTS) -> Admission:
+    """Hold verdicts against labels.
+
+    Raises:
+        EvidenceMissing: there are fewer answers than ``scorer_labelled``, or none of one label.
+    """
+    labels, least = {one.label for one in verdicts}, thresholds.scorer_labelled
+    if len(verdicts) < least or labels != {True, False}:
+        told = f"{len(verdicts)} labelled answers, {sum(one.label for one in verdicts)} of them good"
+        raise EvidenceMissing(told, hint=f"a scorer is admitted on {least} or more, with both labels")
+    pairs = matched_pairs(verdicts, thresholds.scorer_matched)
+    paired = [one for pair in pairs for one in pair]
+    nothing = Kappa(Fraction(0), (0.0, 0.0), 0.0, 0)
+    return Admission(
+        len(verdicts),
+        _kappa(verdicts),
+        length_correlation(verdicts),
+        _kappa(paired) if paired else nothing,
+        _covered(verdicts),
+        tuple(one.name for one in verdicts if one.label != one.passed),
+    )
+
+
+def length_correlation(verdicts: Sequence[Verdict]) -> float:
+    """Return how verdicts go with length among answers of the same label.
+
+    The partial correlation of the verdict with the rank of the length, the label held fixed: both have the mean of
+    their label taken off, then Pearson's coefficient. A scorer that agrees with every label has nothing left: 0.
+    """
+    import numpy as np
+    from scipy.stats import rankdata
+
+    labels = np.array([one.label for one in verdicts])
+    ranks = np.asarray(rankdata([one.length for one in verdicts]), float)
+    passed = np.array([float(one.passed) for one in verdicts])
+    for label in (True, False):
+        of = labels == label
+        if of.any():
+            ranks[of] -= ranks[of].mean()
+            passed[of] -= passed[of].mean()
+    size = float(np.sqrt((ranks**2).sum() * (passed**2).sum()))
+    return float((ranks * passed).sum()) / size if size > 1e-12 else 0.0
+
+
+def matched_pairs(
+    verdicts: Sequence[Verdict], ratio: float = DEFAULTS.scorer_matched
+) -> tuple[tuple[Verdict, Verdict], ...]:
+    """Pair good answers with bad ones of nearly equal length, each once: the nearest that is left, shortest first."""
+    good = sorted((one for one in verdicts if one.label), key=lambda one: (one.length, one.name))
+    bad = sorted((one for one in verdicts if not one.label), key=lambda one: (one.length, one.name))
+    found: list[tuple[Verdict, Verdict]] = []
+    for one in good:
+        near = [other for other in bad if holds(length_ratio(one.length, other.length), "<=", ratio)]
+        if near:
+            nearest = min(near, key=lambda other, to=one: length_ratio(to.length, other.length))
+            bad.remove(nearest)
+            found.append((one, nearest))
+    return tuple(found)
+
+
+def length_ratio(one: int, other: int) -> Fraction:
+    """Return how many times as long the longer of two answers is; empty answers have a length too."""
+    return Fraction(max(one + 1, other + 1), min(one + 1, other + 1))
+
+
+def _kappa(verdicts: Sequence[Verdict]) -> Kappa:
+    return cohens_kappa([int(one.label) for one in verdicts], [int(one.passed) for one in verdicts])
+
+
+def _covered(verdicts: Sequence[Verdict]) -> Fraction:
+    """Return the smallest share of a label's answers that lies on one side of the median length of all."""
+    import numpy as np
+
+    middle = float(np.median([one.length for one in verdicts]))
+    shares: list[Fraction] = []
+    for label in (True, False):
+        lengths = [one.length for one in verdicts if one.label == label]
+        shares += [Fraction(sum(length > middle for length in lengths), len(lengths))]
+        shares += [Fraction(sum(length < middle for length in lengths), len(lengths))]
+    return min(shares)

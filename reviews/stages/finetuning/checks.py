@@ -1,0 +1,241 @@
+"""Did the training train: all of the data seen, every step done, loss on the right tokens, weights moved?
+
+How the optimisation went stands in ``optimizer_checks.py``. Not checked, because no row or manifest says it: how long a
+step took, and from which step the saved weights are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from reviews.checks.definition import Check, Found
+from reviews.checks.job_checks import manifest_of
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from reviews.stages.finetuning.measure import steps_of
+from reviews.stages.finetuning.movement_check import LEAST_SHARE, course_of
+from reviews.stages.finetuning.parameter_count import adapter_parameters
+from specs.errors import EvidenceMissing
+from specs.stages.artifacts import Example, Preference
+from specs.stages.metric import MetricSet
+from specs.stages.registry import Kind
+from training.rules.finetuning.losses import most_difference
+from training.rules.finetuning.preference_split import divide
+
+_SFT: tuple[Kind, ...] = ("sft",)
+TRAINED: tuple[Kind, ...] = ("sft", "dpo")
+
+
+def granted(evidence: Evidence, name: str) -> Any:
+    """Return a granted parameter.
+
+    Raises:
+        EvidenceMissing: the order of the attempt is not on record.
+    """
+    if name not in evidence.parameters:
+        raise EvidenceMissing("the order of the attempt is not on record")
+    return evidence.parameters[name]
+
+
+def _fact(evidence: Evidence, name: str) -> float:
+    value = manifest_of(evidence).facts.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise EvidenceMissing(f"the manifest has no number '{name}'")
+    return value
+
+
+def _data(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Count again what should have been trained on: every accepted example, or the granted number of each kind."""
+    expected = _expected(evidence)
+    used = manifest_of(evidence).facts.get("examples_by_kind")
+    total = sum(expected.values())
+    if used != expected:
+        return Found("FAIL", f"trained on {used}, the granted data gives {expected}", float(total))
+    return Found("PASS", f"trained on all {total} granted examples", float(total))
+
+
+def _length(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Count sequences longer than ``max_length``: their ends were cut, or nothing of the response was left."""
+    cut, dropped = _fact(evidence, "cut"), _fact(evidence, "dropped")
+    most = evidence.parameters.get("max_length")
+    if dropped:
+        return Found("FAIL", f"{dropped:.0f} prompts alone fill {most} tokens: the trainer left them out", dropped)
+    if cut:
+        return Found("WARN", f"{cut:.0f} sequences are longer than {most} tokens: trained on without their end", cut)
+    return Found("PASS", f"every sequence fits into {most} tokens", 0.0)
+
+
+def divided(evidence: Evidence) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Preference, ...]]:
+    """Return (lines to train on, lines to keep out, all pairs), divided again as the granted parameters say.
+
+    Raises:
+        EvidenceMissing: the pairs are absent or unreadable, or cannot be divided by group.
+    """
+    pairs = read_rows(evidence.inputs.get("preferences"), Preference, "preferences")
+    try:
+        split = divide(list(pairs), granted(evidence, "validation_share"), granted(evidence, "seed"))
+    except ValueError as error:
+        raise EvidenceMissing(str(error), where="preferences") from error
+    return split.train, split.validation, pairs
+
+
+def _sequences(evidence: Evidence) -> tuple[int, int]:
+    """Return how many rows an epoch's batches are made of, and how many sequences those hold."""
+    if evidence.stage.kind == "dpo":
+        pairs = len(divided(evidence)[0])
+        return (2 * pairs if evidence.parameters.get("loss") == "kto" else pairs), 2 * pairs
+    examples = sum(_expected(evidence).values())
+    if evidence.parameters.get("packing"):
+        return int(_fact(evidence, "trained_rows")), examples
+    return examples, examples
+
+
+def _expected(evidence: Evidence) -> dict[str, int]:
+    limit = evidence.parameters.get("max_examples_per_kind")
+    available = Counter(one.kind for one in read_rows(evidence.inputs.get("examples"), Example, "training examples"))
+    return {kind: min(count, limit or count) for kind, count in sorted(available.items())}
+
+
+def _steps(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the logged steps with the planned ones, and those with what data, batch size and epochs imply."""
+    rows, effective = steps_of(evidence), manifest_of(evidence).effective
+    planned, done = effective.get("planned_steps"), effective.get("steps")
+    if not len(rows) == planned == done:
+        return Found("FAIL", f"{planned} steps were planned, {done} done, {len(rows)} have a row", float(len(rows)))
+    rows_of_epoch, sequences = _sequences(evidence)
+    size, epochs = granted(evidence, "batch_size"), granted(evidence, "epochs")
+    implied = math.ceil(math.ceil(rows_of_epoch / size) / granted(evidence, "gradient_accumulation")) * epochs
+    if planned != implied:
+        what = f"{rows_of_epoch} rows in batches of {size}, {epochs} times, take {implied}"
+        return Found("FAIL", f"{planned} steps were done; {what}", float(len(rows)))
+    seen, passes = _fact(evidence, "sequences"), _fact(evidence, "epochs_done")
+    if seen != sequences * epochs or round(passes, 6) != epochs:
+        what = f"{sequences} of them, {epochs} times, are {sequences * epochs}"
+        return Found("FAIL", f"{seen:.0f} sequences were trained on in {passes:g} passes; {what}", seen)
+    return Found("PASS", f"all {planned} steps that the data imply were done and logged", float(len(rows)))
+
+
+def _mask(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Look at what the job saw in every batch, and at its sample of sequences token by token."""
+    masked = _fact(evidence, "masked_tokens")
+    carried = sum(row.tokens for row in steps_of(evidence))
+    proof = _proof(evidence)
+    sample: list[dict[str, Any]] = proof["sample"]
+    if masked == 0:
+        return Found("FAIL", "no token was masked: the prompts carried loss too", 0.0)
+    if carried == 0:
+        return Found("FAIL", "no token carried loss", 0.0)
+    if proof["violations"]:
+        told = (
+            f"{proof['violations']} of {proof['rows']} sequences: a prompt token carried loss, or a response token not"
+        )
+        return Found("FAIL", told, float(proof["violations"]), tuple(proof["wrong"]))
+    open_ones = [place for place, one in enumerate(sample) if not _masked(one)]
+    if open_ones:
+        return Found("FAIL", f"sequence {open_ones[0]} of the sample has loss on its prompt", float(len(open_ones)))
+    share = carried / (carried + masked)
+    detail = f"{carried} response tokens carried loss, {masked:.0f} prompt tokens did not"
+    if proof["merged"]:
+        return Found(
+            "WARN", f"{detail}; in {proof['merged']} examples the end of the prompt melts into the response", share
+        )
+    return Found("PASS", f"{detail}, in {proof['rows']} sequences", share)
+
+
+def _proof(evidence: Evidence) -> dict[str, Any]:
+    proof = manifest_of(evidence).facts.get("mask")
+    names = ("violations", "rows", "merged")
+    if not isinstance(proof, dict) or not all(isinstance(proof.get(name), int) for name in names):
+        raise EvidenceMissing("the manifest does not say how the batches were masked")
+    if not isinstance(proof.get("wrong"), list) or not isinstance(proof.get("sample"), list) or not proof["sample"]:
+        raise EvidenceMissing("the manifest holds no sample of masked sequences")
+    return proof
+
+
+def _masked(one: dict[str, Any]) -> bool:
+    """Say whether no token of the prompt has a label and every later one has its own."""
+    ids, labels, prompt = one.get("ids"), one.get("labels"), one.get("prompt_tokens")
+    if not isinstance(ids, list) or not isinstance(labels, list) or not isinstance(prompt, int) or prompt < 1:
+        return False
+    return len(ids) == len(labels) and set(labels[:prompt]) == {-100} and labels[prompt:] == ids[prompt:]
+
+
+def _objective(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the trainer's loss with the closed form over the responses of the same batch."""
+    difference = _fact(evidence, "loss_difference")
+    most = most_difference(str(manifest_of(evidence).effective.get("precision")))
+    detail = f"the trainer's loss differs by {difference:.2g} from the closed form over the response tokens"
+    return Found("PASS" if difference <= most else "FAIL", detail, difference)
+
+
+def _batches(evidence: Evidence, _: MetricSet | None) -> Found:
+    count, distinct = _fact(evidence, "batches"), _fact(evidence, "distinct_batches")
+    epochs = evidence.parameters.get("epochs", 1)
+    if count > 1 and distinct < count / epochs:
+        return Found(
+            "FAIL", f"{distinct:.0f} of {count:.0f} batches are distinct: the same rows came again and again", distinct
+        )
+    return Found("PASS", f"{distinct:.0f} distinct batches of {count:.0f}", distinct)
+
+
+def _moved(evidence: Evidence, _: MetricSet | None) -> Found:
+    manifest = manifest_of(evidence)
+    method = evidence.parameters.get("method", "full")
+    share = manifest.effective.get("trained_share")
+    if method == "full" and share != 1.0:
+        return Found("FAIL", f"{share} of the weights were trained, full fine-tuning was granted")
+    what = "all weights were"
+    if method != "full":
+        trained = manifest.effective.get("trained_parameters")
+        modules, rank = granted(evidence, "target_modules"), granted(evidence, "lora_rank")
+        expected = adapter_parameters(evidence.outputs.get("checkpoint"), modules, rank)
+        if trained != expected:
+            told = f"{trained} parameters were trained; rank {rank} on {', '.join(modules)} makes {expected}"
+            return Found("FAIL", told)
+        what = f"{expected} parameters of adapters were"
+    if evidence.parameters.get("learning_rate") == 0:
+        return Found("NOT_APPLICABLE", "with a learning rate of 0 the weights are meant to stay")
+    if evidence.output_digests.get("checkpoint") is None:
+        raise EvidenceMissing("no checkpoint was left")
+    if evidence.output_digests["checkpoint"] == manifest.inputs.get("model"):
+        return Found("FAIL", "the checkpoint is the one training began from")
+    course = course_of(evidence)
+    if course is not None and course.changed == 0:
+        return Found("FAIL", "every weight is the one training began from: no update reached the checkpoint")
+    detail = f"{what} trained and the checkpoint is a new one"
+    if course is None or course.share is None:
+        return Found("PASS", detail, share)
+    told = f"the tensor that moved farthest moved by {course.moved:.3g}, the logged rates make {course.due:.3g}"
+    if course.share < LEAST_SHARE:
+        return Found("FAIL", f"{told}: the optimiser was not at work, or not at the granted rate", course.share)
+    return Found("PASS", f"{detail}; {told}", share)
+
+
+CHECKS = (
+    Check("training.data", "All of the granted data was used", _SFT, _data, "silently smaller data set"),
+    Check(
+        "training.length", "Nothing was cut or left out", TRAINED, _length, "cut-off answers trained on; rows dropped"
+    ),
+    Check("training.steps", "Every planned step was done, once", TRAINED, _steps, "early stop; small data begun again"),
+    Check("training.mask", "Loss is on the response only", TRAINED, _mask, "loss on prompt tokens"),
+    Check(
+        "training.objective",
+        "The loss is the granted one, of the responses",
+        TRAINED,
+        _objective,
+        "labels masked, and the loss of the prompts all the same",
+        threshold="<= 0.0001 in float32, <= 0.02 in bfloat16",
+    ),
+    Check("training.batches", "Batches differ", TRAINED, _batches, "one batch memorised"),
+    Check(
+        "training.moved",
+        "The granted weights moved",
+        TRAINED,
+        _moved,
+        "adapters on two modules instead of seven; checkpoint not the one claimed; an optimiser that is dead",
+        threshold=f">= {LEAST_SHARE:g} of what the learning rates make",
+        reads_weights=True,
+    ),
+)

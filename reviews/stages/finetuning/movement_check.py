@@ -1,0 +1,75 @@
+"""How far did training move the weights, and how far do steps at its learning rates move them?
+
+A step of Adam moves a weight by about the learning rate, whatever the size of its gradient (Kingma & Ba 2015, section
+2.1, arXiv:1412.6980: the effective step is bounded by the rate, and near it while gradients agree). Steps that agree
+add up to the sum of the rates; steps that are nothing but noise, the worst case of a live optimiser, to about the root
+of the sum of their squares. Figures of live and dead runs: ``docs/pipeline-training.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from reviews.evidence.evidence import Evidence
+from reviews.stages.finetuning.measure import steps_of
+from specs.errors import EvidenceMissing
+from training.rules.weight_files import Shift, WrongWeights, adapter_shifts, compare
+
+LEAST_SHARE = 0.01
+"""Of what noise alone makes. Live runs of tiny models reached 0.30 to 16, a tenth of the logged rate 0.094 to 0.13."""
+_ROUNDED = 100
+"""Where rounding takes away steps this many times as large as the highest rate, a tensor that stays says nothing."""
+
+
+class Course(NamedTuple):
+    """How far weights moved."""
+
+    changed: int
+    """Tensors of the checkpoint that are not those of the model it was trained from."""
+    moved: float = 0.0
+    """Root mean square of the differences, of the tensor where it is largest."""
+    due: float = 0.0
+    """Of a walk of independent steps, each as long as its logged learning rate."""
+    share: float | None = None
+    """``moved / due``; None where all rates are 0, or so small that rounding to the weights' type takes steps away."""
+
+
+def weights_are_here(evidence: Evidence) -> bool:
+    """Say whether the folders of the model and of the checkpoint trained from it are on this machine."""
+    folders = evidence.inputs.get("model"), evidence.outputs.get("checkpoint")
+    return all(folder is not None and folder.is_dir() for folder in folders)
+
+
+def course_of(evidence: Evidence) -> Course | None:
+    """Return how far a checkpoint is from the model it was trained from; of adapters, how far these are from zero.
+
+    None unless both are here, and where they are not of one shape, which other checks report.
+
+    Raises:
+        EvidenceMissing: the steps, or adapters that were granted, are absent or unreadable.
+    """
+    base, folder = evidence.inputs.get("model"), evidence.outputs.get("checkpoint")
+    if base is None or folder is None or not weights_are_here(evidence):
+        return None
+    try:
+        change = compare(base, folder)
+    except (WrongWeights, OSError):
+        return None
+    if not change.changed:
+        return Course(0)
+    shifts = change.shifts
+    if evidence.parameters.get("method", "full") != "full":
+        try:
+            shifts = adapter_shifts(folder / "adapter")
+        except (WrongWeights, OSError) as error:
+            raise EvidenceMissing(f"the adapters cannot be read: {error}", where="checkpoint") from error
+    return _course(change.changed, shifts, [row.learning_rate for row in steps_of(evidence)])
+
+
+def _course(changed: int, shifts: tuple[Shift, ...], rates: list[float]) -> Course:
+    due, fine = math.hypot(*rates), _ROUNDED * max(rates)
+    told = [one.moved for one in shifts if one.finest <= fine]
+    if not due or not told:
+        return Course(changed)
+    return Course(changed, max(told), due, max(told) / due)

@@ -1,0 +1,231 @@
+"""How did the optimisation go: gradients, learning rate against the granted schedule, loss, and enough data for it?"""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+from reviews.checks.definition import Check, Found, need
+from reviews.checks.job_checks import manifest_of
+from reviews.checks.limit import Limit
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from reviews.stages.finetuning.checks import TRAINED, granted
+from reviews.stages.finetuning.measure import steps_of
+from reviews.stages.finetuning.parameter_count import adapter_parameters, parameters_of
+from specs.exact import holds
+from specs.stages.artifacts import Example
+from specs.stages.metric import MetricSet
+from specs.stages.registry import Kind
+
+_SFT: tuple[Kind, ...] = ("sft",)
+DEAD = 1e-5
+"""Share of the loss: a pass that is no further from another one went over the same rows with the same weights."""
+_SURE = 10
+"""How many times that a live optimiser has to be able to lower the loss by, at the most, to be called dead."""
+
+
+def _gradient(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Look for steps whose gradient is zero, and compare the largest norm with the median."""
+    norms = [row.grad_norm for row in steps_of(evidence)]
+    dead = sum(norm == 0 for norm in norms)
+    if dead:
+        return Found(
+            "FAIL",
+            f"the gradient is zero in {dead} of {len(norms)} steps: the loss does not reach the weights",
+            float(dead),
+        )
+    spike = max(norms) / median(norms)
+    if not holds(spike, "<=", evidence.resolved.spec.thresholds.gradient_spike):
+        return Found("WARN", f"the largest gradient norm is {spike:.1f} times the median", spike)
+    return Found("PASS", f"gradient norms from {min(norms):.3g} to {max(norms):.3g}", spike)
+
+
+def _schedule(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare every step's learning rate with the granted peak, warm-up and scheduler.
+
+    Some trainers log the rate a step was made with, others the one of the next step; either is accepted.
+    """
+    rows, peak = steps_of(evidence), granted(evidence, "learning_rate")
+    rates = [row.learning_rate for row in rows]
+    if peak == 0:
+        if any(rates):
+            return Found("FAIL", f"the learning rate reached {max(rates):g}, granted was 0", max(rates))
+        return Found("WARN", "the learning rate is 0: this is a control, nothing can be learnt", 0.0)
+    if not any(rates):
+        return Found("FAIL", f"the learning rate never left 0, granted was {peak:g}", 0.0)
+    if max(rates) > peak * (1 + 1e-6):
+        return Found("FAIL", f"the learning rate reached {max(rates):g}, granted was {peak:g}", max(rates))
+    curve, most = _curve(evidence, len(rates)), evidence.resolved.spec.thresholds.schedule_deviation * peak
+    # The kind of logging under which the run looks best.
+    distances, shift = min(((_distances(rates, curve, shift), shift) for shift in (0, 1)), key=lambda one: max(one[0]))
+    farthest = max(distances)
+    detail = f"the learning rate peaked at {max(rates):.3g} and ended at {rates[-1]:.3g}"
+    if farthest <= most:
+        return Found("PASS", f"{detail}, as the granted schedule does", farthest / peak)
+    shown = tuple(
+        {"step": row.step, "learning_rate": row.learning_rate, "granted": float(f"{curve[place + shift]:.6g}")}
+        for place, row in enumerate(rows)
+        if distances[place] > most
+    )
+    worst = distances.index(farthest)
+    told = f"{detail}; at step {rows[worst].step} it was {rates[worst]:.3g}, granted was {curve[worst + shift]:.3g}"
+    return Found("FAIL", told, farthest / peak, shown)
+
+
+def _distances(rates: list[float], curve: list[float], shift: int) -> list[float]:
+    return [abs(rate - curve[place + shift]) for place, rate in enumerate(rates)]
+
+
+def _curve(evidence: Evidence, steps: int) -> list[float]:
+    """Return the granted learning rate before each step and after the last (transformers' schedules)."""
+    peak, scheduler = granted(evidence, "learning_rate"), granted(evidence, "scheduler")
+    planned = manifest_of(evidence).effective.get("planned_steps")
+    total = planned if isinstance(planned, int) and planned >= steps else steps
+    if scheduler == "constant":
+        # It has no warm-up, whatever the ratio.
+        return [peak] * (steps + 1)
+    warmup = evidence.parameters.get("warmup_steps")
+    if warmup is None:
+        warmup = math.ceil(total * granted(evidence, "warmup_ratio"))
+    found: list[float] = []
+    for step in range(steps + 1):
+        done = (step - warmup) / max(1, total - warmup)
+        if step < warmup:
+            found.append(peak * step / warmup)
+        elif scheduler == "linear":
+            found.append(peak * max(0.0, 1 - done))
+        else:
+            found.append(peak * max(0.0, 0.5 * (1 + math.cos(math.pi * done))))
+    return found
+
+
+def _loss(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Compare the loss of the last fifth of the steps with that of the first, and of the last pass with the first.
+
+    A pass is over the same rows as any other: its mean, weighted by tokens, has no noise of batches, and stays to the
+    last digit where no update reaches the weights. Rates so small that no optimiser could lower it by that much are the
+    choice of whoever registered them, and a warning. Of a single pass only the fifths are known, and
+    ``training.moved`` compares the weights themselves with the rates.
+    """
+    names = ("first_loss", "last_loss", "steps")
+    first, last, steps = (need(metrics, f"dpo_{name}" if evidence.stage.kind == "dpo" else name) for name in names)
+    if granted(evidence, "learning_rate") == 0:
+        return Found("NOT_APPLICABLE", "with a learning rate of 0 the loss is meant to stay")
+    if steps < 2 or first <= 0:
+        return Found("NOT_APPLICABLE", f"{steps:.0f} steps that begin at a loss of {first:.4g} show no course")
+    drop = (first - last) / first
+    detail = f"the loss went from {first:.4g} to {last:.4g}, a drop of {drop:.3f}"
+    passes = _passes(evidence)
+    if passes is not None:
+        detail += f"; on the same rows from {passes[0]:.6g} in the first pass to {passes[1]:.6g} in the last"
+        least = DEAD * abs(passes[0])
+        if abs(passes[0] - passes[1]) <= least:
+            if _possible_drop(evidence) < _SURE * least:
+                return Found("WARN", f"{detail}: a plateau, the learning rate is too small for anything else", drop)
+            return Found("FAIL", f"{detail}: no update reached the weights", (passes[0] - passes[1]) / passes[0])
+    if holds(drop, ">=", evidence.resolved.spec.thresholds.loss_drop):
+        return Found("PASS", detail, drop)
+    return Found("WARN", f"{detail}: {'it rose' if last > first else 'a plateau'}", drop)
+
+
+def _passes(evidence: Evidence) -> tuple[float, float] | None:
+    """Return the mean loss of the first and of the last pass over the data; None where there is no second one.
+
+    Supervised losses are means over the tokens of a step. Those of pairs are means over pairs, of which every step but
+    the last of a pass has as many.
+    """
+    rows, epochs = steps_of(evidence), granted(evidence, "epochs")
+    each, rest = divmod(len(rows), epochs)
+    if epochs < 2 or rest:
+        return None
+    first, last = (
+        [(row.loss, row.tokens if evidence.stage.kind == "sft" else 1) for row in some]
+        for some in (rows[:each], rows[-each:])
+    )
+    if not sum(weight for _, weight in first) or not sum(weight for _, weight in last):
+        return None
+    before, after = (
+        math.fsum(loss * weight for loss, weight in some) / sum(weight for _, weight in some) for some in (first, last)
+    )
+    return before, after
+
+
+def _possible_drop(evidence: Evidence) -> float:
+    """Return how far steps at the logged rates can lower the loss, to first order.
+
+    No weight moves by more than about the rate in a step of Adam (Kingma & Ba 2015, section 2.1), so the loss falls by
+    at most the rate times the sum of the gradient's sizes, which is at most its norm times the root of their number.
+    """
+    rows, trained = steps_of(evidence), manifest_of(evidence).effective.get("trained_parameters")
+    count = trained if isinstance(trained, int) and trained > 0 else parameters_of(evidence.outputs.get("checkpoint"))
+    return math.sqrt(count) * math.fsum(row.learning_rate * row.grad_norm for row in rows)
+
+
+def _starvation(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare passes over the data, and trained parameters for each distinct token that carries loss, with limits.
+
+    The default of the second is what the largest known model did with few examples: LIMA tuned 6.5e10 parameters on
+    about 7.5e5 tokens (Zhou et al. 2023, arXiv:2305.11206). Beyond about 4 passes repeated data give less and less
+    (Muennighoff et al. 2023, arXiv:2305.16264).
+    """
+    thresholds = evidence.resolved.spec.thresholds
+    epochs = granted(evidence, "epochs")
+    if granted(evidence, "learning_rate") == 0:
+        return Found("NOT_APPLICABLE", "with a learning rate of 0 nothing can be learnt from any data")
+    carried = sum(row.tokens for row in steps_of(evidence))
+    examples = read_rows(evidence.inputs.get("examples"), Example, "training examples")
+    distinct = len({(one.prompt, one.completion) for one in examples}) / len(examples)
+    tokens = carried / epochs * distinct
+    if tokens == 0:
+        return Found("WARN", "no token carried loss", 0.0)
+    if evidence.parameters.get("method", "full") == "full":
+        parameters = parameters_of(evidence.outputs.get("checkpoint"))
+    else:
+        modules, rank = granted(evidence, "target_modules"), granted(evidence, "lora_rank")
+        parameters = adapter_parameters(evidence.outputs.get("checkpoint"), modules, rank)
+    each = parameters / tokens
+    detail = f"{epochs} passes over about {tokens:.0f} distinct tokens, {each:.3g} trained parameters a token"
+    wrong: list[str] = []
+    if epochs > thresholds.passes:
+        wrong.append(f"more than {thresholds.passes} passes")
+    if not holds(each, "<=", thresholds.parameters_per_token):
+        wrong.append(f"more than {thresholds.parameters_per_token:g} parameters a token")
+    return Found("WARN" if wrong else "PASS", f"{detail}: {', '.join(wrong)}" if wrong else detail, each)
+
+
+CHECKS = (
+    Check(
+        "training.gradient",
+        "Gradients are alive",
+        TRAINED,
+        _gradient,
+        "a channel that is zero all the time and 'works'",
+        limits=(Limit("<=", "thresholds.gradient_spike"),),
+    ),
+    Check(
+        "training.schedule",
+        "The learning rate followed its schedule",
+        TRAINED,
+        _schedule,
+        "a rate that never decayed; one that decayed to nothing early; a scheduler other than the approved one",
+        limits=(Limit("<=", "thresholds.schedule_deviation"),),
+    ),
+    Check(
+        "training.loss",
+        "The loss went down",
+        TRAINED,
+        _loss,
+        "a plateau, or a loss that rose; an optimiser that is dead, with a loss that moves as batches do",
+        limits=(Limit(">=", "thresholds.loss_drop"),),
+    ),
+    Check(
+        "training.starvation",
+        "There are enough distinct tokens",
+        _SFT,
+        _starvation,
+        "data starvation; Zhou et al. 2023, arXiv:2305.11206; Muennighoff et al. 2023, arXiv:2305.16264",
+        blocking=False,
+        limits=(Limit("<=", "thresholds.passes"), Limit("<=", "thresholds.parameters_per_token")),
+    ),
+)

@@ -1,0 +1,112 @@
+"""Did training on preferences do what it is for: groups apart, the right reference, pairs it did not see?"""
+
+from __future__ import annotations
+
+from reviews.checks.definition import Check, Found, listed, need
+from reviews.checks.job_checks import manifest_of
+from reviews.checks.leakage_checks import SIMILARITY, SOURCE, overlap_of
+from reviews.evidence.evidence import Evidence
+from reviews.stages.finetuning.checks import divided, granted
+from reviews.stages.finetuning.measure import kept_out
+from reviews.statistics import mcnemar as statistics
+from specs.errors import EvidenceMissing
+from specs.stages.finetuning.parameters import REFERENCE_FREE
+from specs.stages.metric import MetricSet
+from specs.stages.registry import Kind
+from training.rules.finetuning.losses import most_difference
+
+_DPO: tuple[Kind, ...] = ("dpo",)
+
+
+def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
+    pairs = divided(evidence)[2]
+    return overlap_of(
+        {f"pair {place}": one.prompt for place, one in enumerate(pairs)}.items(),
+        evidence.heldout,
+        evidence.resolved.spec.thresholds,
+    )
+
+
+def _groups(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Look for groups of the held-out split among the pairs."""
+    shared = sorted({one.group for one in divided(evidence)[2]} & {item.group for item in evidence.heldout})
+    if shared:
+        told = f"{len(shared)} groups stand on both sides: {listed(shared)}"
+        return Found("FAIL", told, float(len(shared)), repairable=False)
+    return Found("PASS", "no group stands on both sides", 0.0)
+
+
+def _split(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Divide the pairs again and compare: the job trained on all of one side and scored all of the other."""
+    train, validation, pairs = divided(evidence)
+    facts = manifest_of(evidence).facts
+    if facts.get("pairs") != len(train):
+        return Found("FAIL", f"trained on {facts.get('pairs')} pairs, the granted data gives {len(train)}")
+    scored = kept_out(evidence)
+    if [one.pair for one in scored] != list(validation):
+        return Found("FAIL", f"{len(scored)} pairs were scored, the {len(validation)} that were kept out are others")
+    renamed = [one.pair for one in scored if one.group != pairs[one.pair].group]
+    if renamed:
+        return Found("FAIL", f"{len(renamed)} scored pairs have another group than their line, first line {renamed[0]}")
+    both = {pairs[place].group for place in train} & {pairs[place].group for place in validation}
+    if both:
+        return Found("FAIL", f"{len(both)} groups are on both sides: {listed(sorted(both))}", float(len(both)))
+    if not validation:
+        return Found("WARN", "no pair was kept out: nothing shows what was learnt", 0.0)
+    return Found("PASS", f"{len(train)} pairs were trained on, {len(validation)} of other groups kept out", 0.0)
+
+
+def _reference(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the reference log-probabilities of the trainer with those computed without it."""
+    loss = granted(evidence, "loss")
+    if loss in REFERENCE_FREE:
+        return Found("NOT_APPLICABLE", f"{loss} has no reference")
+    manifest = manifest_of(evidence)
+    difference = manifest.facts.get("reference_difference")
+    if isinstance(difference, bool) or not isinstance(difference, int | float):
+        raise EvidenceMissing("the manifest has no number 'reference_difference'")
+    detail = f"reference log-probabilities of {manifest.facts.get('reference_responses')} responses differ"
+    status = "PASS" if difference <= most_difference(str(manifest.effective.get("precision"))) else "FAIL"
+    return Found(status, f"{detail} by {difference:.2g} from those computed without the trainer", difference)
+
+
+def _learnt(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Ask of the pairs that were kept out: does the order hold there, and did chosen responses not get rarer?"""
+    if granted(evidence, "learning_rate") == 0:
+        return Found("NOT_APPLICABLE", "with a learning rate of 0 nothing can be learnt")
+    count = round(need(metrics, "validation_pairs"))
+    if not count:
+        raise EvidenceMissing("no pair was kept out")
+    accuracy, change = need(metrics, "validation_accuracy"), need(metrics, "validation_chosen_change")
+    low, _ = statistics.wilson(round(accuracy * count), count)
+    detail = f"in {accuracy:.3f} of {count} pairs the chosen response gained more (interval from {low:.3f})"
+    if low <= 0.5:
+        return Found("WARN", f"{detail}: no more than chance would give", accuracy)
+    if change < 0:
+        return Found("WARN", f"{detail}, but chosen responses lost {-change:.3g} nats a token", accuracy)
+    return Found("PASS", f"{detail}; chosen responses gained {change:.3g} nats a token", accuracy)
+
+
+CHECKS = (
+    Check("dpo.overlap", "No held-out prompt is trained on", _DPO, _overlap, SOURCE, limits=SIMILARITY),
+    Check("dpo.groups", "Pairs and held-out items share no group", _DPO, _groups, "leakage through topics"),
+    Check(
+        "dpo.split", "Pairs that were kept out are of other groups", _DPO, _split, "pairs of one prompt in both splits"
+    ),
+    Check(
+        "dpo.reference",
+        "The reference is the model training began from",
+        _DPO,
+        _reference,
+        "a reference that moved, or of other responses",
+        threshold="<= 0.0001 in float32, <= 0.02 in bfloat16",
+    ),
+    Check(
+        "dpo.learnt",
+        "The order holds on pairs that were kept out",
+        _DPO,
+        _learnt,
+        "chosen responses that get rarer with the rejected ones; Pal et al. 2024, arXiv:2402.13228",
+        blocking=False,
+    ),
+)

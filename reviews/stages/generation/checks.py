@@ -1,0 +1,338 @@
+"""Is the model what it is declared to be, and does what was written come from the rows: whole, clean and repeatable?"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from reviews.checks.definition import Check, Found
+from reviews.checks.job_checks import manifest_of
+from reviews.checks.leakage_checks import SIMILARITY, SOURCE, overlap_of, shown_overlap, spread
+from reviews.checks.limit import Limit
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_rows
+from reviews.stages.generation.measure import (
+    Instructed,
+    as_kept,
+    encoding_fault,
+    followed,
+    guard_rows,
+    instructed,
+    probes,
+    responded,
+    taken_out,
+)
+from reviews.stages.generation.residue import DELIMITERS, REFUSALS, marks_in
+from reviews.stages.sampled_rows import why_broken_off as why_low
+from specs.exact import holds
+from specs.stages.artifacts import Example, Item
+from specs.stages.engine_choice import ENGINES
+from specs.stages.generation.parameters import InstructParameters
+from specs.stages.generation.rows import InstructRow, RespondRow
+from specs.stages.metric import MetricSet
+from specs.stages.registry import Kind
+from specs.trail.verdict import Status
+from training.rules.generation.instruction_harvest import Shard, rounds_of
+from training.rules.generation.response_filter import why_broken_off
+from training.rules.generation.sentinels import BY_ID
+from training.rules.prompt_encoding import form_of
+from training.rules.prompt_text import Call, answer_prompt, calls_of_round, seed_of
+
+_INSTRUCT_NAME = re.compile(r"(?:^|[-_/.\s])(?:instruct|chat|it|assistant|sft|dpo|rlhf)(?:$|[-_/.\s\d])", re.IGNORECASE)
+_BASE_NAME = re.compile(r"(?:^|[-_/.\s])base(?:$|[-_/.\s])", re.IGNORECASE)
+
+
+def _encoding(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the ids of every bare prompt, token by token, with and without special tokens, and with its text."""
+    faults = [(row, wrong) for row in guard_rows(evidence).bare if (wrong := encoding_fault(row))]
+    if not faults:
+        return Found("PASS", "every bare prompt is encoded as its text and nothing else", 0.0)
+    shown = tuple({"sentinel": row.sentinel, "fault": wrong, "decoded": row.decoded} for row, wrong in faults)
+    # Bare text is what base models are given; an instruct model is given its template.
+    status: Status = "FAIL" if evidence.resolved.spec.model.kind == "base" else "WARN"
+    return Found(status, f"{len(faults)} bare prompts: {faults[0][1]}", float(len(faults)), shown)
+
+
+def _control(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Ask whether the sentinels can be tripped at all: the control has to, with its chat template."""
+    least = evidence.resolved.spec.thresholds.control_follows
+    inputs = manifest_of(evidence).inputs
+    rows = guard_rows(evidence)
+    if evidence.resolved.spec.model.kind == "base" and inputs.get("control") == inputs.get("model"):
+        return Found("FAIL", "the control is the model itself: it shows nothing", repairable=False)
+    if not rows.control_templated:
+        return Found("FAIL", "the control has no chat template: it is no model that follows instructions")
+    met, of = followed(rows.control_templated)
+    bare, _all = followed(rows.control_bare)
+    detail = f"the control follows {met} of {of} commands with its template and {bare} of them as bare text"
+    shown = tuple({"sentinel": row.sentinel, "output": row.output} for row in rows.control_templated)
+    share = Fraction(met, of)
+    if not holds(share, ">=", least):
+        return Found("FAIL", f"{detail}: sentinels that nothing trips show nothing", float(share), shown)
+    return Found("PASS", detail, float(share))
+
+
+def _kind(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the declared kind with what the model does."""
+    thresholds, declared = evidence.resolved.spec.thresholds, evidence.resolved.spec.model.kind
+    rows = guard_rows(evidence)
+    asked = rows.bare if declared == "base" else rows.templated
+    shown = tuple(
+        {"sentinel": row.sentinel, "followed": BY_ID[row.sentinel].meets(row.output), "output": row.output}
+        for row in asked
+    )
+    if not asked:
+        return Found("FAIL", "the model is declared instruct and has no chat template", 0.0, repairable=False)
+    met, of = followed(asked)
+    share = Fraction(met, of)
+    if declared == "base":
+        detail = f"the model is declared base and follows {met} of {of} commands given as bare text"
+        status: Status = "PASS" if holds(share, "<=", thresholds.base_follows) else "FAIL"
+    else:
+        detail = f"the model is declared instruct and follows {met} of {of} commands given with its template"
+        status = "PASS" if holds(share, ">=", thresholds.control_follows) else "FAIL"
+    return Found(status, detail, float(share), shown if status == "FAIL" else ())
+
+
+def _name(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Read the kind of model off its source, where that says one."""
+    model = evidence.resolved.spec.model
+    says = "base" if _BASE_NAME.search(model.source) else "instruct" if _INSTRUCT_NAME.search(model.source) else ""
+    if says and says != model.kind:
+        return Found("FAIL", f"'{model.source}' is declared {model.kind}, its name says {says}", repairable=False)
+    return Found("PASS", f"'{model.source}' is declared {model.kind}, its name says {says or 'nothing about it'}")
+
+
+def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare what was kept, and what rows say of themselves, with what the raw texts give when asked again."""
+    if evidence.stage.kind == "instruct":
+        ours: list[Any] = list(instructed(evidence).harvest.items)
+        theirs: list[Any] = list(
+            read_rows(evidence.outputs.get("instructions"), Item, "instructions", may_be_empty=True)
+        )
+    else:
+        found = responded(evidence)
+        stored = read_rows(evidence.outputs.get("rows"), RespondRow, "respond rows")
+        differing = [row for row, again in zip(stored, found.rows, strict=True) if row != again]
+        if differing:
+            shown = tuple({"item": row.item, "marks": ", ".join(row.marks), "raw": row.raw} for row in differing)
+            detail = f"{len(differing)} rows say of their raw text what it does not give"
+            return Found("FAIL", detail, float(len(differing)), shown, repairable=False)
+        ours = list(found.kept)
+        theirs = list(read_rows(evidence.outputs.get("examples"), Example, "examples", may_be_empty=True))
+    if ours != theirs:
+        wrong = [one for one in theirs if one not in ours]
+        shown = tuple({"kept": one.model_dump_json()} for one in wrong)
+        detail = f"{len(theirs)} were kept, {len(ours)} follow from the rows; {len(wrong)} of the kept do not"
+        return Found("FAIL", detail, float(len(wrong)), shown, repairable=False)
+    return Found("PASS", f"all {len(ours)} kept follow from the raw rows, and no others", float(len(ours)))
+
+
+def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Build every prompt again: form by the declared kind, instructions shown as drawn, examples as registered."""
+    form = form_of(evidence.resolved.spec.model.kind)
+    expected: list[tuple[str, str, str, str]] = []
+    if evidence.stage.kind == "instruct":
+        found = instructed(evidence)
+        for number in range(found.parameters.shards):
+            shard = Shard(found.seeds, found.parameters.similarity)
+            for some in rounds_of(found.rows, number):
+                calls = calls_of_round(found.parameters, form, number, some[0].round, found.seeds, shard.grown)
+                shard.take(some)
+                expected += [
+                    (
+                        f"{row.shard}/{row.round}/{row.call}",
+                        row.form,
+                        row.prompt,
+                        _text_of(row, calls, found.parameters),
+                    )
+                    for row in some
+                ]
+    else:
+        asked = responded(evidence)
+        for row in asked.rows:
+            text = answer_prompt(row.instruction, asked.parameters.shots, form)
+            expected.append((f"{row.item}/{row.sample}", row.form, row.prompt, text))
+    wrong = [
+        {"row": id, "form": used, "prompt": prompt}
+        for id, used, prompt, text in expected
+        # A chat template is not known here: it has to hold the text.
+        if used != form or not text or (prompt != text if form == "completion" else text.strip() not in prompt)
+    ]
+    if wrong:
+        detail = f"{len(wrong)} of {len(expected)} prompts are not the registered ones in the form '{form}'"
+        return Found("FAIL", detail, float(len(wrong)), tuple(wrong), repairable=False)
+    return Found("PASS", f"all {len(expected)} prompts are the registered ones in the form '{form}'")
+
+
+def _text_of(row: InstructRow, calls: Sequence[Call], parameters: InstructParameters) -> str:
+    """Return the text a call was to be made with; nothing where the row names another seed, topic or examples."""
+    if row.call >= len(calls):
+        return ""
+    call = calls[row.call]
+    asked = (call.topic, tuple(one.id for one in call.shown), call.first)
+    seed = seed_of(parameters.seed, row.shard, row.round, "")
+    return call.text if (row.topic, row.shown, row.first) == asked and row.seed == seed else ""
+
+
+def _finished(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Say whether the stage was broken off, and whether every answer that was ordered has one row."""
+    if evidence.stage.kind == "instruct":
+        why = instructed(evidence).harvest.broken_off
+        return Found("FAIL", f"broken off: {why}") if why else Found("PASS", "no shard was broken off")
+    if evidence.stage.kind != "respond":
+        # That every row that was ordered is there is asked by a check of the kind.
+        why = why_low(evidence)
+        return Found("FAIL", f"broken off: {why}") if why else Found("PASS", "nothing broke it off")
+    rows, _kept, items, parameters = responded(evidence)
+    why = why_broken_off(rows, parameters)
+    if why:
+        return Found("FAIL", f"broken off: {why}")
+    ordered = Counter((item.id, sample) for item in items for sample in range(parameters.samples_per_instruction))
+    found = Counter((row.item, row.sample) for row in rows)
+    if found != ordered:
+        missing, extra = (ordered - found).total(), (found - ordered).total()
+        detail = f"{ordered.total()} answers were ordered; {missing} have no row, {extra} rows were not ordered"
+        return Found("FAIL", detail, float(missing + extra))
+    return Found("PASS", f"all {ordered.total()} ordered answers have one row", float(ordered.total()))
+
+
+def _repeatable(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare calls that were made again: the same seed has to give the same text, another seed another."""
+    same, other = probes(instructed(evidence).rows)
+    if not same:
+        return Found("FAIL", "no call was made again: nothing shows that the seed has an effect")
+    if all(other):
+        return Found("FAIL", "another seed changed nothing: the registered seed is not the one that is used")
+    if not all(same):
+        told = f"{same.count(False)} of {len(same)} calls gave another text with the same seed"
+        engine = instructed(evidence).parameters.engine
+        if ENGINES[engine].repeatable:
+            return Found("FAIL", told)
+        return Found("WARN", f"{told}; engine '{engine}' does not promise to repeat itself")
+    return Found("PASS", f"{len(same)} calls repeat themselves with their seed and differ with another")
+
+
+def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare instructions, and the seeds or worked pairs shown before them, with the held-out prompts.
+
+    What a model wrote by itself is taken out before a later stage reads it, and a few of it is a warning.
+    """
+    thresholds = evidence.resolved.spec.thresholds
+    if evidence.stage.kind == "instruct":
+        found = instructed(evidence)
+        seeds = overlap_of(((one.id, one.text) for one in found.seeds), evidence.heldout, thresholds)
+        return seeds if seeds.status == "FAIL" else _written(evidence, found, thresholds.written_heldout)
+    answered = responded(evidence)
+    pairs = [(f"shot {n}", shot.instruction) for n, shot in enumerate(answered.parameters.shots)]
+    pairs += [(item.id, item.prompt) for item in answered.items]
+    return overlap_of(pairs, evidence.heldout, thresholds)
+
+
+def _written(evidence: Evidence, found: Instructed, most: float) -> Found:
+    """Say how many of the kept instructions are held-out prompts, and which."""
+    items, taken = found.harvest.items, taken_out(evidence, found)
+    if not taken:
+        return Found("PASS", f"none of {len(items)} kept instructions is a held-out prompt, nor near one", 0.0)
+    named = tuple(replace(overlap, train=items[place].id) for place, overlap in taken.items())
+    ways = ", ".join(f"{count} {how}" for how, count in sorted(Counter(one.how for one in named).items()))
+    exact_share = Fraction(len(taken), len(items))
+    share = float(exact_share)
+    shown = tuple(shown_overlap(overlap) for overlap in spread(named))
+    detail = f"{len(taken)} of {len(items)} kept instructions are held-out prompts ({ways})"
+    if not holds(exact_share, "<=", most):
+        told = f"{detail}: more than a few by chance, model or seeds may know the split"
+        return Found("FAIL", told, share, shown, repairable=False)
+    return Found("WARN", f"{detail}; they are taken out, no later stage reads them", share, shown)
+
+
+def _residue(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Look at the kept answers for delimiters of any kind, refusals and the words of an evaluator."""
+    thresholds = evidence.resolved.spec.thresholds
+    kept = [as_kept(one) for one in responded(evidence).kept]
+    shown: list[dict[str, Any]] = []
+    too_many = False
+    for patterns, most in ((DELIMITERS, thresholds.delimiters), (REFUSALS, thresholds.refusals)):
+        marked = [(one, marks) for one in kept if (marks := marks_in(one, patterns))]
+        shown += [{"item": one.item.id, "marks": ", ".join(marks), "answer": one.text} for one, marks in marked]
+        too_many |= len(marked) > 1 and not holds(Fraction(len(marked), len(kept)), "<=", most)
+    detail = f"{len(shown)} of {len(kept)} kept answers carry a delimiter, refuse or speak as an evaluator"
+    return Found("FAIL" if too_many else "WARN" if shown else "PASS", detail, float(len(shown)), tuple(shown))
+
+
+_WRITING: tuple[Kind, ...] = ("instruct", "respond")
+_SAMPLING: tuple[Kind, ...] = (*_WRITING, "generate", "revise", "prefer")
+CHECKS = (
+    Check(
+        "guard.encoding",
+        "Bare prompts are encoded as they are",
+        ("guard",),
+        _encoding,
+        "a guard that compared counts, on a path that could not add tokens: it could not fail",
+    ),
+    Check(
+        "guard.control",
+        "The sentinels can be tripped",
+        ("guard",),
+        _control,
+        "sentinels without a positive control: right answers passed",
+        limits=(Limit(">=", "thresholds.control_follows"),),
+    ),
+    Check(
+        "guard.kind",
+        "The model behaves as its declared kind",
+        ("guard",),
+        _kind,
+        "a base model that already did what was to be taught",
+        limits=(Limit("<=", "thresholds.base_follows"), Limit(">=", "thresholds.control_follows")),
+    ),
+    Check("guard.name", "The model's name fits its declared kind", ("guard",), _name, "swapped checkpoints"),
+    Check(
+        "text.derived",
+        "What was kept follows from the raw rows",
+        _WRITING,
+        _derived,
+        "provenance that was made up; repaired rows with copied marks",
+    ),
+    Check(
+        "text.prompts",
+        "The prompts are the registered ones",
+        _WRITING,
+        _prompts,
+        "the stored prompt was not the one that was used",
+    ),
+    Check(
+        "text.finished",
+        "The stage was not broken off",
+        _SAMPLING,
+        _finished,
+        "rates over data that had been filtered; scaling that went on after failed shards",
+    ),
+    Check(
+        "text.repeatable",
+        "The seed decides what is written",
+        ("instruct",),
+        _repeatable,
+        "sampling that was never seeded",
+    ),
+    Check(
+        "text.overlap",
+        "No held-out prompt is among instructions or examples",
+        _WRITING,
+        _overlap,
+        SOURCE,
+        limits=(*SIMILARITY, Limit("<=", "thresholds.written_heldout")),
+    ),
+    Check(
+        "text.residue",
+        "Kept answers carry no delimiter and no refusal",
+        ("respond",),
+        _residue,
+        "38 % of the answers ended in '###', and quality control looked for '###END###' only",
+        limits=(Limit("<=", "thresholds.delimiters"), Limit("<=", "thresholds.refusals")),
+    ),
+)

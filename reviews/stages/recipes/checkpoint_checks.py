@@ -1,0 +1,134 @@
+"""Where a builder's script trains: is its checkpoint the registered model with other weights, from training data only?
+
+The job refused what it could not take over. Here the weights themselves are read again, without a word of the job's,
+and compared with what it states of them.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from reviews.checks.definition import Found, listed
+from reviews.checks.job_checks import manifest_of
+from reviews.checks.leakage_checks import overlap_of
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_objects
+from specs.digests import digest_file
+from specs.errors import EvidenceMissing
+from specs.stages.metric import MetricSet
+from specs.stages.recipes.parameters import RecipeParameters
+from training.rules.weight_files import WEIGHTS, Change, WrongWeights, compare, describing
+
+REPLACED = 1.0
+"""From this relative change of all weights on they are further from the base's than zeros would be."""
+_SAME = 1e-6
+_NONE = "the stage registers no training: what its script leaves is not used"
+
+
+def trained_role(evidence: Evidence) -> str | None:
+    """Return the input that the stage's script trains; None where it trains nothing."""
+    parameters = evidence.stage.parameters
+    return parameters.trains if isinstance(parameters, RecipeParameters) else None
+
+
+def checkpoint(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Read the weights of base and checkpoint and compare what differs with what the manifest states."""
+    role = trained_role(evidence)
+    if role is None:
+        return Found("NOT_APPLICABLE", _NONE)
+    stated = manifest_of(evidence).facts.get("checkpoint")
+    base, folder = evidence.inputs.get(role), evidence.outputs.get("checkpoint")
+    if not isinstance(stated, dict):
+        raise EvidenceMissing("the manifest does not say what was trained")
+    if base is None or folder is None or not folder.is_dir() or not base.is_dir():
+        raise EvidenceMissing("checkpoint or base is not there")
+    if others := _other_files(base, folder):
+        return Found("FAIL", f"beside the weights, {listed(others)} are not those of the base", repairable=False)
+    try:
+        change = compare(base, folder)
+    except WrongWeights as error:
+        return Found("FAIL", f"the checkpoint is not '{role}' with other weights: {error}", repairable=False)
+    except OSError as error:
+        raise EvidenceMissing(f"the weights cannot be read: {error}") from error
+    if wrong := _misstated(evidence, role, stated, change):
+        return Found("FAIL", f"the manifest states {wrong}", repairable=False)
+    if not change.changed:
+        return Found("FAIL", f"all {change.tensors} tensors are those of '{role}': nothing was trained", 0.0)
+    if copied := _copied(evidence, role, folder):
+        return Found("FAIL", f"the weights are those of the input '{copied}': nothing was trained", change.whole)
+    told = (
+        f"{change.changed} of {change.tensors} tensors differ from those of '{role}', all together by "
+        f"{change.whole:.3g}, most by {change.largest:.3g} in {change.largest_in}; trained by the builder's script "
+        f"{stated['code']}"
+    )
+    if change.whole >= REPLACED:
+        return Found("WARN", f"{told}: the weights were replaced rather than trained", change.whole)
+    return Found("PASS", told, change.whole)
+
+
+def _other_files(base: Path, folder: Path) -> list[str]:
+    """Return the files beside the weights that are not the base's, byte for byte, and those that are missing."""
+    due = describing(base)
+    here = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    here.pop(WEIGHTS, None)
+    same = {name for name in due.keys() & here.keys() if digest_file(due[name]) == digest_file(here[name])}
+    return sorted((due.keys() | here.keys()) - same)
+
+
+def _misstated(evidence: Evidence, role: str, stated: dict[str, Any], change: Change) -> str:
+    """Return the first thing the manifest states otherwise, with both values; empty when all agrees."""
+    due = change.as_facts() | {
+        "of": evidence.stage.inputs.get(role),
+        "base": manifest_of(evidence).inputs.get(role),
+        "code": evidence.parameters.get("code"),
+    }
+    # Where two tensors changed by the same, another machine may name the other one.
+    due.pop("largest_change_in")
+    for name, value in due.items():
+        said = stated.get(name)
+        if isinstance(value, float) and isinstance(said, int | float):
+            agrees = math.isclose(value, said, rel_tol=_SAME)
+        else:
+            agrees = said == value
+        if not agrees:
+            return f"{name} {said}, it is {value}"
+    return ""
+
+
+def _copied(evidence: Evidence, role: str, folder: Path) -> str:
+    """Return the other input whose weights the checkpoint holds; empty when there is none."""
+    for name, path in sorted(evidence.inputs.items()):
+        if name == role or not path.is_dir() or not any(path.glob("*.safetensors")):
+            continue
+        try:
+            if not compare(path, folder).changed:
+                return name
+        except WrongWeights:
+            continue
+    return ""
+
+
+def data(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Compare the prompts in everything a training script was given with the held-out prompts."""
+    if trained_role(evidence) is None:
+        return Found("NOT_APPLICABLE", _NONE)
+    if not evidence.inputs:
+        raise EvidenceMissing("the order of the attempt is not on record")
+    prompts = [
+        (f"{role}:{number}", row["prompt"])
+        for role, path in sorted(evidence.inputs.items())
+        if path.is_file() and evidence.stage.inputs.get(role) != "constitution"
+        for number, row in enumerate(_rows(role, path), 1)
+        if isinstance(row.get("prompt"), str)
+    ]
+    found = overlap_of(prompts, evidence.heldout, evidence.resolved.spec.thresholds)
+    return found if found.status != "PASS" else Found("PASS", f"{found.detail}, of {len(prompts)} it was given", 0.0)
+
+
+def _rows(role: str, path: Path) -> tuple[dict[str, Any], ...]:
+    return () if not path.stat().st_size else tuple(read_objects(path, f"input '{role}'"))
+
+
+__all__ = ["checkpoint", "data", "trained_role"]

@@ -1,0 +1,165 @@
+"""Did the builder's code run where it may, leave what can be kept, and hold nothing of the held-out items?
+
+What a recipe computes is never measured: its rows are claims, and no metric is taken from them. These checks ask about
+the walls around it, and about the weights of one that trains (``checkpoint_checks.py``).
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from reviews.checks.definition import Check, Found, listed
+from reviews.checks.job_checks import manifest_of
+from reviews.checks.leakage_checks import SIMILARITY
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.row_reader import read_objects
+from reviews.evidence.text_overlap import find_overlaps
+from reviews.stages.recipes import checkpoint_checks as recipe_trained
+from specs.digests import list_tree
+from specs.errors import EvidenceMissing
+from specs.stages.artifacts import Item
+from specs.stages.metric import MetricSet
+
+SANDBOX = "recipe.sandbox"
+"""A person who lifts this check for a stage allows its code to run without a sandbox."""
+_RECIPE = ("recipe",)
+_SHORTEST = 12
+"""Shorter prompts and answers are words that stand in any text."""
+_ANSWERS = 2
+"""From the answers to so many items on, they are no coincidence."""
+_SCRIPT = "script"
+
+
+def _sandbox(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Ask the manifest, which Peergate's own process beside the sandbox wrote."""
+    told = manifest_of(evidence).facts.get("sandbox")
+    if not isinstance(told, str) or not told:
+        raise EvidenceMissing("the manifest does not say what the script ran in")
+    if told == "none":
+        return Found("FAIL", "the script ran without a sandbox", repairable=False)
+    return Found("PASS", f"the script ran in {told}")
+
+
+def _left_out(evidence: Evidence, _: MetricSet | None) -> Found:
+    facts = manifest_of(evidence).facts
+    links, log = facts.get("left_out"), facts.get("log_bytes_left_out")
+    if not isinstance(links, int) or not isinstance(log, int):
+        raise EvidenceMissing("the manifest does not say what was left out")
+    if links or log:
+        return Found("WARN", f"not kept: {links} links, pipes or devices, and {log} bytes of the log", float(links))
+    return Found("PASS", f"all of {facts.get('files')} files and the whole log were kept", 0.0)
+
+
+def _rows(evidence: Evidence, _: MetricSet | None) -> Found:
+    rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
+    return Found("PASS", f"{len(rows)} rows, which are claims: nothing is measured from them", float(len(rows)))
+
+
+def _heldout(evidence: Evidence, _: MetricSet | None) -> Found:
+    """Look for held-out prompts in the script and in everything it left, for answers and near prompts in the script.
+
+    Case and spacing do not count. This finds what slipped through, not what somebody hid: whoever encodes a prompt is
+    stopped by the sandbox or not.
+    """
+    folder, rows = evidence.outputs.get("files"), evidence.outputs.get("rows")
+    if folder is None or rows is None or not folder.is_dir() or not rows.is_file():
+        raise EvidenceMissing("the recipe's files are missing")
+    if not evidence.code:
+        raise EvidenceMissing("the recipe's script is not on record")
+    prompts = {item.id: _flat(item.prompt) for item in evidence.heldout}
+    texts = [("log", evidence.log_tail), *((path.name, _text(path)) for path in (rows, *list_tree(folder)))]
+    strings = _strings(evidence.code)
+    written = [evidence.code, " ".join(strings), "".join(strings)]
+    texts += [(_SCRIPT, text) for text in written]
+    shown: list[dict[str, str]] = []
+    for name, text in texts:
+        flat = _flat(text)
+        shown += [
+            {"file": name, "item": id} for id, prompt in prompts.items() if len(prompt) >= _SHORTEST and prompt in flat
+        ]
+    shown += [{"file": _SCRIPT, "item": id} for id in _near(evidence, strings)]
+    shown = list({(one["file"], one["item"]): one for one in shown}.values())
+    if shown:
+        told = listed(f"{one['item']} in {one['file']}" for one in shown)
+        detail = f"held-out prompts stand in the script or in what it left: {told}"
+        return Found("FAIL", detail, float(len(shown)), tuple(shown), repairable=False)
+    answered = [item.id for item in evidence.heldout if _answers(item, written)]
+    if answered:
+        detail = f"the script holds the answers to held-out items {listed(answered)}"
+        many = len(answered) >= _ANSWERS
+        return Found("FAIL" if many else "WARN", detail, float(len(answered)), repairable=False)
+    return Found("PASS", f"none of {len(prompts)} held-out prompts stands in {len(texts)} texts", 0.0)
+
+
+def _strings(code: str) -> list[str]:
+    """Return every string a script writes out, in its order, those of several lines in one; none if it is no script."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    values = [node.value for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset))]
+    texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in values]
+    return [one for one in texts if isinstance(one, str)]
+
+
+def _near(evidence: Evidence, strings: list[str]) -> Iterator[str]:
+    """Yield the items whose prompt is nearly one of the strings."""
+    held = [(item.id, item.prompt) for item in evidence.heldout]
+    written = [(str(number), one) for number, one in enumerate(strings) if len(one) >= _SHORTEST]
+    thresholds = evidence.resolved.spec.thresholds
+    near = find_overlaps(written, held, threshold=thresholds.prompt_similarity, contained=thresholds.contained_words)
+    yield from dict.fromkeys(one.heldout for one in near)
+
+
+def _answers(item: Item, written: list[str]) -> bool:
+    """Say whether the right answer to an item stands in a script, where the item names one that is long enough."""
+    named = {name: str(value) for name, value in item.constraint.items()}
+    # Of a choice, the answer is its number.
+    chosen = named.get(f"choice_{named.get('answer', '')}")
+    due = [chosen] if chosen else [value for name, value in named.items() if name.split("_")[0] == "answer"]
+    flat = [_flat(one) for one in due]
+    return any(len(one) >= _SHORTEST and one in _flat(text) for one in flat for text in written)
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "replace")
+
+
+def _flat(text: str) -> str:
+    """Return a text in which only words count, those inside JSON strings too."""
+    return " ".join(text.replace('\\"', '"').replace("\\n", " ").casefold().split())
+
+
+CHECKS = (
+    Check(SANDBOX, "The builder's code ran in a sandbox", _RECIPE, _sandbox, "agents that read the answers"),
+    Check("recipe.rows", "The rows are whole", _RECIPE, _rows, "claims in no form"),
+    Check(
+        "recipe.heldout",
+        "Script and output hold nothing held-out",
+        _RECIPE,
+        _heldout,
+        "held-out items read by agents",
+        limits=SIMILARITY,
+    ),
+    Check("recipe.kept", "All that was left was kept", _RECIPE, _left_out, "links out of a sandbox", blocking=False),
+    Check(
+        "recipe.checkpoint",
+        "The checkpoint is the registered model, trained",
+        _RECIPE,
+        recipe_trained.checkpoint,
+        "another model under the name of the trained one; weights that never moved",
+    ),
+    Check(
+        "recipe.data",
+        "No held-out prompt was given to training",
+        _RECIPE,
+        recipe_trained.data,
+        "training on the test set",
+        limits=SIMILARITY,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Statistics of comparisons, each with its source."""

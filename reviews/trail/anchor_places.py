@@ -1,0 +1,111 @@
+"""Places where signed heads are kept out of reach: a folder elsewhere, a branch of a git remote, or a command of yours.
+
+A place holds one note a head: ``<log>/<entries>.note``. Before a new one is put there, every note that is there is
+compared with the trail: an anchor is worth something only because the older ones are looked at.
+
+Not guaranteed: that the place is out of reach of whoever can write the trail. A branch that one may rewrite is not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from reviews.trail.anchors import read_anchor
+from reviews.trail.integrity import Walk
+from reviews.trail.store import write_durably
+from specs.errors import AuditDamage, PeergateError, UserError
+
+BRANCH = "peergate-heads"
+_SECONDS = 120
+
+
+def note_name(origin: str, size: int) -> Path:
+    """Return where the head of a log lies in a place."""
+    return Path(re.sub(r"[^A-Za-z0-9_.-]+", "-", origin)) / f"{size:08}.note"
+
+
+def keep_in_folder(folder: Path, walk: Walk, note: bytes) -> tuple[Path, int]:
+    """Put a head into a folder, after the heads that are there; returns its path and how many were there before.
+
+    Raises:
+        AuditDamage: a head that is there is not of this history: the trail was cut back or written anew.
+        OSError: the folder cannot be written.
+    """
+    policy = walk.policy
+    if policy is None:
+        raise UserError("a trail without keys has no signed head to keep elsewhere")
+    path = folder / note_name(policy.origin, walk.tree.size)
+    older = sorted(path.parent.glob("*.note"))
+    for one in older:
+        problems = walk.against(read_anchor(one).head)
+        if problems:
+            raise AuditDamage(
+                f"a head that was kept is not of this trail: it {problems[0]}",
+                where=str(one),
+                hint="`peergate audit verify --anchor` with this note tells the whole; nothing was kept",
+            )
+    if not path.exists():
+        write_durably(path, note)
+    return path, len(older)
+
+
+def keep_in_git(remote: str, walk: Walk, note: bytes) -> tuple[str, int]:
+    """Put a head on a branch of a git remote and push it; returns the commit and how many heads were there before.
+
+    Raises:
+        AuditDamage: as :func:`keep_in_folder`.
+        PeergateError: git failed; the message holds what it said.
+    """
+    with tempfile.TemporaryDirectory(prefix="peergate-heads-") as name:
+        clone = Path(name)
+        _git(clone, "init", "--quiet", f"--initial-branch={BRANCH}")
+        _git(clone, "remote", "add", "origin", remote)
+        if _git(clone, "ls-remote", "--heads", "origin", BRANCH).strip():
+            _git(clone, "fetch", "--quiet", "--depth=1", "origin", BRANCH)
+            _git(clone, "reset", "--quiet", "--hard", "FETCH_HEAD")
+        path, older = keep_in_folder(clone, walk, note)
+        _git(clone, "add", "--", path.relative_to(clone).as_posix())
+        if _git(clone, "status", "--porcelain").strip():
+            _git(clone, "commit", "--quiet", "-m", f"{path.parent.name}: head of {walk.tree.size} entries")
+            _git(clone, "push", "--quiet", "origin", f"HEAD:refs/heads/{BRANCH}")
+        return _git(clone, "rev-parse", "HEAD").strip(), older
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    who = {"NAME": "peergate", "EMAIL": "peergate@localhost"}
+    told = {f"GIT_{role}_{name}": value for role in ("AUTHOR", "COMMITTER") for name, value in who.items()}
+    # No prompt: a command that waits for a password would hang a session that runs unattended.
+    environment = told | os.environ | {"GIT_TERMINAL_PROMPT": "0"}
+    command = ["git", "-c", "commit.gpgsign=false", *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PeergateError(f"git {arguments[0]} did not run: {error}") from error
+    if done.returncode:
+        raise PeergateError(f"git {arguments[0]} ended with {done.returncode}: {done.stderr.strip()[:500]}")
+    return done.stdout
+
+
+def keep_by_command(command: str, walk: Walk, note: bytes) -> None:
+    """Hand a head to a command on its standard input; ``PEERGATE_NOTE`` holds the name it would have in a folder.
+
+    Raises:
+        PeergateError: the command failed.
+    """
+    origin = walk.policy.origin if walk.policy else ""
+    environment = os.environ | {"PEERGATE_NOTE": note_name(origin, walk.tree.size).as_posix()}
+    try:
+        done = subprocess.run(
+            command, shell=True, input=note, env=environment, capture_output=True, check=False, timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PeergateError(f"the command did not end within {_SECONDS} s", where=command) from error
+    if done.returncode:
+        told = done.stderr.decode("utf-8", "replace").strip()[:500]
+        raise PeergateError(f"the command ended with {done.returncode}: {told}", where=command)

@@ -1,0 +1,142 @@
+"""What was kept elsewhere against what lies here: signed heads, cosignatures on them, and a policy of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from reviews.trail.integrity import Walk
+from reviews.trail.signed_head import Checkpoint, NoteKey, parse_key, parse_note, who_signed
+from specs.errors import UserError
+from specs.regular_files import read_regular
+from specs.trail.key_policy import Policy
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A head that was kept elsewhere, and where."""
+
+    where: str
+    head: Checkpoint
+
+
+class Findings(Protocol):
+    """Where the findings go."""
+
+    damage: list[str]
+    notes: list[str]
+    anchors: list[str]
+    not_proven: list[str]
+    anchored: int | None
+
+
+def read_anchor(path: Path) -> Anchor:
+    """Read a checkpoint note.
+
+    Raises:
+        UserError: it is not there, or no checkpoint note.
+    """
+    try:
+        data = read_regular(path)
+    except OSError as error:
+        raise UserError(f"the note cannot be read: {error.strerror or error}", where=str(path)) from error
+    return Anchor(str(path), parse_note(data, str(path)))
+
+
+def read_policy(path: Path) -> Policy:
+    """Read a policy that was kept elsewhere.
+
+    Raises:
+        UserError: it is not there, or no policy.
+    """
+    try:
+        return Policy.model_validate_json(read_regular(path))
+    except OSError as error:
+        raise UserError(f"the policy cannot be read: {error.strerror or error}", where=str(path)) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(one) for one in first["loc"])
+        raise UserError(f"not a policy: {where}: {first['msg']}", where=str(path)) from error
+
+
+def check_policy(walk: Walk, given: Policy | None, findings: Findings) -> None:
+    """Compare the trail's policy with the one that is trusted, if there is one."""
+    if walk.policy is None:
+        if walk.signed or given is not None:
+            findings.damage.append("policy: one was given, and the trail names no keys")
+        else:
+            findings.not_proven.append("who wrote: entries of this trail carry no signatures")
+        return
+    if given is None:
+        findings.not_proven.append(
+            "whose keys these are: the policy came with the trail (compare its digest, or give --policy)"
+        )
+    else:
+        given = given.model_copy(update={"witnesses": walk.policy.witnesses})
+        if given not in walk.policies:
+            findings.damage.append(
+                f"policy: the one given ({given.content_digest()}) was never that of this trail "
+                f"({walk.policy.content_digest()})"
+            )
+    for key in walk.policy.keys:
+        if key.revoked:
+            findings.notes.append(
+                f"key {key.id[:16]} ({key.role}) was revoked: what it signed before entry {key.until} holds only as "
+                "far as an anchor from before the theft covers it"
+            )
+    findings.not_proven.append(
+        "that roles were apart: only the reviewer's own process opens the reviewer's key, but all keys lie in one "
+        "folder of one user of the machine, who can open them"
+    )
+
+
+def check_anchors(walk: Walk, anchors: Sequence[Anchor], given: Policy | None, findings: Findings) -> None:
+    """Compare the trail with heads that were kept elsewhere, and say what stays unproven."""
+    trusted = given or walk.policy
+    witnesses = [parse_key(one) for one in trusted.witnesses] if trusted else []
+    sizes: list[int] = []
+    for anchor in anchors:
+        if walk.policy is None:
+            findings.damage.append(f"anchor {anchor.where}: the trail names no keys it could be checked with")
+            continue
+        problems = walk.against(anchor.head)
+        findings.damage.extend(f"anchor {anchor.where}: {problem}" for problem in problems)
+        if not problems:
+            sizes.append(anchor.head.size)
+            cosigned = [told(one) for one in _cosigned(anchor.head, witnesses)]
+            others = len(anchor.head.signatures) - 1 - len(cosigned)
+            by = f", cosigned by {', '.join(cosigned)}" if cosigned else ""
+            by += f", {others} further signatures of unknown keys" if others > 0 else ""
+            findings.anchors.append(f"{anchor.where}: {anchor.head.size} entries{by}")
+    if not anchors:
+        findings.not_proven.append(
+            "that nothing was cut off or written anew: no anchor kept elsewhere was given (--anchor), and whoever has "
+            "the keys could have done either"
+        )
+        return
+    findings.anchored = max(sizes, default=0)
+    if findings.anchored < walk.tree.size:
+        findings.not_proven.append(
+            f"entries {findings.anchored} to {walk.tree.size - 1}: no anchor covers them, whoever has the keys could "
+            "have cut off or written anew what was there"
+        )
+    findings.not_proven.append("that the anchors were out of reach of whoever could write the trail")
+
+
+def _cosigned(head: Checkpoint, witnesses: Sequence[NoteKey]) -> list[tuple[str, int]]:
+    return [(one.key.name, one.seconds) for one in who_signed(head, witnesses) if one.seconds is not None]
+
+
+def told(cosigned: tuple[str, int]) -> str:
+    """Say who cosigned and when."""
+    name, seconds = cosigned
+    try:
+        when = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        when = f"second {seconds}"
+    return f"{name} at {when}"

@@ -1,0 +1,279 @@
+"""One entry as bytes: a DSSE envelope of an in-toto Statement v1, in one canonical form.
+
+The statement's predicate is the entry; its subjects are the tree before it and every digest the entry names. The
+envelope is what the tree hashes, and anyone can check its signature with openssl alone: it is over
+``DSSEv1 <length of type> <type> <length of payload> <payload>`` (DSSE protocol 1.0.0).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from json.encoder import encode_basestring
+from typing import Any, NamedTuple, cast
+
+from pydantic import ValidationError
+
+from specs.digests import canonical_bytes, digest_bytes
+from specs.trail.entry import Entry
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+MAX_ENTRY_BYTES = 65_535
+"""Entry bundles give the length in two bytes. Evidence goes into the content store; an entry holds digests."""
+MAX_DEPTH = 64
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+_TIME = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+
+
+class Recorded(NamedTuple):
+    """An entry as it stands in the trail, with its digest."""
+
+    entry: Entry
+    digest: str
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The entry's body."""
+        return self.entry.body
+
+
+class EnvelopeSignature(NamedTuple):
+    """A signature over an entry: the id of the key and the 64 bytes."""
+
+    key_id: str
+    data: bytes
+
+
+class Opened(NamedTuple):
+    """An envelope taken apart: the signed bytes and the signatures, neither believed yet."""
+
+    payload: bytes
+    signatures: tuple[EnvelopeSignature, ...]
+
+
+def predicate_type(entry: Entry) -> str:
+    """Return the type of the statement that records an entry."""
+    return f"urn:peergate:trail:{entry.kind}:v{entry.version}"
+
+
+def payload_of(entry: Entry, body: bytes | None = None) -> bytes:
+    """Return the canonical statement of an entry: the bytes that are signed.
+
+    Args:
+        entry: the entry.
+        body: the canonical bytes of its body, when they are at hand.
+
+    Raises:
+        ValueError: the entry holds what canonical JSON refuses, or is nested deeper than 64 levels.
+    """
+    return _statement(entry, canonical_bytes if body is None else lambda _: body)
+
+
+def _statement(entry: Entry, encode: Callable[[Any], bytes]) -> bytes:
+    """Write the statement; members are in the order RFC 8785 sorts them into."""
+    subjects = [("trail", entry.previous), *_named("body", entry.body, 0)]
+    policy = b',"policy":' + canonical_bytes(entry.policy) if entry.policy is not None else b""
+    return b"".join(
+        (
+            b'{"_type":"https://in-toto.io/Statement/v1","predicate":{"body":',
+            encode(entry.body),
+            b',"key":',
+            _text(entry.key),
+            b',"kind":',
+            _text(entry.kind),
+            policy,
+            b',"prev_root":',
+            _text(entry.previous),
+            b',"schema_version":2,"seq":%d,"session":' % entry.seq,
+            _text(entry.session),
+            b',"time_ns":',
+            _text(entry.time_ns),
+            b'},"predicateType":',
+            _text(predicate_type(entry)),
+            b',"subject":[',
+            b",".join(
+                b'{"digest":{"sha256":%s},"name":%s}' % (_text(digest[7:]), _text(name)) for name, digest in subjects
+            ),
+            b"]}",
+        )
+    )
+
+
+def _named(name: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
+    """Yield every digest in a body with the path of keys that leads to it, sorted by path."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, str):
+        if _DIGEST.fullmatch(value):
+            yield name, value
+    elif isinstance(value, dict):
+        for key in sorted(value):
+            yield from _named(f"{name}.{key}", value[key], depth + 1)
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _named(f"{name}.{number}", one, depth + 1)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True).encode
+
+
+def _dumps(value: Any) -> bytes:
+    return _encode(value).encode()
+
+
+def _text(value: str) -> bytes:
+    return encode_basestring(value).encode()
+
+
+_NUMBER = re.compile(rb"[:,\[](-?[0-9][-+.0-9Ee]*)")
+
+
+def _plain(written: bytes) -> bool:
+    """Say whether json writes this as RFC 8785 does, which is many times slower.
+
+    It does as long as there are no unusual floats, no large integers and no keys whose order differs between UTF-16
+    and code points. What looks like a number inside a text counts too: that costs time and nothing else.
+    """
+    return written.isascii() and all(map(_is_plain_number, _NUMBER.findall(written)))
+
+
+def _is_plain_number(written: bytes) -> bool:
+    if written.isdigit():
+        return len(written) <= 15
+    try:
+        value = float(written)
+    except ValueError:
+        return False
+    # In this range Python and RFC 8785 write the same shortest digits, without an exponent.
+    return 1e-4 <= abs(value) < 1e15 and not value.is_integer() and repr(value).encode() == written
+
+
+def canonical_body(body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """Return the canonical bytes of a body and what they say: what is read from them would be written the same.
+
+    Raises:
+        ValueError: it holds what canonical JSON refuses, or what would come back as something else.
+    """
+    written, said = b"", cast(Any, None)
+    with suppress(TypeError, ValueError, RecursionError):
+        written = _dumps(body)
+        said = json.loads(written)
+    # What json makes text of and RFC 8785 refuses (a number as a key, say) does not read back as it was.
+    if said == body and _plain(written):
+        return written, said
+    written = canonical_bytes(body)
+    said = json.loads(written)
+    # Floats of 2**53 and beyond come back as integers JSON refuses.
+    if canonical_bytes(said) != written:
+        raise ValueError("it reads back as something else")
+    return written, said
+
+
+def read_statement(payload: bytes) -> Entry:
+    """Read the entry out of a statement, for whoever wrote it a moment ago: its form is not compared.
+
+    Raises:
+        ValueError: it holds no entry.
+    """
+    try:
+        statement = json.loads(payload)
+        predicate = statement["predicate"]
+        entry = Entry(
+            schema_version=predicate["schema_version"],
+            seq=predicate["seq"],
+            kind=predicate["kind"],
+            version=int(statement["predicateType"].rpartition(":v")[2]),
+            session=predicate["session"],
+            key=predicate["key"],
+            time_ns=predicate["time_ns"],
+            previous=predicate["prev_root"],
+            body=predicate["body"],
+            policy=predicate.get("policy"),
+        )
+        if not _VERSION.fullmatch(str(entry.version)) or not _TIME.fullmatch(entry.time_ns):
+            raise ValueError("its version or its time is no number as it is written here")
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no statement of a trail entry: {type(error).__name__} {str(error)[:100]}") from error
+    return entry
+
+
+def entry_of(payload: bytes) -> Entry:
+    """Read the entry out of a statement.
+
+    Raises:
+        ValueError: the bytes are not the canonical statement of an entry; the message says what differs.
+    """
+    entry = read_statement(payload)
+    try:
+        again = _statement(entry, _dumps if _plain(payload) else canonical_bytes)
+    except (TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no statement of a trail entry: {type(error).__name__} {str(error)[:100]}") from error
+    if again != payload:
+        raise ValueError("bytes are not in canonical form")
+    return entry
+
+
+def as_json(text: str) -> str:
+    """Return how a text stands inside a string of an entry."""
+    return _text(text).decode()[1:-1]
+
+
+def pae(payload: bytes) -> bytes:
+    """Return what a signature is over (DSSE pre-authentication encoding)."""
+    return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
+
+
+def signatures_text(*signatures: EnvelopeSignature) -> bytes:
+    """Return the signatures as they stand in the envelope."""
+    each = (b'{"keyid":%s,"sig":"%s"}' % (_text(one.key_id), base64.b64encode(one.data)) for one in signatures)
+    return b"[%s]" % b",".join(each)
+
+
+def seal(payload: bytes, signatures: bytes) -> bytes:
+    """Return the envelope of a payload and :func:`signatures_text`."""
+    return b'{"payload":"%s","payloadType":"%s","signatures":%s}' % (
+        base64.b64encode(payload),
+        PAYLOAD_TYPE.encode(),
+        signatures,
+    )
+
+
+def open_envelope(data: bytes) -> Opened:
+    """Take an envelope apart.
+
+    Raises:
+        ValueError: it is no DSSE envelope of a statement in its one canonical form.
+    """
+    if len(data) > MAX_ENTRY_BYTES:
+        raise ValueError(f"{len(data)} bytes, the limit is {MAX_ENTRY_BYTES}")
+    try:
+        envelope = json.loads(data)
+        payload = base64.b64decode(envelope["payload"], validate=True)
+        signatures = tuple(
+            EnvelopeSignature(one["keyid"], base64.b64decode(one["sig"], validate=True))
+            for one in envelope["signatures"]
+        )
+        again = seal(payload, signatures_text(*signatures))
+    except (KeyError, TypeError, AttributeError, binascii.Error, ValueError, RecursionError) as error:
+        raise ValueError(f"no signed envelope: {type(error).__name__} {str(error)[:100]}") from error
+    if again != data:
+        raise ValueError("the envelope is not in canonical form")
+    return Opened(payload, signatures)
+
+
+def recorded(payload: bytes, signatures: bytes) -> Recorded:
+    """Return the entry of a stored payload with the digest of its envelope; signatures are not checked here.
+
+    Raises:
+        ValueError: as :func:`entry_of`.
+    """
+    return Recorded(entry_of(payload), digest_bytes(seal(payload, signatures)))

@@ -1,0 +1,262 @@
+"""Go through a trail entry by entry and say what does not hold: signatures, roles, numbers, times, the tree.
+
+What it proves: nothing was edited, left out, put in or moved by anyone without the keys. What it does not: that the
+newest entries were not cut off or the whole written anew by somebody with all keys; that takes an anchor elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from reviews.trail import tree as merkle
+from reviews.trail.chain import chain_damage, first_format
+from reviews.trail.envelope import Opened, Recorded, entry_of, open_envelope, pae
+from reviews.trail.keys import is_signed, key_id
+from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_key, parse_note, who_signed
+from reviews.trail.tables.table import Stored
+from reviews.trail.tables.trail_file import TrailFile
+from specs.digests import canonical_bytes, digest_bytes
+from specs.errors import UserError
+from specs.text import plain
+from specs.trail.bodies import misfit
+from specs.trail.entry import Entry
+from specs.trail.key_policy import Policy
+
+
+@dataclass
+class Walk:
+    """What was found on the way through a trail, and where it stands: it can go on with the entries that follow."""
+
+    damage: list[str] = field(default_factory=list[str])
+    misfits: list[str] = field(default_factory=list[str])
+    """Those of ``damage`` that say a body does not have the form of its kind, which ``verify/`` does not know."""
+    notes: list[str] = field(default_factory=list[str])
+    entries: list[Recorded] = field(default_factory=list[Recorded])
+    digests: list[str] = field(default_factory=list[str])
+    """The digest of every entry, whether it can be read or not."""
+    leaves: list[bytes] = field(default_factory=list[bytes])
+    policies: list[Policy] = field(default_factory=list[Policy])
+    """The policy the trail began with, and every one that followed it."""
+    signed: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    """How many entries each ``(role, key id)`` signed."""
+    verdicts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    """How many of them are verdicts."""
+    tree: merkle.Frontier = field(default_factory=merkle.Frontier)
+    session: str | None = None
+    clock: int = 0
+    other_tree: list[int] = field(default_factory=list[int])
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy in force at the end."""
+        return self.policies[-1] if self.policies else None
+
+    @property
+    def root(self) -> str:
+        """The root over everything that was read."""
+        return f"sha256:{self.tree.root().hex()}"
+
+    def go(self, rows: Iterable[Stored]) -> Walk:
+        """Check the rows that follow what was checked."""
+        return self.go_through((row.seq, row.envelope) for row in rows)
+
+    def go_through(self, envelopes: Iterable[tuple[Any, bytes]]) -> Walk:
+        """Check the envelopes, each with the number it is stored under, that follow what was checked."""
+        for stored, data in envelopes:
+            self._check(stored, data)
+        self._tell_other_tree()
+        return self
+
+    def _check(self, stored: Any, data: bytes) -> None:
+        number = self.tree.size
+        before = self.root
+        leaf = merkle.leaf_hash(data)
+        self.leaves.append(leaf)
+        self.tree.append(leaf)
+        digest = digest_bytes(data)
+        self.digests.append(digest)
+        try:
+            opened = open_envelope(data)
+            entry = entry_of(opened.payload)
+        except ValueError as error:
+            self.damage.append(f"entry {number}: unreadable ({error})")
+            return
+        self.entries.append(Recorded(entry, digest))
+        if entry.seq != stored or entry.seq != number:
+            self.damage.append(f"entry {number}: says it is entry {entry.seq} '{entry.key}', stored as {stored}")
+        if entry.previous != before:
+            self.other_tree.append(number)
+        if self.session is not None and entry.session != self.session:
+            self.damage.append(f"entry {number}: belongs to session '{entry.session}', not '{self.session}'")
+        self.session = self.session or entry.session
+        if int(entry.time_ns) < self.clock:
+            self.damage.append(f"entry {number}: is dated before the entry before it")
+        self.clock = int(entry.time_ns)
+        self._check_policy_and_signatures(number, entry, opened)
+        self.check_body(number, entry)
+
+    def check_body(self, number: int, entry: Entry) -> None:
+        """Compare what an entry says with the form of its kind; of a newer kind or version nothing can be said."""
+        problem = misfit(entry.kind, entry.version, json.dumps(entry.body).encode())
+        if problem is None:
+            self.notes.append(
+                f"entry {number}: kind '{plain(entry.kind, 60)}', version {entry.version}, is newer than this "
+                "Peergate: its signature and place were checked, what it says was not"
+            )
+        elif problem:
+            self.misfits.append(f"entry {number} ({entry.kind}): does not have its form: {plain(problem, 400)}")
+            self.damage.append(self.misfits[-1])
+
+    def _check_policy_and_signatures(self, number: int, entry: Entry, opened: Opened) -> None:
+        if number == 0:
+            policy = _policy(entry.policy)
+            if policy is None:
+                self.damage.append("entry 0: holds no policy: nobody says whose keys may sign")
+                return
+            self.policies.append(policy)
+            self._check_signatures(number, entry, opened)
+            return
+        self._check_signatures(number, entry, opened)
+        if entry.policy is not None or entry.kind == "keys":
+            changed = _policy(entry.policy)
+            why = "it cannot be read" if changed is None else unlawful_change(self.policy, changed, number)
+            if entry.kind != "keys":
+                why = f"a '{entry.kind}' entry changes no keys"
+            if changed is None or why:
+                self.damage.append(f"entry {number}: changes the policy, which cannot be: {why}")
+            else:
+                self.policies.append(changed)
+
+    def _check_signatures(self, number: int, entry: Entry, opened: Opened) -> None:
+        policy = self.policy
+        if policy is None:
+            return
+        if not opened.signatures:
+            self.damage.append(f"entry {number}: is not signed")
+        allowed = policy.roles_of(policy.signed_as(entry.kind, entry.body))
+        for one in opened.signatures:
+            key = policy.key(one.key_id, number)
+            if key is None:
+                self.damage.append(f"entry {number} ({entry.kind}): signed with the unknown key {one.key_id[:16]}")
+            elif key.role not in allowed:
+                self.damage.append(
+                    f"entry {number} ({entry.kind}): signed by '{key.role}', may be signed by {' or '.join(allowed)}"
+                )
+            elif not is_signed(bytes.fromhex(key.public), one.data, pae(opened.payload)):
+                self.damage.append(f"entry {number} ({entry.kind}): the signature of '{key.role}' does not hold")
+            else:
+                self.signed[key.role, key.id] += 1
+                if entry.kind == "verdict":
+                    self.verdicts[key.role, key.id] += 1
+
+    def _tell_other_tree(self) -> None:
+        if self.other_tree:
+            first, count = self.other_tree[0], len(self.other_tree)
+            more = f", and so do {count - 1} entries after it" if count > 1 else ""
+            self.damage.append(f"entry {first}: names another tree before it than the one that is there{more}")
+            self.other_tree = []
+
+    def check_head(self, note: bytes, what: str) -> None:
+        """Compare a note this trail keeps of itself with the tree: it must be signed and of the whole."""
+        try:
+            head = parse_note(note)
+        except UserError as error:
+            self.damage.append(f"{what}: {error.message}")
+            return
+        self.damage.extend(f"{what}: {problem}" for problem in self.against(head))
+        if head.size != self.tree.size:
+            self.damage.append(f"{what}: is of {head.size} entries, the trail has {self.tree.size}")
+
+    def against(self, head: Checkpoint) -> list[str]:
+        """Return what a signed head, kept here or elsewhere, has against this trail."""
+        policy = self.policy
+        if policy is None:
+            return []
+        if head.origin != policy.origin:
+            return [f"is of the log '{head.origin}', this is '{policy.origin}'"]
+        found: list[str] = []
+        if not who_signed(head, log_keys(self.policies, head.size)):
+            found.append("is not signed with the key of this log")
+        if head.size > self.tree.size:
+            found.append(f"is of {head.size} entries, the trail has {self.tree.size}: entries were cut off")
+        elif merkle.root_of(self.leaves[: head.size]) != head.root:
+            found.append(f"the first {head.size} entries have another root: this is another history")
+        return found
+
+
+def walk_trail(trail: TrailFile) -> Walk:
+    """Check a whole trail file, of either format."""
+    walk = Walk()
+    if trail.format == 1:
+        walk.damage.extend(chain_damage(trail.chain))
+        walk.notes.append("the trail is of format 1, a chain of entries without signatures")
+        for number, (_, _, data) in enumerate(trail.chain):
+            data = data if isinstance(data, bytes) else b""
+            walk.digests.append(digest_bytes(data))
+            walk.leaves.append(merkle.leaf_hash(data))
+            walk.tree.append(walk.leaves[-1])
+            with suppress(ValueError):
+                walk.entries.append(first_format(data))
+                walk.check_body(number, walk.entries[-1].entry)
+        walk.session = walk.entries[0].entry.session if walk.entries else None
+        return walk
+    walk.go(trail.rows)
+    if trail.head is None:
+        if trail.rows:
+            walk.damage.append("head: is gone")
+        return walk
+    size, frontier, note = trail.head
+    if (size, frontier) != (walk.tree.size, b"".join(walk.tree.hashes)):
+        walk.damage.append(f"head: is of {size} entries or another tree; the trail has {walk.tree.size}")
+    walk.check_head(note, "head")
+    return walk
+
+
+def log_keys(policies: list[Policy], size: int | None = None) -> list[NoteKey]:
+    """Return the keys that may sign heads (of ``size`` entries)."""
+    return [
+        NoteKey(one.origin, LOG_KEY, bytes.fromhex(key.public))
+        for one in policies[-1:]
+        for key in one.keys
+        if key.role == "log" and (size is None or (key.since < size and (key.until is None or size <= key.until)))
+    ]
+
+
+def unlawful_change(before: Policy | None, after: Policy, seq: int) -> str:
+    """Say why a policy may not follow another by entry ``seq``; empty when it may.
+
+    What a key was allowed in the past stays: a key can only end, and a new one only begin, after the entry.
+    """
+    if before is None:
+        return "there is none before it"
+    if (after.origin, after.roles, after.witnesses) != (before.origin, before.roles, before.witnesses):
+        return "only keys can change"
+    if len(after.keys) < len(before.keys):
+        return "keys are missing"
+    for old, new in zip(before.keys, after.keys, strict=False):
+        ended = old.until is None and new.until == seq + 1
+        lawful = old.model_copy(update={"until": new.until, "revoked": new.revoked}) if ended else old
+        if new != lawful:
+            return f"the past of key {old.id[:16]} is another"
+    for new in after.keys[len(before.keys) :]:
+        if new.since != seq + 1 or new.until is not None or new.revoked:
+            return f"the new key {new.id[:16]} does not begin after the entry"
+    return ""
+
+
+def _policy(value: Any) -> Policy | None:
+    """Return a policy if it has exactly the form it is written in, and keys and witnesses that are what they say."""
+    try:
+        policy = Policy.model_validate_json(json.dumps(value), strict=True)
+        exact = policy.canonical() == canonical_bytes(value)
+        witnesses = [str(parse_key(one)) for one in policy.witnesses]
+    except (ValueError, TypeError, RecursionError, UserError):
+        return None
+    ids = [one.id for one in policy.keys]
+    own = all(key_id(bytes.fromhex(one.public)) == one.id for one in policy.keys)
+    return policy if exact and own and len(set(ids)) == len(ids) and witnesses == list(policy.witnesses) else None

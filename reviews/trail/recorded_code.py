@@ -1,0 +1,53 @@
+"""What a trail says of the code that ran: by the session itself when it opened or went on, and by each job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from specs.code_state import CodeState
+from specs.errors import PeergateError
+from specs.job_records import Manifest
+
+
+def code_lines(entries: Sequence[Recorded], store: Store) -> list[str]:
+    """Return the distinct states, each with how many processes ran it, in the order they appeared."""
+    states: dict[str, list[str]] = {}
+    for who, state in _states(entries, store):
+        states.setdefault("the state of the code was not recorded" if state is None else str(state), []).append(who)
+    return [f"{state} ({_counted(who)})" for state, who in states.items()]
+
+
+def unknown_code(entries: Sequence[Recorded], store: Store) -> str:
+    """Say in a sentence what is not known of the code that ran; empty when all of it was that of a commit."""
+    states = [state for _, state in _states(entries, store)]
+    counts = {
+        "ran code with changes that no commit holds": sum(one is not None and one.state == "changed" for one in states),
+        "ran code of an unknown commit": sum(one is not None and one.state == "unknown" for one in states),
+        "did not record the state of their code": sum(one is None for one in states),
+    }
+    told = [f"{count} {what}" for what, count in counts.items() if count]
+    return f"which code ran, beyond its digest: of {len(states)} processes {', '.join(told)}" if told else ""
+
+
+def _states(entries: Sequence[Recorded], store: Store) -> list[tuple[str, CodeState | None]]:
+    found: list[tuple[str, CodeState | None]] = []
+    for one in entries:
+        body = one.body
+        if one.entry.kind in ("open", "resume"):
+            stated = body.get("code_state")
+            found.append(("session", None if stated is None else CodeState.model_validate(stated)))
+        elif one.entry.kind == "exit" and body["manifest"]:
+            try:
+                found.append(("job", Manifest.model_validate_json(store.get(body["manifest"])).code_state))
+            except (PeergateError, ValueError):
+                found.append(("job", None))
+    return found
+
+
+def _counted(who: list[str]) -> str:
+    jobs, sessions = who.count("job"), who.count("session")
+    told = ["the session" if sessions == 1 else f"the session, {sessions} times"] if sessions else []
+    told += [f"{jobs} job{'s' if jobs > 1 else ''}"] if jobs else []
+    return " and ".join(told)

@@ -1,0 +1,1 @@
+"""Where the trail's rows are stored: SQLite or Postgres."""

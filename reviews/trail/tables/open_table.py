@@ -1,0 +1,84 @@
+"""Opens the table that a trail's rows are in, whichever it is."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from reviews.trail import envelope
+from reviews.trail.chain import first_format
+from reviews.trail.envelope import Recorded
+from reviews.trail.tables.pointer import pointer_of
+from reviews.trail.tables.sqlite_table import SqliteTable
+from reviews.trail.tables.table import Stored, Table
+from reviews.trail.tables.trail_file import TrailFile, format_of, reading
+from specs.errors import AuditDamage
+
+
+def read_trail(path: Path) -> TrailFile:
+    """Read a whole trail: a file, after SQLite has checked its own pages and indexes, or what a pointer names.
+
+    Raises:
+        sqlite3.DatabaseError: the file is not a readable trail.
+        PeergateError: it is in a database that cannot be reached, or is damaged there.
+    """
+    if (pointer := pointer_of(path)) is not None:
+        # Imported here: whoever uses a file needs no psycopg.
+        from reviews.trail.tables.postgres_table import read_postgres
+
+        return read_postgres(path, pointer)
+    with reading(path) as connection:
+        # One transaction: a head that is written meanwhile belongs to entries that are not read.
+        connection.execute("BEGIN")
+        verdict = connection.execute("PRAGMA integrity_check").fetchone()[0]
+        if verdict not in ("ok", b"ok"):
+            text = verdict.decode(errors="replace") if isinstance(verdict, bytes) else str(verdict)
+            raise sqlite3.DatabaseError(text.splitlines()[0])
+        form = format_of(connection)
+        if form == 0:
+            raise sqlite3.DatabaseError("no such table: entry")
+        if form == 1:
+            connection.text_factory = str
+            rows = connection.execute("SELECT seq, key, data FROM entry ORDER BY seq").fetchall()
+            return TrailFile(1, [], None, rows)
+        stored = [Stored(*row) for row in connection.execute("SELECT seq, payload, signatures FROM entry ORDER BY seq")]
+        for place, row in enumerate(stored):
+            if type(row.payload) is not bytes or type(row.signatures) is not bytes:
+                raise sqlite3.DatabaseError(f"entry {place} is not text")
+        head = connection.execute("SELECT size, frontier, note FROM head").fetchone()
+        if head is not None and [type(one) for one in head] != [int, bytes, bytes]:
+            raise sqlite3.DatabaseError("the head is not a number and bytes")
+        return TrailFile(2, stored, head, [])
+
+
+def read_entries(path: Path) -> list[Recorded]:
+    """Read every entry of a trail file for display; ``audit verify`` says whether to believe them.
+
+    Raises:
+        AuditDamage: the file or an entry cannot be read.
+    """
+    try:
+        trail = read_trail(path)
+        return [first_format(data) for _, _, data in trail.chain] + [
+            envelope.recorded(row.payload, row.signatures) for row in trail.rows
+        ]
+    except (sqlite3.DatabaseError, ValueError) as error:
+        raise AuditDamage(f"cannot be read as a trail: {str(error).splitlines()[0]}", where=str(path)) from error
+
+
+def open_table(trail: Path) -> Table:
+    """Open the rows of a trail for appending; without a pointer to a database they are in a file, which may be new.
+
+    Raises:
+        AuditDamage: the pointer or the file is damaged.
+        DiskUnwritable: the file cannot be written.
+        UserError: the trail is not in the workspace's database, or is of an older form.
+        DatabaseUnreachable: the database cannot be reached.
+    """
+    pointer = pointer_of(trail)
+    if pointer is None:
+        return SqliteTable(trail)
+    # Imported here: whoever uses a file needs no psycopg.
+    from reviews.trail.tables.postgres_table import PostgresTable
+
+    return PostgresTable(trail, pointer)

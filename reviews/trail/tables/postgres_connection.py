@@ -1,0 +1,281 @@
+"""Postgres as this process sees it: a few connections that are shared and made again, its tables, and its errors.
+
+psycopg is an extra (``peergate[postgres]``) and imported when a session uses it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from reviews.trail.tables.pointer import shown
+from specs.errors import AuditDamage, DatabaseUnreachable, PeergateError, UserError
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from psycopg.rows import TupleRow
+    from psycopg_pool import ConnectionPool
+
+PATIENCE_S = 60.0
+"""How long a database that is gone is waited for: longer than a restart takes."""
+CONNECT_S = 10
+"""For one try to connect."""
+MOST_CONNECTIONS = 4
+"""Of one process; one is enough for most of the time."""
+FORMAT = 1
+_LOCK = 0x7065_6572
+"""Of those who make the tables at the same time."""
+_BEGIN = """BEGIN;
+SET LOCAL synchronous_commit = on;
+SET LOCAL lock_timeout = '30s';
+SET LOCAL idle_in_transaction_session_timeout = '300s'
+"""
+"""Whatever the server's configuration says: a commit waits for the disk, and a process that hangs inside a transaction
+loses it."""
+_PASSING = ("starting up", "shutting down", "in recovery", "recovery mode", "too many", "remaining connection slots")
+"""What a server says when it refuses for now."""
+_SCHEMA = """
+CREATE SCHEMA IF NOT EXISTS peergate;
+CREATE TABLE peergate.format (version integer NOT NULL);
+CREATE TABLE peergate.log (
+  id uuid PRIMARY KEY, name text NOT NULL, place text NOT NULL, begun timestamptz NOT NULL DEFAULT now(),
+  size bigint NOT NULL DEFAULT 0, frontier bytea NOT NULL DEFAULT '', note text NOT NULL DEFAULT '',
+  lease jsonb, beat timestamptz);
+CREATE TABLE peergate.entry (
+  log uuid NOT NULL REFERENCES peergate.log, seq bigint NOT NULL, kind text NOT NULL, key text NOT NULL,
+  payload text NOT NULL, signatures text NOT NULL, PRIMARY KEY (log, seq), UNIQUE (log, key));
+CREATE INDEX entry_kind ON peergate.entry (log, kind, seq);
+CREATE FUNCTION peergate.is_final() RETURNS trigger LANGUAGE plpgsql AS $$
+  BEGIN RAISE EXCEPTION 'entries are final and stay'; END $$;
+CREATE TRIGGER entry_is_final BEFORE UPDATE OR DELETE ON peergate.entry
+  FOR EACH ROW EXECUTE FUNCTION peergate.is_final();
+CREATE TRIGGER entry_stays BEFORE TRUNCATE ON peergate.entry
+  FOR EACH STATEMENT EXECUTE FUNCTION peergate.is_final();
+INSERT INTO peergate.format VALUES (1);
+"""
+"""``kind`` and ``key`` repeat what the signed bytes say, for the indexes; whoever reads an entry compares them."""
+DoneT = TypeVar("DoneT")
+
+
+class Database:
+    """The connections of this process to one database. Use :func:`connected`; every user closes it once."""
+
+    def __init__(self, address: str, pool: ConnectionPool[Connection[TupleRow]]) -> None:
+        self.address = address
+        self.place = shown(address)
+        self.pool = pool
+        self.users = 1
+        self._is_gone = False
+
+    @contextmanager
+    def connection(self) -> Generator[Connection[TupleRow]]:
+        """Lend a connection. Statements on it are transactions of their own unless one is begun.
+
+        Raises:
+            psycopg.OperationalError: none can be had now.
+        """
+        with self.pool.connection(CONNECT_S) as connection:
+            yield connection
+
+    def take(self) -> Connection[TupleRow]:
+        """Take a connection for a transaction; it goes back to the pool."""
+        return self.pool.getconn(CONNECT_S)
+
+    def patiently(self, action: Callable[[], DoneT]) -> DoneT:
+        """Do something that may be done twice; while the database is gone, wait for it and do it again.
+
+        Raises:
+            DatabaseUnreachable: it was gone or not writable for longer than :data:`PATIENCE_S`, or is so still.
+            AuditDamage: it says that its own pages are damaged.
+            PeergateError: it refuses, or another process holds a lock.
+        """
+        until = time.monotonic() + (0 if self._is_gone else PATIENCE_S)
+        pause = 0.0
+        while True:
+            try:
+                done = action()
+                self._is_gone = False
+                return done
+            except Exception as error:
+                told = self.told(error)
+                if told is None:
+                    raise
+                if not isinstance(told, DatabaseUnreachable):
+                    raise told from error
+                if time.monotonic() >= until:
+                    # Who goes on to close things is not kept waiting again.
+                    self._is_gone = True
+                    raise told from error
+            time.sleep(min(pause, 1.0))
+            pause = pause * 2 or 0.05
+            self.renew()
+
+    def renew(self) -> None:
+        """Throw away the connections that were lost."""
+        from psycopg import Error
+
+        try:
+            self.pool.check()
+        except Error:
+            return
+
+    def told(self, error: BaseException) -> Exception | None:
+        """Return the error to raise for one of the database, without the password; None for any other error."""
+        if isinstance(error, DatabaseUnreachable):
+            return error
+        if not is_postgres(error):
+            return None
+        from psycopg import InterfaceError, OperationalError, errors
+
+        text = _text(error, self.address)
+        busy = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
+        full = (errors.DiskFull, errors.InsufficientResources)
+        damaged = (errors.DataCorrupted, errors.IndexCorrupted)
+        refused = (errors.InvalidPassword, errors.InvalidAuthorizationSpecification, errors.InvalidCatalogName)
+        if isinstance(error, busy):
+            hint = "another process holds it for long; `peergate status` says which one runs the session"
+            return PeergateError(f"the trail is locked: {text}; nothing was recorded", where=self.place, hint=hint)
+        if isinstance(error, damaged):
+            hint = "nothing can follow what cannot be read; the server's own backup, or an export, has what was there"
+            return AuditDamage(f"the database is damaged: {text}; nothing was recorded", where=self.place, hint=hint)
+        # A server that follows another one is read-only, and may be the one that is connected to after a change.
+        locked = isinstance(error, errors.ReadOnlySqlTransaction)
+        if locked or (isinstance(error, (OperationalError, InterfaceError)) and not isinstance(error, refused)):
+            what = "cannot be written" if locked else "has no room" if isinstance(error, full) else "cannot be reached"
+            return DatabaseUnreachable(
+                f"the database {what}: {text}; nothing is half-written or lost",
+                where=self.place,
+                hint="when it is there again, `peergate resume` goes on",
+            )
+        return PeergateError(f"the database refuses: {text}; nothing was recorded", where=self.place)
+
+    def close(self) -> None:
+        """Let go of it; the last one closes the connections."""
+        with _LOCKED:
+            self.users -= 1
+            if self.users:
+                return
+            _OPEN.pop(self.address, None)
+        self.pool.close()
+
+
+_OPEN: dict[str, Database] = {}
+_LOCKED = threading.Lock()
+
+
+def connected(address: str) -> Database:
+    """Return the connections of this process to a database, with its tables made.
+
+    Raises:
+        UserError: psycopg is not installed, or the database is not one for this.
+        DatabaseUnreachable: it cannot be reached.
+    """
+    try:
+        from psycopg_pool import ConnectionPool
+    except ImportError as error:
+        raise UserError(
+            f"psycopg is not installed ({error})", where=shown(address), hint="pip install 'peergate[postgres]'"
+        ) from error
+    with _LOCKED:
+        if address in _OPEN:
+            _OPEN[address].users += 1
+            return _OPEN[address]
+        # It tells every try to connect; what counts is told by whoever wanted a connection.
+        logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
+        options: dict[str, Any] = {"autocommit": True, "connect_timeout": CONNECT_S, "application_name": _own_name()}
+        pool: ConnectionPool[Connection[TupleRow]] = ConnectionPool(
+            address, min_size=1, max_size=MOST_CONNECTIONS, kwargs=options, num_workers=1, open=False, max_idle=120.0
+        )
+        pool.open()
+        database = _OPEN[address] = Database(address, pool)
+    try:
+        database.patiently(lambda: _look(address))
+        database.patiently(lambda: _prepare(database))
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _look(address: str) -> None:
+    """Connect once, to be told why where it cannot be done: a pool only tells that it has no connection.
+
+    Raises:
+        UserError: the server is there and refuses: no such database or user, another password.
+        psycopg.OperationalError: it cannot be reached.
+    """
+    from psycopg import OperationalError, connect
+
+    try:
+        connect(address, connect_timeout=CONNECT_S).close()
+    except OperationalError as error:
+        text = _text(error, address)
+        if "FATAL" not in text or any(passing in text for passing in _PASSING):
+            raise
+        hint = "PEERGATE_DATABASE or the workspace's file names the database and who connects"
+        raise UserError(f"the database refuses to be connected to: {text}", where=shown(address), hint=hint) from error
+
+
+def _text(error: BaseException, address: str) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return without_password("; ".join(line.strip() for line in lines)[:300], address)
+
+
+def _prepare(database: Database) -> None:
+    """Make the tables if they are not there.
+
+    Raises:
+        UserError: what is there is of a newer Peergate, or does not keep text as UTF-8.
+    """
+    with database.connection() as connection:
+        found = connection.execute("SELECT to_regclass('peergate.format') IS NOT NULL").fetchone()
+        if not found or not found[0]:
+            encoding = connection.execute("SHOW server_encoding").fetchone()
+            if encoding is None or encoding[0] != "UTF8":
+                raise UserError(
+                    f"the database keeps text as {encoding and encoding[0]}, not as UTF8", where=database.place
+                )
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+                made = connection.execute("SELECT to_regclass('peergate.format') IS NOT NULL").fetchone()
+                if not made or not made[0]:
+                    connection.execute(_SCHEMA)
+        version = connection.execute("SELECT max(version) FROM peergate.format").fetchone()
+        if version is None or version[0] != FORMAT:
+            raise UserError(
+                f"its tables have format {version and version[0]}, this Peergate knows {FORMAT}", where=database.place
+            )
+
+
+def application_name(host: str, pid: int) -> str:
+    """Return the name that the connections of a process have in ``pg_stat_activity``."""
+    return f"peergate {pid} {host}"[:63]
+
+
+def _own_name() -> str:
+    return application_name(platform.node(), os.getpid())
+
+
+def begin(connection: Connection[TupleRow]) -> None:
+    """Begin a transaction whose commit waits for the disk."""
+    connection.execute(_BEGIN)
+
+
+def is_postgres(error: BaseException) -> bool:
+    """Say whether an error comes from Postgres, without importing psycopg for it."""
+    return any(kind.__module__.partition(".")[0] in ("psycopg", "psycopg_pool") for kind in type(error).__mro__)
+
+
+def without_password(text: str, address: str) -> str:
+    """Return a text in which the password of an address is not."""
+    password = urlsplit(address).password
+    for secret in filter(None, (password, unquote(password or ""))):
+        text = text.replace(secret, "***")
+    return text

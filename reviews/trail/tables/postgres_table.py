@@ -1,0 +1,296 @@
+"""The rows of many trails in one Postgres: the same signed bytes as in a file, appends serialised by a row lock."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
+from uuid import UUID, uuid4
+
+from reviews.trail.store import write_durably
+from reviews.trail.tables.pointer import Pointer, database_of, pointer_path
+from reviews.trail.tables.postgres_connection import Database, begin, connected
+from reviews.trail.tables.table import HeadRow, Row, Stored
+from reviews.trail.tables.trail_file import TrailFile
+from specs.errors import AuditDamage, DatabaseUnreachable, UserError
+from specs.trail.entry import EntryKind
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from psycopg.rows import TupleRow
+
+_ROW: LiteralString = "SELECT seq, payload, signatures FROM peergate.entry WHERE log = %s"
+_HEAD: LiteralString = "SELECT size, frontier, note FROM peergate.log WHERE id = %s"
+DoneT = TypeVar("DoneT")
+
+
+def begin_log(trail: Path, name: str, address: str, run: Path | None = None) -> None:
+    """Give a new trail its place in a database, and point to it from where the trail's file would be.
+
+    Args:
+        trail: the path that names the trail.
+        name: of the session.
+        address: of the database.
+        run: where the run folder is going to be; it is where the trail is by default.
+
+    Raises:
+        DatabaseUnreachable: it cannot be reached.
+        UserError: it is none for this.
+    """
+    log, database = uuid4(), connected(address)
+    place = f"{platform.node()}:{run or trail.parent.resolve()}"
+
+    def insert() -> None:
+        with database.connection() as connection:
+            connection.execute(
+                "INSERT INTO peergate.log (id, name, place) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+                (log, name, place),
+            )
+
+    try:
+        database.patiently(insert)
+        write_durably(pointer_path(trail), Pointer(log=log, database=database.place).canonical())
+    finally:
+        database.close()
+
+
+def database_for(trail: Path, pointer: Pointer) -> Database:
+    """Return the database that a trail is in.
+
+    Raises:
+        UserError: nobody says how to connect to it.
+        DatabaseUnreachable: it cannot be reached.
+    """
+    address = database_of(trail)
+    if address is None:
+        raise UserError(
+            f"the trail is in {pointer.database}, and nobody says how to connect to it",
+            where=str(pointer_path(trail)),
+            hint="set PEERGATE_DATABASE, or `peergate start --database` in this workspace",
+        )
+    return connected(address)
+
+
+class PostgresTable:
+    """A :class:`reviews.trail.tables.table.Table` in Postgres."""
+
+    def __init__(self, trail: Path, pointer: Pointer) -> None:
+        """Connect.
+
+        Raises:
+            UserError: the trail is not in the workspace's database, or nobody says how to connect to it.
+            DatabaseUnreachable: it cannot be reached.
+        """
+        self._where = str(pointer_path(trail))
+        self._log = pointer.log
+        self.database: Database | None = database_for(trail, pointer)
+        self._held: Connection[TupleRow] | None = None
+        self._own: int | None = None
+        """The size this has written last."""
+        self._version = 0
+        try:
+            if self._one(_HEAD) is None:
+                raise UserError(
+                    f"this trail is not in {self.database.place}, it was begun in {pointer.database}",
+                    where=self._where,
+                    hint="set PEERGATE_DATABASE to the database it was begun in",
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._held is not None
+
+    def begin(self) -> None:
+        """Begin a transaction and take the row that every append to this trail changes."""
+        self._connected().patiently(self._begin)
+
+    def _begin(self) -> None:
+        connection = self._connected().take()
+        try:
+            begin(connection)
+            connection.execute("SELECT 1 FROM peergate.log WHERE id = %s FOR UPDATE", (self._log,))
+        except BaseException:
+            self._put_back(connection, "ROLLBACK")
+            raise
+        self._held = connection
+
+    def commit(self) -> None:
+        """End the transaction; returns when the server's disk has it."""
+        assert self._held is not None
+        self._held.execute("COMMIT")
+        held, self._held = self._held, None
+        self._put_back(held, None)
+
+    def rollback(self) -> None:
+        """End the transaction without what was added in it."""
+        held, self._held = self._held, None
+        self._own = None
+        if held is not None:
+            self._put_back(held, "ROLLBACK")
+
+    def _put_back(self, connection: Connection[TupleRow], last: LiteralString | None) -> None:
+        from psycopg import Error
+
+        try:
+            if last is not None and not connection.closed:
+                connection.execute(last)
+        except Error:
+            connection.close()
+        self._connected().pool.putconn(connection)
+
+    def again(self, append: Callable[[], DoneT]) -> DoneT:
+        """Append, and once more after a lost connection: whether the first was recorded, its key tells."""
+        return self._connected().patiently(append)
+
+    def version(self) -> int:
+        """Return a number that changes when the trail is longer than this left it."""
+        row = self._one(_HEAD)
+        size = row[0] if row else None
+        if size != self._own:
+            self._own, self._version = size, self._version + 1
+        return self._version
+
+    def head(self) -> HeadRow | None:
+        """Return the newest head."""
+        row = self._one(_HEAD)
+        return (row[0], bytes(row[1]), row[2]) if row and row[0] else None
+
+    def newest(self) -> Row | None:
+        """Return the newest entry."""
+        return self._row(f"{_ROW} ORDER BY seq DESC LIMIT 1")
+
+    def numbered(self, seq: int) -> Row | None:
+        """Return the entry with this number."""
+        return self._row(f"{_ROW} AND seq = %s", seq)
+
+    def with_key(self, key: str) -> Row | None:
+        """Return the entry with this key."""
+        return self._row(f"{_ROW} AND key = %s", key)
+
+    def newest_of(self, *kinds: EntryKind) -> Row | None:
+        """Return the newest entry of some kinds."""
+        return self._row(f"{_ROW} AND kind = ANY(%s) ORDER BY seq DESC LIMIT 1", list(kinds))
+
+    def rows(self, *kinds: EntryKind) -> list[Row]:
+        """Return all entries in order, or those of some kinds."""
+        if kinds:
+            return self._all(f"{_ROW} AND kind = ANY(%s) ORDER BY seq", list(kinds))
+        return self._all(f"{_ROW} ORDER BY seq")
+
+    def whole(self) -> tuple[list[Row], HeadRow | None]:
+        """Return all entries and the head that belongs to them; asked inside a transaction."""
+        return self.rows(), self.head()
+
+    def add(self, row: Stored, kind: EntryKind, key: str) -> None:
+        """Add an entry."""
+        assert self._held is not None
+        self._held.execute(
+            "INSERT INTO peergate.entry (log, seq, kind, key, payload, signatures) VALUES (%s, %s, %s, %s, %s, %s)",
+            (self._log, row.seq, kind, key, row.payload.decode(), row.signatures.decode()),
+        )
+
+    def put_head(self, size: int, frontier: bytes, note: str) -> None:
+        """Replace the head."""
+        assert self._held is not None
+        self._held.execute(
+            "UPDATE peergate.log SET size = %s, frontier = %s, note = %s WHERE id = %s",
+            (size, frontier, note, self._log),
+        )
+        self._own = size
+
+    def told(self, error: BaseException, *, writing: bool) -> Exception | None:
+        """Return the error to raise for one of the database; None when this is none of the database's."""
+        if self.database is None:
+            return error if isinstance(error, DatabaseUnreachable) else None
+        return self.database.told(error)
+
+    def settle(self) -> None:
+        """Nothing is anywhere else: a commit is where it stays."""
+
+    def file_digest(self) -> None:
+        """There is no file."""
+        return None
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.rollback()
+        database, self.database = self.database, None
+        if database is not None:
+            database.close()
+
+    def _connected(self) -> Database:
+        if self.database is None:
+            raise DatabaseUnreachable("the trail was closed", where=self._where)
+        return self.database
+
+    def _row(self, query: LiteralString, *values: Any) -> Row | None:
+        row = self._one(query, *values)
+        return (row[0], row[1], row[2]) if row else None
+
+    def _one(self, query: LiteralString, *values: Any) -> tuple[Any, ...] | None:
+        found = self._all(query, *values)
+        return found[0] if found else None
+
+    def _all(self, query: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
+        if self._held is not None:
+            return self._held.execute(query, (self._log, *values)).fetchall()
+
+        def read() -> list[tuple[Any, ...]]:
+            with self._connected().connection() as connection:
+                return connection.execute(query, (self._log, *values)).fetchall()
+
+        return self._connected().patiently(read)
+
+
+def read_postgres(trail: Path, pointer: Pointer) -> TrailFile:
+    """Read a whole trail out of its database.
+
+    Raises:
+        AuditDamage: the database's own columns say something else than the entries.
+        UserError: the trail is not in the workspace's database, or nobody says how to connect to it.
+        DatabaseUnreachable: it cannot be reached.
+    """
+    database = database_for(trail, pointer)
+    try:
+        found = database.patiently(lambda: _read(database, pointer.log))
+    finally:
+        database.close()
+    if found is None:
+        raise UserError(f"this trail is not in {database.place}", where=str(pointer_path(trail)))
+    rows, (size, frontier, note) = found
+    stored: list[Stored] = []
+    for seq, kind, key, payload, signatures in rows:
+        stored.append(Stored(seq, payload.encode(), signatures.encode()))
+        _compare(stored[-1], kind, key, trail)
+    return TrailFile(2, stored, (size, bytes(frontier), note.encode()) if size or stored else None, [])
+
+
+def _read(database: Database, log: UUID) -> tuple[list[tuple[Any, ...]], tuple[Any, ...]] | None:
+    query = "SELECT seq, kind, key, payload, signatures FROM peergate.entry WHERE log = %s ORDER BY seq"
+    with database.connection() as connection:
+        # One snapshot: a head that is written meanwhile belongs to entries that are not read.
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            head = connection.execute(_HEAD, (log,)).fetchone()
+            return (connection.execute(query, (log,)).fetchall(), head) if head else None
+        finally:
+            if not connection.closed:
+                connection.execute("COMMIT")
+
+
+def _compare(row: Stored, kind: str, key: str, trail: Path) -> None:
+    """Compare what the database finds an entry by with what the entry says."""
+    from reviews.trail.envelope import recorded
+
+    try:
+        entry = recorded(row.payload, row.signatures).entry
+    except (ValueError, AttributeError):
+        return  # the walk through the entries tells it
+    if (entry.kind, entry.key) != (kind, key):
+        what = f"entry {row.seq} is found as '{kind}' '{key}' and says it is '{entry.kind}' '{entry.key}'"
+        raise AuditDamage(what, where=str(pointer_path(trail)))

@@ -1,0 +1,147 @@
+"""The rows of a trail in a SQLite file of the run folder: WAL and ``synchronous=FULL``, one writer at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from reviews.trail.tables.table import DoneT, HeadRow, Row, Stored
+from reviews.trail.tables.trail_file import FORMAT, SCHEMA, format_of
+from specs.digests import digest_file
+from specs.errors import AuditDamage, DiskUnwritable, PeergateError, UserError
+from specs.trail.entry import EntryKind
+
+_ROW = "SELECT seq, payload, signatures FROM entry"
+_KIND = "json_extract(payload, '$.predicate.kind')"
+_KEY = "json_extract(payload, '$.predicate.key')"
+
+
+class SqliteTable:
+    """A :class:`reviews.trail.tables.table.Table` in a file."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it.
+
+        Raises:
+            sqlite3.DatabaseError: it is no trail.
+            UserError: it was begun by an older Peergate, in a form that is not continued.
+        """
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+        try:
+            form = format_of(self.connection)
+            if form == 1:
+                raise UserError(
+                    "this trail was begun by an older Peergate, in a format without signatures",
+                    where=str(path),
+                    hint="it can be read and verified; to go on with it, use the version that began it",
+                )
+            self.connection.execute("PRAGMA journal_mode=WAL")
+            self.connection.execute("PRAGMA synchronous=FULL")
+            if not form:
+                self.connection.executescript(f"{SCHEMA}PRAGMA user_version={FORMAT};")
+        except BaseException as error:
+            self.connection.close()
+            told = self.told(error, writing=True)
+            if told is not None:
+                raise told from error
+            raise
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self.connection.in_transaction
+
+    def begin(self) -> None:
+        """Begin a transaction; other writers wait."""
+        self.connection.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """End the transaction."""
+        self.connection.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """End the transaction without what was added in it."""
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+
+    def again(self, append: Callable[[], DoneT]) -> DoneT:
+        """Append: a file has no connection that could be lost."""
+        return append()
+
+    def version(self) -> int:
+        """Return SQLite's number for what other connections have committed."""
+        return self.connection.execute("PRAGMA data_version").fetchone()[0]
+
+    def head(self) -> HeadRow | None:
+        """Return the newest head."""
+        return self.connection.execute("SELECT size, frontier, note FROM head").fetchone()
+
+    def newest(self) -> Row | None:
+        """Return the newest entry."""
+        return self.connection.execute(f"{_ROW} ORDER BY seq DESC LIMIT 1").fetchone()
+
+    def numbered(self, seq: int) -> Row | None:
+        """Return the entry with this number."""
+        return self.connection.execute(f"{_ROW} WHERE seq = ?", (seq,)).fetchone()
+
+    def with_key(self, key: str) -> Row | None:
+        """Return the entry with this key."""
+        return self.connection.execute(f"{_ROW} WHERE {_KEY} = ?", (key,)).fetchone()
+
+    def newest_of(self, *kinds: EntryKind) -> Row | None:
+        """Return the newest entry of some kinds."""
+        # One kind at a time and written out: only so SQLite uses its partial indexes.
+        found = [
+            self.connection.execute(f"{_ROW} WHERE {_KIND} = '{kind}' ORDER BY seq DESC LIMIT 1").fetchone()
+            for kind in kinds
+        ]
+        return max((one for one in found if one is not None), key=lambda one: one[0], default=None)
+
+    def rows(self, *kinds: EntryKind) -> list[Row]:
+        """Return all entries in order, or those of some kinds."""
+        chosen = f" WHERE {_KIND} IN ({', '.join('?' * len(kinds))})" if kinds else ""
+        return self.connection.execute(f"{_ROW}{chosen} ORDER BY seq", kinds).fetchall()
+
+    def whole(self) -> tuple[list[Row], HeadRow | None]:
+        """Return all entries and the head that belongs to them; asked inside a transaction."""
+        return self.rows(), self.head()
+
+    def add(self, row: Stored, kind: EntryKind, key: str) -> None:
+        """Add an entry; kind and key are found in it by indexes over the signed bytes."""
+        values = (row.seq, row.payload.decode(), row.signatures.decode())
+        self.connection.execute("INSERT INTO entry VALUES (?, ?, ?)", values)
+
+    def put_head(self, size: int, frontier: bytes, note: str) -> None:
+        """Replace the head."""
+        self.connection.execute("INSERT OR REPLACE INTO head VALUES (0, ?, ?, ?)", (size, frontier, note))
+
+    def told(self, error: BaseException, *, writing: bool) -> Exception | None:
+        """Return the error to raise for one of SQLite; it finds out at any moment that a file is damaged."""
+        if isinstance(error, sqlite3.OperationalError):
+            if not writing:
+                return PeergateError(f"the trail cannot be read: {error}", where=str(self._path))
+            return DiskUnwritable(
+                f"the trail cannot be written: {error}; nothing was recorded",
+                where=str(self._path),
+                hint="make room or make it writable, then `peergate resume` goes on",
+            )
+        # Names in a damaged schema need not be text.
+        if isinstance(error, (sqlite3.DatabaseError, UnicodeDecodeError)):
+            hint = "nothing can follow what cannot be read; `peergate audit verify` tells what is there"
+            return AuditDamage(f"the trail file is damaged: {error}", where=str(self._path), hint=hint)
+        return None
+
+    def settle(self) -> None:
+        """Put what is in the log beside the file into it."""
+        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def file_digest(self) -> str:
+        """Return the digest of the file's bytes."""
+        return digest_file(self._path)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()

@@ -1,0 +1,127 @@
+"""A trail as static files that other programs read: C2SP tlog-tiles, and one tlog-proof a verdict.
+
+``checkpoint`` is the signed head, ``tile/entries`` holds the entries in bundles of 256, each behind its length in two
+bytes, ``tile/L`` the hashes of level L in tiles of 256. The last of a level may be partial (``.p/W``).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from reviews.trail import tree as merkle
+from reviews.trail.signed_head import Checkpoint, parse_note
+from specs.errors import UserError
+from specs.regular_files import read_regular
+
+WIDTH = 256
+CHECKPOINT = "checkpoint"
+_PROOF = "c2sp.org/tlog-proof@v1"
+_INDEX = re.compile(r"index (0|[1-9][0-9]{0,18})")
+
+
+def is_export(folder: Path) -> bool:
+    """Say whether a folder looks like an export."""
+    return (folder / CHECKPOINT).is_file() and (folder / "tile").is_dir()
+
+
+def tile_name(level: str, number: int, width: int = WIDTH) -> str:
+    """Return the path of a tile; ``level`` is a number or ``entries``."""
+    digits = f"{number:03}"
+    digits = digits.zfill(-(-len(digits) // 3) * 3)
+    parts = [digits[start : start + 3] for start in range(0, len(digits), 3)]
+    name = "/".join([f"x{part}" for part in parts[:-1]] + parts[-1:])
+    return f"tile/{level}/{name}" + ("" if width == WIDTH else f".p/{width}")
+
+
+def tiles_of(leaves: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Yield ``(path, bytes)`` of every hash tile of a tree."""
+    level, hashes = 0, list(leaves)
+    while hashes:
+        for number in range(0, len(hashes), WIDTH):
+            tile = hashes[number : number + WIDTH]
+            yield tile_name(str(level), number // WIDTH, len(tile)), b"".join(tile)
+        full = len(hashes) // WIDTH
+        hashes = [merkle.root_of(hashes[WIDTH * one : WIDTH * (one + 1)]) for one in range(full)]
+        level += 1
+
+
+def bundles_of(envelopes: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Yield ``(path, bytes)`` of every entry bundle."""
+    for number in range(0, len(envelopes), WIDTH):
+        bundle = envelopes[number : number + WIDTH]
+        data = b"".join(len(one).to_bytes(2, "big") + one for one in bundle)
+        yield tile_name("entries", number // WIDTH, len(bundle)), data
+
+
+def read_bundles(folder: Path, size: int) -> list[bytes]:
+    """Read the entries of a log of ``size`` entries.
+
+    Raises:
+        UserError: a bundle is missing, or does not hold the entries it should.
+    """
+    envelopes: list[bytes] = []
+    while len(envelopes) < size:
+        width = min(WIDTH, size - len(envelopes))
+        name = tile_name("entries", len(envelopes) // WIDTH, width)
+        try:
+            data = read_regular(folder / name)
+        except OSError as error:
+            raise UserError(f"entries cannot be read: {error.strerror or error}", where=name) from error
+        envelopes.extend(_bundle(data, width, name))
+    return envelopes
+
+
+def _bundle(data: bytes, width: int, name: str) -> list[bytes]:
+    found: list[bytes] = []
+    place = 0
+    while place < len(data):
+        end = place + 2 + int.from_bytes(data[place : place + 2], "big")
+        if end > len(data) or place + 2 > len(data):
+            raise UserError(f"the bundle ends inside entry {len(found)}", where=name)
+        found.append(data[place + 2 : end])
+        place = end
+    if len(found) != width:
+        raise UserError(f"the bundle holds {len(found)} entries, not {width}", where=name)
+    return found
+
+
+class Proof(NamedTuple):
+    """A proof that an entry is in a signed tree."""
+
+    seq: int
+    path: tuple[bytes, ...]
+    head: Checkpoint
+
+    def __str__(self) -> str:
+        hashes = "".join(f"{base64.b64encode(one).decode()}\n" for one in self.path)
+        return f"{_PROOF}\nindex {self.seq}\n{hashes}\n{self.head}"
+
+    def proves(self, envelope: bytes) -> bool:
+        """Say whether the entry is in the tree of the head. Who signed the head is another question."""
+        leaf = merkle.leaf_hash(envelope)
+        return merkle.is_included(leaf, self.seq, self.head.size, self.path, self.head.root)
+
+
+def parse_proof(data: bytes, where: str = "") -> Proof:
+    """Read a C2SP tlog-proof without extra data.
+
+    Raises:
+        UserError: it is none, or not spelled as the standard has it.
+    """
+    start, gap, note = data.partition(b"\n\n")
+    lines = start.decode("ascii", "replace").split("\n")
+    index = _INDEX.fullmatch(lines[1]) if len(lines) > 1 else None
+    if not gap or lines[0] != _PROOF or index is None or len(lines) > 66:
+        raise UserError("not a tlog-proof", where=where)
+    try:
+        path = tuple(base64.b64decode(line, validate=True) for line in lines[2:])
+    except ValueError as error:
+        raise UserError("not a tlog-proof: a hash is not base64", where=where) from error
+    proof = Proof(int(index[1]), path, parse_note(note, where))
+    if str(proof).encode() != data:
+        raise UserError("not a tlog-proof in its one spelling", where=where)
+    return proof

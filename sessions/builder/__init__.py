@@ -1,0 +1,1 @@
+"""What a builder sees and may do."""

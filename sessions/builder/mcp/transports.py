@@ -1,0 +1,182 @@
+"""How a client reaches the server: over stdio, where its going is seen, or over HTTP with a bearer token.
+
+The protocol runs in a thread of its own. The session keeps the main thread, to which signals and the trail belong.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import anyio
+import uvicorn
+from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import AnyHttpUrl
+
+from sessions.builder.mcp.connections import BACKLOG, MOST_CONNECTIONS, MOST_SESSIONS, Door, bounded
+from specs.errors import UserError
+
+PATH = "/mcp"
+NAMES_OF_THE_HOST = ("host.docker.internal", "host.containers.internal")
+"""How a container calls the machine it runs on; no public name can end like this."""
+STOP_S = 5.0
+
+
+class Transport(Protocol):
+    """Serves one MCP server to its clients."""
+
+    has_one_client: bool
+    """Whether the end of the connection is the end of the client."""
+
+    def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
+        """Begin to serve; returns when clients are answered. ``gone`` is called when nobody can call any more."""
+        ...
+
+    def stop(self) -> None:
+        """End, as far as it can be ended."""
+        ...
+
+
+class Stdio:
+    """Serves the process that started this one."""
+
+    has_one_client = True
+
+    def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
+        """Take over stdin and stdout: while serving, what anybody else prints goes to stderr."""
+        ready = threading.Event()
+
+        async def serve() -> None:
+            async with stdio_server() as (incoming, outgoing):
+                ready.set()
+                await server.run(incoming, outgoing, server.create_initialization_options())
+
+        def run() -> None:
+            try:
+                anyio.run(serve)
+            finally:
+                gone()
+                ready.set()
+
+        # A daemon: it may wait for a line on stdin that never comes.
+        threading.Thread(target=run, name="mcp-stdio", daemon=True).start()
+        ready.wait()
+
+    def stop(self) -> None:
+        """Do nothing: the client ends the connection, or this process does with its own end."""
+
+
+class Http:
+    """Serves everybody who has the token, at one address."""
+
+    has_one_client = False
+
+    def __init__(self, address: str, token: str) -> None:
+        """Bind the address now, before anything is started.
+
+        Raises:
+            UserError: the address is none, would listen everywhere, or cannot be had.
+        """
+        host, port = parse_address(address)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        except OSError as error:
+            raise UserError(f"cannot listen there: {error.strerror or error}", where=address) from error
+        self._host, self._port = host, self._socket.getsockname()[1]
+        self._token = token
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """The address a client is given."""
+        return f"http://{_bracketed(self._host)}:{self._port}{PATH}"
+
+    def start(self, server: Server[Any], gone: Callable[[], None]) -> None:
+        """Serve until stopped."""
+        names = [_bracketed(self._host), "localhost", *NAMES_OF_THE_HOST]
+        app = server.streamable_http_app(
+            streamable_http_path=PATH,
+            # A client may come back after a night; those left behind end when there are too many of them.
+            session_idle_timeout=None,
+            max_sessions=2 * MOST_SESSIONS,
+            transport_security=TransportSecuritySettings(
+                allowed_hosts=[f"{name}:{self._port}" for name in names],
+                # No page in a browser has any business here, so no origin is allowed.
+                allowed_origins=[],
+            ),
+            # There is no authorization server: the SDK asks for one to tell clients about, and tells nobody.
+            auth=AuthSettings(issuer_url=AnyHttpUrl(self.url), resource_server_url=None),
+            token_verifier=OneToken(self._token),
+        )
+        config = uvicorn.Config(
+            Door(app, MOST_SESSIONS),
+            http=bounded(MOST_CONNECTIONS),
+            ws="none",
+            loop="asyncio",
+            backlog=BACKLOG,
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = serving = uvicorn.Server(config)
+
+        def run() -> None:
+            try:
+                serving.run(sockets=[self._socket])
+            finally:
+                gone()
+
+        self._thread = threading.Thread(target=run, name="mcp-http", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer what is under way, for a second, and close."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(STOP_S)
+        self._socket.close()
+
+
+class OneToken:
+    """A :class:`mcp.server.auth.provider.TokenVerifier` that knows one token."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Compare in a time that does not tell how much of it was right."""
+        if not hmac.compare_digest(token.encode(), self._token):
+            return None
+        return AccessToken(token=token, client_id="builder", scopes=[])
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``HOST:PORT``, ``[HOST]:PORT`` or ``PORT``, which is on loopback.
+
+    Raises:
+        UserError: it is none of these, or it names every address at once.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    if not port.isdecimal() or int(port) > 65535:
+        raise UserError(f"'{address}' is no HOST:PORT", hint="for example 127.0.0.1:8765, or 8765")
+    if host in ("0.0.0.0", "::", "*"):
+        raise UserError(
+            f"'{address}' would listen on every network of this machine",
+            hint="name one address, for example that of the container network; the traffic is not encrypted",
+        )
+    return host, int(port)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,171 @@
+"""What no builder may read, wherever a text picked it up, and how it is taken out.
+
+Taken out are secrets (values of variables named like secrets, issued keys, private keys), held-out prompts, what was
+answered to them, the reviewers' prompts, and who reviews. Of held-out prompts and answers a part is enough: a line of a
+log with half a prompt loses that half. What stands in the training data as well is no secret and stays. The limits are
+those of :mod:`sessions.builder.phrase_match` and :mod:`specs.masking`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from reviews.evidence.gather import load_items
+from reviews.trail.store import Store
+from sessions.builder.heldout_outputs import rows_on_heldout
+from sessions.builder.phrase_match import Protected
+from sessions.session import Session
+from specs.masking import map_json, map_strings, masker_of
+from specs.text import plain
+from specs.trail.builder_tools import TOOLS
+from specs.vendors.untrusted_text import enclose
+from training.rules.tasks.conversation import said_in
+
+HELDOUT, PRIVATE, REVIEWER = "[held-out]", "[withheld]", "[a reviewer]"
+PROMPT_RUN = 5
+"""Words in a row of a held-out prompt that are taken out: half of a prompt of ten words."""
+ANSWER_RUN = 12
+"""Of an answer to one: shorter runs stand in what the model writes about anything."""
+INSTRUCTIONS_RUN = 10
+_INSTRUCTIONS = (
+    "reviewers/vendors/reviewer.md",
+    *("requests/question.md", "requests/review.md", "requests/adversarial.md"),
+)
+_ONLY_PRINTABLE = re.compile(r"[\x20-\x7e\n\t]*")
+MOST_KEPT = 1024
+MOST_READ = 4
+"""Texts and artifacts that are remembered: a conversation is sent again with every turn, an artifact read in pages."""
+
+
+class _Rule(NamedTuple):
+    protected: Protected
+    mark: str
+
+
+class Wall:
+    """Takes out what a text must not carry to a builder, a transcript or the trail."""
+
+    def __init__(self, session: Session, environ: Mapping[str, str]) -> None:
+        self._masker = masker_of(environ)
+        store, digests = session.store, session.resolved.data_digests
+        known = tuple(digest for name, digest in sorted(digests.items()) if name != "heldout")
+        answers = tuple(rows_on_heldout(session))
+        self._rules = (
+            _Rule(_prompts(_Kept(store), digests["heldout"], known, session.resolved.spec.objective), HELDOUT),
+            _Rule(_answers(_Kept(store), answers), HELDOUT),
+            _Rule(_instructions(), PRIVATE),
+        )
+        self._reviewers = _names(session)
+        self._store = store
+        self._scrub = lru_cache(maxsize=MOST_KEPT)(self._scrubbed)
+        self._read = lru_cache(maxsize=MOST_READ)(self._cleaned)
+
+    def clean(self, text: str, limit: int | None = None) -> str:
+        """Return a text as it may be shown: printable, without what is withheld, and only then cut.
+
+        What hides in a text, an escape sequence or an invisible character in the middle of a word, is taken out before
+        anything is looked for; a text that was cut before could hold half of a secret.
+        """
+        scrubbed = self.scrub(_printable(text))
+        return _printable(scrubbed) if limit is None or len(scrubbed) <= limit else plain(scrubbed, limit)
+
+    def readable(self, digest: str, most: int) -> str:
+        """Return the text that is kept under a digest, cleaned as a whole: pages of it are cut from what is clean."""
+        return self._read(digest, most)
+
+    def _cleaned(self, digest: str, most: int) -> str:
+        text = self._store.get(digest)[: most * 4].decode("utf-8", "replace")
+        return self.clean(text[:most])
+
+    def scrub(self, text: str) -> str:
+        """Return the text with marks in the place of what is withheld; half a character pair is replaced too."""
+        return self._scrub(text)
+
+    def scrub_json(self, text: str) -> str:
+        """Return JSON with every string in it scrubbed, the same text where there is nothing to take out.
+
+        What is no JSON, or has a name twice, is scrubbed as the text it is. Anything else that ``json`` reads is
+        scrubbed string by string, with ``NaN`` in it too: in the text, escapes would hide what is withheld.
+        """
+        return map_json(self._masker.json(text), self.scrub)
+
+    def scrub_bytes(self, data: bytes) -> bytes:
+        """Return the body of a request or response without what is withheld."""
+        return self.scrub_json(data.decode("utf-8", "replace")).encode("utf-8", "replace")
+
+    def _scrubbed(self, text: str) -> str:
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        text = self._masker.text(text)
+        if self._reviewers is not None:
+            text = self._reviewers.sub(REVIEWER, text)
+        for rule in self._rules:
+            for start, end in reversed(rule.protected.spans(text)):
+                text = f"{text[:start]}{rule.mark}{text[end:]}"
+        return text
+
+
+class _Kept:
+    """A store by its place, so that what was read from it is read once a process."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kept) and self.store.root == other.store.root
+
+    def __hash__(self) -> int:
+        return hash(self.store.root)
+
+
+@lru_cache(maxsize=8)
+def _prompts(kept: _Kept, heldout: str, known: tuple[str, ...], objective: str) -> Protected:
+    readable = (item.prompt for digest in known for item in load_items(kept.store, digest))
+    prompts = (text for item in load_items(kept.store, heldout) for text in said_in(item))
+    return Protected(prompts, PROMPT_RUN, (objective, *readable))
+
+
+@lru_cache(maxsize=8)
+def _answers(kept: _Kept, rows: tuple[str, ...]) -> Protected:
+    def texts() -> Iterator[str]:
+        for digest in rows:
+            for line in kept.store.get(digest).decode("utf-8", "replace").splitlines():
+                yield from _long_texts(line)
+
+    return Protected(texts(), ANSWER_RUN)
+
+
+def _long_texts(line: str) -> Iterator[str]:
+    """Yield the texts of a row that are long enough to tell something; a row may be anything."""
+    found: list[str] = []
+    try:
+        map_strings(json.loads(line), lambda text: found.append(text) or text)
+    except (ValueError, RecursionError):
+        return
+    yield from (one for one in found if len(one.split()) >= ANSWER_RUN)
+
+
+@lru_cache(maxsize=1)
+def _instructions() -> Protected:
+    texts = [files("reviews").joinpath(name).read_text(encoding="utf-8") for name in _INSTRUCTIONS]
+    ours = [enclose("data", ""), *(one.description for one in TOOLS), *(json.dumps(one.schema()) for one in TOOLS)]
+    return Protected(texts, INSTRUCTIONS_RUN, ours)
+
+
+def _names(session: Session) -> re.Pattern[str] | None:
+    """Return what finds models and addresses of reviewers: who judges is no business of whoever is judged."""
+    found: set[str] = set()
+    for one in session.resolved.spec.reviewers():
+        if one.asks_a_model and one.model:
+            found |= {f"{one.vendor}:{one.model}", one.model} | ({one.base_url} if one.base_url else set())
+    told = sorted(found, key=len, reverse=True)
+    return re.compile("|".join(re.escape(one) for one in told), re.IGNORECASE) if told else None
+
+
+def _printable(text: str) -> str:
+    """Return a text as it is printed; most texts are that already, which is quicker seen than made."""
+    return text if _ONLY_PRINTABLE.fullmatch(text) else plain(text, len(text))

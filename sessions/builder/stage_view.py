@@ -1,0 +1,75 @@
+"""What the session shows a builder of the stage that is open, read from the trail."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from reviews.evidence.gather import accepted_attempt
+from reviews.gate import grants
+from reviews.trail.envelope import Recorded
+from sessions.session import Session
+from specs.errors import PeergateError
+from specs.session.lint.pilot_rules import SIZES
+from specs.stages.registry import Stage
+from specs.trail.grant_and_claim import StageView
+
+_OPENED_BY: dict[str, Literal["approval", "revision", "retry"]] = {
+    "approve": "approval",
+    "revise": "revision",
+    "retry": "retry",
+}
+
+
+def opener_of(session: Session, stage: str, attempt: int) -> Recorded:
+    """Return the judgement that opened an attempt.
+
+    Raises:
+        PeergateError: nothing opened it.
+    """
+    opens = {"stage": stage, "attempt": attempt}
+    found = [one for one in session.trail.iterate("decision", "human") if one.body.get("opens") == opens]
+    if not found:
+        raise PeergateError("no decision opens this attempt", where=f"{session.name}.{stage}.{attempt}")
+    return found[-1]
+
+
+def open_stage(session: Session) -> grants.Opening:
+    """Return what the newest judgement opens.
+
+    Raises:
+        PeergateError: nothing is open.
+    """
+    opening = grants.latest_opening(session.trail)
+    if opening is None:
+        raise PeergateError("no decision opens a stage", where=session.name)
+    return opening
+
+
+def _piloted(session: Session, stage: Stage) -> dict[str, Any]:
+    """Return what was moved in the pilot that was accepted, as far as it is no size."""
+    if stage.pilot is None:
+        return {}
+    attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), stage.pilot)
+    plan = session.trail.find(f"plan/{stage.pilot}.{attempt}") if attempt else None
+    moved: dict[str, Any] = plan.body["changes"] if plan else {}
+    return {name: value for name, value in moved.items() if name in stage.ranges and name not in SIZES}
+
+
+def view_of(session: Session, stage: Stage, attempt: int) -> StageView:
+    """Return the view of an attempt: what it starts from, what may be moved, what the gate asked for."""
+    opener = opener_of(session, stage.name, attempt)
+    told = opener.body.get("outcome") or opener.body["answer"]
+    before = session.trail.find(f"plan/{stage.name}.{attempt - 1}")
+    # A stage that is entered anew, the first time or after a retraction, begins with the spec, or as its pilot ended.
+    changes = dict(before.body["changes"]) if before and told != "approve" else _piloted(session, stage)
+    return StageView(
+        stage=stage.name,
+        kind=stage.kind,
+        attempt=attempt,
+        opened_by=_OPENED_BY[told],
+        objective=session.resolved.spec.objective,
+        parameters=stage.parameters.model_dump(mode="json") | changes,
+        changes=changes,
+        ranges={name: (limits.min, limits.max) for name, limits in stage.ranges.items()},
+        required=opener.body.get("required", {}),
+    )

@@ -1,0 +1,168 @@
+"""Tools that leave something: plans, notes, proposals, the wish to launch, the submission."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from reviews.checks.claim_lookup import look_up
+from reviews.evidence.gather import gather
+from sessions.builder.stage_view import open_stage
+from sessions.builder.tools.tool_context import Launch, Refused, Submission, Work
+from sessions.jobs.sandbox.code_admission import keep_recipe
+from sessions.session import Session
+from specs.digests import canonical_bytes
+from specs.errors import UserError
+from specs.stages.metric import MetricSet
+from specs.stages.registry import resolve_parameters
+from specs.text import plain
+from specs.trail.builder_tools import (
+    AskPerson,
+    HandIn,
+    LaunchStage,
+    ProposeAmendment,
+    ProposePlan,
+    SubmitStage,
+    WriteNote,
+    WriteRecipe,
+)
+from specs.trail.grant_and_claim import Claim
+
+SENT_BACK = "sent back"
+"""How the refusal of a submission begins that the rows contradict."""
+MOST_HANDED_IN = 32_000
+"""Bytes of a plan or submission: a trail entry has to hold it, with what is around it."""
+MOST_NAME = 100
+"""Characters of a finding's id, or of a stage or metric in a claim."""
+
+
+def propose_plan(work: Work, arguments: ProposePlan) -> str:
+    """Put a plan on record."""
+    return _note(work, "plan", arguments.plan)
+
+
+def write_note(work: Work, arguments: WriteNote) -> str:
+    """Keep a note."""
+    return _note(work, arguments.kind, arguments.text)
+
+
+def propose_amendment(work: Work, arguments: ProposeAmendment) -> str:
+    """Keep a proposed change of the spec for a person; nothing changes by it."""
+    lines = [f"{one.pointer} = {one.value!r}" for one in arguments.changes]
+    named = _note(work, "amendment", "\n".join([*lines, "", arguments.reason]))
+    work.session.display.say(f"the builder proposes an amendment: {'; '.join(lines)}")
+    return f"{named}; a person adopts it with `peergate amend` or does not. Until then the spec stays as it is."
+
+
+def _note(work: Work, what: str, text: str) -> str:
+    """Keep a text; the same text for the same attempt is kept once."""
+    session = work.session
+    digest = session.store.put_text(text)
+    body = {"stage": work.stage.name, "attempt": work.attempt, "what": what, "text": digest}
+    key = note_key(work.call)
+    same = next((one for one in session.trail.iterate("note") if one.body == body and one.entry.key != key), None)
+    if same is not None:
+        return f"{note_name(session, same.entry.key)} holds this already; nothing was added"
+    session.trail.append("note", key, body)
+    return kept_as(session, key)
+
+
+def note_key(call: str) -> str:
+    """Return the key of the note that a call leaves: repeating the call leaves the same one."""
+    return f"note/{call.partition('/')[2]}"
+
+
+def note_name(session: Session, key: str) -> str:
+    """Return the name under which a note is read."""
+    return f"note.{next(place for place, one in enumerate(session.trail.iterate('note'), 1) if one.entry.key == key)}"
+
+
+def kept_as(session: Session, key: str) -> str:
+    """Say where a note was kept."""
+    return f"kept as {note_name(session, key)}"
+
+
+def launch_stage(work: Work, arguments: LaunchStage) -> str:
+    """End the planning with the wish to launch; the grant is minted and the job started next."""
+    opening = open_stage(work.session)
+    if arguments.stage != opening.stage:
+        raise Refused(
+            f"stage '{arguments.stage}' has no grant: only '{opening.stage}' (attempt {opening.attempt}) is open, and "
+            "what comes after it opens when its gate has decided"
+        )
+    changes: dict[str, float | int | str] = dict(arguments.changes)
+    if arguments.code is not None:
+        changes["code"] = arguments.code
+    try:
+        resolve_parameters(work.stage, changes)
+    except ValueError as error:
+        raise Refused(plain(str(error).splitlines()[0], 500)) from error
+    _require_fit(arguments.answers, {"changes": changes, "reason": arguments.reason})
+    work.launch = Launch(arguments.reason, changes, dict(arguments.answers))
+    return f"{work.key} is launched with {changes or 'the parameters of the spec'}"
+
+
+def write_recipe(work: Work, arguments: WriteRecipe) -> str:
+    """Take the script of a recipe in; nothing runs by it."""
+    if work.stage.kind != "recipe":
+        raise Refused(
+            f"stage '{work.stage.name}' is of kind {work.stage.kind}; only stages of kind recipe take a script"
+        )
+    try:
+        digest = keep_recipe(work.session.store, arguments.script)
+    except UserError as error:
+        raise Refused(f"{error.message}{f' ({error.hint})' if error.hint else ''}") from error
+    return f"kept as {digest}; launch_stage takes that as code"
+
+
+def hand_in(work: Work, arguments: HandIn) -> str:
+    """End a helper's task with its result."""
+    told = _note(work, "helper", arguments.result)
+    text = work.session.store.put_text(arguments.result)
+    kept = next(one for one in work.session.trail.iterate("note") if one.body["text"] == text)
+    work.handed_in = note_name(work.session, kept.entry.key)
+    return told
+
+
+def ask_person(work: Work, arguments: AskPerson) -> str:
+    """End the planning: a person decides how it goes on."""
+    work.launch = Launch(arguments.reason, escalate=True)
+    return "a person is asked"
+
+
+def submit_stage(work: Work, arguments: SubmitStage) -> str:
+    """Hand the attempt in, unless one of the claims is contradicted by what was measured."""
+    session = work.session
+    for one in arguments.claims:
+        _require_number(one)
+    _require_fit(arguments.answers, {"claims": [one.model_dump(mode="json") for one in arguments.claims]})
+    evidence = gather(session.run, list(session.trail.iterate()), session.store, work.stage.name, work.attempt)
+    measured = session.trail.find(f"metrics/{work.stage.name}.{work.attempt}")
+    digest = measured.body["metrics"] if measured else None
+    here = {work.stage.name: MetricSet.model_validate(session.store.get_value(digest))} if digest else {}
+    results = look_up(arguments.claims, {**evidence.earlier, **here})
+    told = [f"{one.status}: {one.claim.stage} {one.claim.metric} = {one.claim.value:g}" for one in results]
+    if any(one.status == "contradicted" for one in results):
+        hint = "nothing was submitted: read_metrics gives the measured values; correct or drop a claim"
+        raise Refused("\n".join([f"{SENT_BACK}: the rows contradict a claim", *told, hint]))
+    work.submission = Submission(arguments.claims, dict(arguments.answers))
+    return "\n".join([*told, f"{work.key} is submitted; its gate decides next"])
+
+
+def _require_number(claim: Claim) -> None:
+    about = f"{plain(claim.stage, MOST_NAME)} {plain(claim.metric, MOST_NAME)}"
+    if len(claim.stage) > MOST_NAME or len(claim.metric) > MOST_NAME:
+        raise Refused(f"{SENT_BACK}: the claim about {about} names nothing; a name has at most {MOST_NAME} characters")
+    if not (math.isfinite(claim.value) and math.isfinite(claim.tolerance) and claim.tolerance >= 0):
+        raise Refused(
+            f"{SENT_BACK}: the claim about {about} states no number: {claim.value:g}, tolerance {claim.tolerance:g}"
+        )
+
+
+def _require_fit(answers: dict[str, str], rest: dict[str, Any]) -> None:
+    """Refuse what no trail entry can hold, before anything ends by it."""
+    if long := [name for name in answers if len(name) > MOST_NAME]:
+        raise Refused(f"'{plain(long[0], MOST_NAME)}' is no id of a finding")
+    size = len(canonical_bytes(rest | {"answers": answers}))
+    if size > MOST_HANDED_IN:
+        raise Refused(f"this has {size} bytes, at most {MOST_HANDED_IN} can be handed in; notes can hold long texts")

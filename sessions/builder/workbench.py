@@ -1,0 +1,334 @@
+"""The builder's workbench: every tool call is recorded, checked, carried out, and its result recorded.
+
+Walls: tools find things by name in the trail, never by path; what they return and what is recorded has secrets,
+held-out texts and the reviewers' side taken out (:mod:`sessions.builder.redaction`) and is cut; what goes wrong with a
+call is its result. Loop care (:mod:`sessions.builder.loop_detection`): whoever goes round in circles has a person
+asked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import Any
+
+from agents.turns import ToolCall, ToolResult, Turn
+from agents.workbench_protocol import PastTurn
+from reviews.trail.envelope import Recorded
+from sessions.builder.brief import write_brief
+from sessions.builder.loop_detection import SAME_RESULTS, PhaseRecord
+from sessions.builder.redaction import Wall
+from sessions.builder.stage_view import view_of
+from sessions.builder.tools import CARRY_OUT
+from sessions.builder.tools.interrupted_calls import ENDING, INTERRUPTED, what_came_of
+from sessions.builder.tools.stage_tools import SENT_BACK
+from sessions.builder.tools.tool_arguments import MOST_ARGUMENTS, read_arguments
+from sessions.builder.tools.tool_context import OpenHelper, Refused, Work
+from sessions.money import ledger
+from sessions.session import Cancelled, Paused, Session
+from specs.digests import digest_bytes
+from specs.errors import AuditDamage, DiskUnwritable, PeergateError
+from specs.stages.registry import Stage
+from specs.trail.builder_tools import TOOLS, Phase, Tool
+from specs.trail.grant_and_claim import StageView
+
+MOST_RESULT = 24_000
+"""Characters of one result. What is longer is read in pages."""
+IN_PIECES = b"[withheld: the stream spelled out, in pieces, what is masked in the turn]"
+_REPEATED = (
+    f"this call has had the same result {SAME_RESULTS} times; do something else: change the arguments, go on to the "
+    "next step, or ask a person"
+)
+_ENDED = "this phase has ended; nothing is carried out any more"
+
+
+class SessionWorkbench:
+    """An :class:`agents.workbench_protocol.Workbench` on a session."""
+
+    def __init__(
+        self,
+        session: Session,
+        stage: Stage,
+        attempt: int,
+        phase: Phase,
+        helper: str = "",
+        open_helper: OpenHelper | None = None,
+    ) -> None:
+        self._session = session
+        self._at: dict[str, Any] = {"stage": stage.name, "attempt": attempt, "phase": phase}
+        self._prefix = f"{stage.name}.{attempt}/{phase}"
+        if helper:
+            self._at["helper"] = helper
+            self._prefix += f"/helper-{helper}"
+        self._wall = Wall(session, os.environ)
+        self.work = Work(session, stage, attempt, phase, self._wall, open_helper)
+        self.gave_up = ""
+        """Why a person is asked although the builder did not ask for one."""
+        mine = self._mine()
+        self._turns = sum(one.entry.kind == "turn" for one in mine)
+        self._results: list[Recorded] = [one for one in mine if one.entry.kind == "result"]
+        self._calls: list[Recorded] = [one for one in mine if one.entry.kind == "call"]
+        self._answer_interrupted()
+        self._end_again()
+        self._look_after()
+
+    @property
+    def phase(self) -> Phase:
+        """Which phase this is."""
+        return self.work.phase
+
+    @property
+    def view(self) -> StageView:
+        """The stage that is open."""
+        return view_of(self._session, self.work.stage, self.work.attempt)
+
+    @property
+    def brief(self) -> str:
+        """What a model has to know to go on."""
+        return self._wall.scrub(write_brief(self.work, self.view))
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """All tools, in a fixed order."""
+        return TOOLS
+
+    @property
+    def done(self) -> bool:
+        """Whether the phase has ended."""
+        return self.work.done or bool(self.gave_up)
+
+    def call(self, call: ToolCall) -> ToolResult:
+        """Record the call, carry it out, record the result.
+
+        What goes wrong with it is its result. A call after the phase has ended is neither recorded nor carried out.
+
+        Raises:
+            Paused: somebody stops the session; the call is answered when it goes on.
+            Cancelled: it is ended for good.
+            AuditDamage: the trail or what it names does not hold together.
+        """
+        if self.done:
+            return ToolResult(call=call.id, text=_ENDED, is_error=True)
+        self._session.checkpoint()
+        intent, arguments = self._record_call(call)
+        self._session.display.call_begins(intent.body["tool"])
+        return self._record_result(intent, call.id, *self._tried(intent, call, arguments))
+
+    def _tried(self, intent: Recorded, call: ToolCall, arguments: str) -> tuple[str, bool]:
+        """Carry a call out and return what came of it, and whether that is an error."""
+        self.work.call = intent.entry.key
+        try:
+            if self._phase_record().repeats(intent, digest_bytes(_REPEATED.encode())):
+                raise Refused(_REPEATED)
+            return self._carry_out(call, arguments), False
+        except (Paused, Cancelled, AuditDamage, DiskUnwritable):
+            raise
+        except Refused as refused:
+            return str(refused), True
+        except PeergateError as error:
+            return f"{error.message}{f' ({error.hint})' if error.hint else ''}", True
+        except Exception as error:
+            # A fault of the tool is no reason for a call without a result; what it was about is not the builder's.
+            self._session.display.say(f"{intent.body['tool']}: {type(error).__name__}: {error}")
+            return f"this tool failed ({type(error).__name__}) and did nothing that counts", True
+
+    def _record_call(self, call: ToolCall) -> tuple[Recorded, str]:
+        """Record what is asked for; return it with the arguments to carry out, which are without what is withheld."""
+        text, number = call.arguments, len(self._calls) + 1
+        whole = len(text) <= MOST_ARGUMENTS
+        arguments = self._wall.scrub_json(text) if whole else self._wall.scrub(text[:MOST_ARGUMENTS])
+        body = {
+            **self._at,
+            "number": number,
+            "turn": self._turns,
+            "call_id": self._wall.clean(call.id, 200),
+            "tool": self._wall.clean(call.name, 64),
+            "arguments": self._session.store.put(arguments.encode("utf-8", "replace")),
+        }
+        intent = self._session.trail.append("call", f"call/{self._prefix}.{number}", body)
+        self._calls.append(intent)
+        return intent, arguments
+
+    @property
+    def sent_back(self) -> int:
+        """How many submissions were sent back for what they claim."""
+        submitted = {one.entry.key for one in self._calls if one.body["tool"] == "submit_stage"}
+        refused = [one for one in self._results if one.body["is_error"] and one.body["call"] in submitted]
+        return sum(self._session.store.get(one.body["text"]).startswith(SENT_BACK.encode()) for one in refused)
+
+    def history(self) -> tuple[PastTurn, ...]:
+        """Return the recorded turns of this phase with the results of their calls."""
+        store = self._session.store
+        by_turn: dict[int, list[ToolResult]] = {}
+        answered = {one.body["call"]: one for one in self._results}
+        for call in self._calls:
+            result = answered.get(call.entry.key)
+            if result is not None:
+                text = store.get(result.body["text"]).decode("utf-8", "replace")
+                by_turn.setdefault(call.body["turn"], []).append(
+                    ToolResult(call=call.body["call_id"], text=text, is_error=result.body["is_error"])
+                )
+        return tuple(
+            PastTurn(Turn.model_validate(store.get_value(one.body["said"])), tuple(by_turn.get(one.body["number"], ())))
+            for one in self._mine()
+            if one.entry.kind == "turn"
+        )
+
+    def reserve(self, cap_usd: float) -> str:
+        """Set aside what a turn may cost at most.
+
+        Raises:
+            BudgetExceeded: it does not fit in what is left for the builder.
+        """
+        self._session.checkpoint()
+        budget = self._session.resolved.spec.budget
+        return ledger.reserve_turn(self._session.trail, budget, self.work.stage, self.work.attempt, cap_usd)
+
+    def wait(self, seconds: float, why: str) -> None:
+        """Wait, until somebody stops the session, and say why."""
+        told = f"waits {seconds:.0f} s: {self._wall.clean(why, 200)}"
+        self._session.display.say(f"  {self._session.builder.name}: {told}")
+        until = time.monotonic() + seconds
+        self._session.checkpoint()
+        while (left := until - time.monotonic()) > 0:
+            self._session.stop.wait(min(left, 1.0))
+            self._session.checkpoint()
+
+    def release(self, reservation: str, usd: float) -> None:
+        """Settle a reservation whose turn never came."""
+        ledger.settle_turn(self._session.trail, reservation, usd)
+
+    def record(self, turn: Turn, reservation: str, request: bytes, response: bytes) -> None:
+        """Record a turn before its calls are carried out, and settle what it cost, both or nothing."""
+        store, wall = self._session.store, self._wall
+        said = turn.model_copy(
+            update={
+                "text": wall.scrub(turn.text),
+                "model": wall.clean(turn.model, 200),
+                "verbatim": wall.scrub_json(turn.verbatim) if turn.verbatim else "",
+                "calls": tuple(
+                    ToolCall(
+                        id=wall.clean(one.id, 200),
+                        name=wall.clean(one.name, 64),
+                        arguments=wall.scrub_json(one.arguments[:MOST_ARGUMENTS]),
+                    )
+                    for one in turn.calls
+                ),
+            }
+        )
+        # In a stream a text comes in pieces, and no piece of it can be known for what it is.
+        in_pieces = b"data:" in response and (said.text, said.calls) != (turn.text, turn.calls)
+        body = {
+            **self._at,
+            "number": self._turns + 1,
+            "said": store.put_value(said),
+            "request": store.put(wall.scrub_bytes(request)),
+            "response": store.put(IN_PIECES if in_pieces else wall.scrub_bytes(response)),
+            "model": said.model,
+            "stop": turn.stop,
+            "usage": turn.usage.model_dump(mode="json") if turn.usage else None,
+            "usd": turn.usd,
+            "usd_is_measured": turn.usd_is_measured,
+            "reservation": reservation,
+        }
+
+        def record() -> None:
+            recorded = self._session.trail.append("turn", f"turn/{self._prefix}.{self._turns + 1}", body)
+            ledger.settle_turn(self._session.trail, recorded.body["reservation"], recorded.body["usd"])
+
+        self._session.trail.together(record)
+        self._turns += 1
+        self._count_tokens(turn.usage.output_tokens if turn.usage else 0)
+        self._session.display.turn(said, *self._builder_money())
+        self._look_after()
+
+    def _count_tokens(self, tokens: int) -> None:
+        """Take down how much was answered; only a helper is bound by it."""
+
+    def _builder_money(self) -> tuple[float, float]:
+        """Return what builder and helpers have taken, and the most they may take."""
+        budget = self._session.resolved.spec.budget
+        accounts = ledger.Accounts(self._session.trail.iterate("spend"), budget)
+        return accounts.taken("builder", "helper"), budget.builder_usd
+
+    def _carry_out(self, call: ToolCall, arguments: str) -> str:
+        tool = next((one for one in self.tools if one.name == call.name), None)
+        if tool is None:
+            name = self._wall.clean(call.name, 64)
+            raise Refused(f"there is no tool '{name}'; there are {', '.join(one.name for one in self.tools)}")
+        if self.phase not in tool.phases:
+            raise Refused(f"{tool.name} is not open now: this is the phase '{self.phase}'")
+        if len(call.arguments) > MOST_ARGUMENTS:
+            arguments = call.arguments
+        return CARRY_OUT[tool.name](self.work, read_arguments(tool, arguments))
+
+    def _record_result(self, intent: Recorded, id: str, told: str, is_error: bool) -> ToolResult:
+        """Keep what a call came to; an effect on the phase has happened or is carried by this very entry."""
+        text = self._wall.clean(told, MOST_RESULT)
+        body: dict[str, Any] = {
+            "stage": intent.body["stage"],
+            "attempt": intent.body["attempt"],
+            "call": intent.entry.key,
+            "text": self._session.store.put(text.encode()),
+            "is_error": is_error,
+            "ends_phase": self.work.done,
+        }
+        recorded = self._session.trail.append("result", f"result/{intent.entry.key.partition('/')[2]}", body)
+        self._results.append(recorded)
+        arguments = self._session.store.get(intent.body["arguments"]).decode("utf-8", "replace")
+        self._session.display.call(intent.body["tool"], arguments, text, is_error)
+        self._look_after()
+        return ToolResult(call=id, text=text, is_error=is_error)
+
+    def _phase_record(self) -> PhaseRecord:
+        return PhaseRecord(self._calls, self._results, self._turns, digest_bytes(INTERRUPTED.encode()))
+
+    def _look_after(self) -> None:
+        """Give up for a builder that goes round in circles."""
+        if not self.done:
+            self.gave_up = self._phase_record().why_stop()
+            if self.gave_up:
+                self._session.display.say(f"  {self._session.builder.name} is stopped: {self.gave_up}")
+
+    def _answer_interrupted(self) -> None:
+        """Answer calls during which the process died, with what they have done if they have.
+
+        Those that end a phase do so by their result alone, so they are carried out now: else what follows them in the
+        same turn would be carried out before them.
+        """
+        answered = {one.body["call"] for one in self._results}
+        for intent in self._calls:
+            if intent.entry.key in answered:
+                continue
+            id, tool = intent.body["call_id"], intent.body["tool"]
+            if tool in ENDING:
+                given = self._session.store.get(intent.body["arguments"]).decode("utf-8", "replace")
+                told, is_error = self._tried(intent, ToolCall(id=id, name=tool, arguments=given), given)
+                self._record_result(intent, id, told, is_error)
+            else:
+                effect = what_came_of(self._session, self._wall, intent)
+                self._record_result(intent, id, effect or INTERRUPTED, effect is None)
+
+    def _end_again(self) -> None:
+        """End the phase if a recorded call ended it: the process died before the session acted on that.
+
+        What could be done then may be refused now, by an amendment; then the phase goes on.
+        """
+        calls = {one.entry.key: one for one in self._calls}
+        for last in [one for one in self._results if one.body["ends_phase"]]:
+            call = calls[last.body["call"]]
+            tool = next((one for one in self.tools if one.name == call.body["tool"]), None)
+            if tool is None or self.work.done:
+                continue
+            given = self._session.store.get(call.body["arguments"]).decode("utf-8", "replace")
+            self.work.call = call.entry.key
+            with suppress(Refused):
+                CARRY_OUT[tool.name](self.work, read_arguments(tool, given))
+
+    def _mine(self) -> list[Recorded]:
+        return [
+            one
+            for one in self._session.trail.iterate("turn", "call", "result")
+            if one.entry.key.partition("/")[2].rpartition(".")[0] == self._prefix
+        ]

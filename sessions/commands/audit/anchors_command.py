@@ -1,0 +1,157 @@
+"""`peergate audit anchor | cosign | rotate`: what a trail cannot prove by itself."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from reviews.requests import request_record as record
+from reviews.trail.anchor_places import keep_by_command, keep_in_folder, keep_in_git
+from reviews.trail.anchors import Anchor, check_anchors, read_anchor
+from reviews.trail.integrity import Walk, walk_trail
+from reviews.trail.key_rotation import rotate
+from reviews.trail.keys import FOLDER, KeyFolder, create_key, load_key
+from reviews.trail.signed_head import COSIGNER_KEY, Checkpoint, NoteKey, cosign_text, parse_note
+from reviews.trail.store import write_durably
+from reviews.trail.tables.open_table import read_entries, read_trail
+from reviews.trail.tables.pointer import is_trail, pointer_of, pointer_path
+from reviews.trail.tables.trail_file import format_of, reading
+from reviews.trail.tiles import CHECKPOINT, is_export, read_bundles
+from reviews.trail.trail import Trail
+from sessions.commands.output import print_line
+from sessions.disk_errors import telling_no_place
+from sessions.run.lease import lease, stand_by
+from sessions.run.private_files import as_the_user_wants
+from sessions.run.run_layout import TRAIL, run_folder, trail_name
+from specs.errors import AuditDamage, PeergateError, UserError
+from specs.trail.key_policy import Role
+
+
+def signed_head(place: Path) -> tuple[Walk, Checkpoint, bytes]:
+    """Walk through the trail of a run folder or an export and return its newest signed head.
+
+    Raises:
+        AuditDamage: something does not hold.
+        UserError: there is no signed trail.
+    """
+    place = place if is_export(place) else run_folder(place)
+    if is_export(place):
+        note = (place / CHECKPOINT).read_bytes()
+        walk = Walk().go_through(enumerate(read_bundles(place, parse_note(note, CHECKPOINT).size)))
+        walk.check_head(note, CHECKPOINT)
+    else:
+        path = place / trail_name(place)
+        if not is_trail(path):
+            raise UserError("there is no trail", where=str(place), hint="name a run folder or an export")
+        trail = read_trail(path)
+        walk, note = walk_trail(trail), trail.head[2] if trail.head else b""
+    if walk.damage:
+        raise AuditDamage(
+            walk.damage[0], where=str(place), hint="nothing was signed or kept; `peergate audit verify` tells the whole"
+        )
+    if walk.policy is None:
+        raise UserError("this trail has no signed head: it is empty, or of format 1", where=str(place))
+    return walk, parse_note(note), note
+
+
+def anchor(place: Path, folder: Path | None, git: str | None, command: str | None) -> None:
+    """Keep the newest signed head in every place that was named."""
+    if folder is None and git is None and command is None:
+        raise UserError("no place was named", hint="--folder DIR, --git REMOTE or --command CMD")
+    walk, head, note = signed_head(place)
+    with as_the_user_wants():
+        if folder is not None:
+            with telling_no_place(folder):
+                path, older = keep_in_folder(folder, walk, note)
+            print_line(f"{path}: {head.size} entries, agrees with {older} heads that were kept before")
+        if git is not None:
+            commit, older = keep_in_git(git, walk, note)
+            print_line(f"{git} {commit}: {head.size} entries, agrees with {older} heads that were kept before")
+        if command is not None:
+            keep_by_command(command, walk, note)
+            print_line(f"{command}: {head.size} entries")
+
+
+class _Findings:
+    """What heads that the witness has seen have against the trail."""
+
+    def __init__(self) -> None:
+        self.damage: list[str] = []
+        self.notes: list[str] = []
+        self.anchors: list[str] = []
+        self.not_proven: list[str] = []
+        self.anchored: int | None = None
+
+
+def cosign(place: Path, name: str, key: Path, out: Path | None, seen: list[Path]) -> None:
+    """Check a trail, compare it with heads seen before, and sign its newest head as a witness."""
+    walk, head, _ = signed_head(place)
+    findings = _Findings()
+    check_anchors(walk, [read_anchor(one) for one in seen], None, findings)
+    if findings.damage:
+        raise AuditDamage(findings.damage[0], where=str(place), hint="nothing was signed")
+    if not key.exists():
+        with telling_no_place(key):
+            create_key(key)
+        print_line(f"made a new key: {key}", err=True)
+    signer = load_key(key)
+    if " " in name or "+" in name or not name:
+        raise UserError(f"'{name}' cannot be the name of a witness", hint="no spaces and no plus sign")
+    if out is not None and out.exists():
+        there: Anchor = read_anchor(out)
+        if there.head.text == head.text:
+            head = there.head
+    public = NoteKey(name, COSIGNER_KEY, signer.public)
+    signed = head.signed(cosign_text(public, signer.sign, head.text, int(time.time())))
+    if out is None:
+        sys.stdout.write(str(signed))
+    else:
+        with as_the_user_wants(), telling_no_place(out):
+            write_durably(out, str(signed).encode())
+    print_line(f"witness key: {public}", err=True)
+
+
+def rotate_key(role: Role, runs: Path, by: str | None, reason: str, revoke: bool) -> None:
+    """Give a role of a workspace a new key; every open trail of the workspace records it.
+
+    Raises:
+        LeaseHeld: a session of the workspace is running, with the keys it began with; nothing was recorded.
+        UserError: no reason is given, or there is no key of this role.
+    """
+    if not reason.strip():
+        raise UserError("no reason was given", hint="--reason WHY")
+    keys = KeyFolder(runs.resolve() / FOLDER)
+    trails: list[tuple[Path, str]] = []
+    names = {*runs.glob(f"*/{TRAIL}"), *runs.glob(f"*/{record.TRAIL}")}
+    names |= {one.parent / TRAIL for one in runs.glob(f"*/{pointer_path(Path(TRAIL)).name}")}
+    for path in sorted(names):
+        if pointer_of(path) is None:
+            with reading(path) as connection:
+                if format_of(connection) != 2:
+                    continue
+        entries = read_entries(path)
+        if entries and not any(one.entry.kind == "close" for one in entries):
+            trails.append((path, entries[0].entry.session))
+    with ExitStack() as owned:
+        for path, session in trails:
+            if path.name == TRAIL:
+                _own(owned, path, session)
+        try:
+            new = rotate(keys, trails, role, by=by or getpass.getuser(), reason=reason, revoke=revoke)
+        except PeergateError as error:
+            error.hint = error.hint or "repeat the command: it goes on where it stopped"
+            raise
+    print_line(f"{role}: new key {new}, recorded in {len(trails)} open trails under {runs}")
+
+
+def _own(owned: ExitStack, path: Path, session: str) -> None:
+    """Hold the lease of a session until the end: one that runs could not sign its next entry."""
+    held = owned.enter_context(lease(path.parent))
+    trail = Trail(path, session)
+    try:
+        stand_by(trail, held)
+    finally:
+        trail.close()

@@ -1,0 +1,100 @@
+"""`peergate audit log | diff | export`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from reviews.audit.export import export_run
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from sessions.commands.audit.list_command import when
+from sessions.commands.audit.trail_place import place_of
+from sessions.commands.audit.verify_command import entry_named
+from sessions.commands.output import print_json, print_line
+from sessions.disk_errors import telling_no_place
+from sessions.report.timeline import Told, tell
+from sessions.report.trail_page import trail_page
+from sessions.run.private_files import as_the_user_wants
+from sessions.run.run_layout import STORE
+from sessions.terminal import masked_line
+from specs.errors import PeergateError, UserError
+
+
+def log(run: Path, as_json: bool) -> None:
+    """Tell every gate, job, request and human act, and the end."""
+    place = place_of(run)
+    told = list(tell(place.entries(), place.store))
+    if as_json:
+        print_json({"log": [_as_data(one) for one in told]})
+        return
+    for one in told:
+        print_line(f"{when(one.entry)}  entry {one.entry.entry.seq}: {masked_line(one.what, 300)}")
+        for line in one.lines:
+            print_line(f"    {masked_line(line, 300)}")
+    if not told:
+        print_line("nothing was decided, launched or asked yet")
+
+
+def _as_data(one: Told) -> dict[str, Any]:
+    entry = one.entry.entry
+    return {"entry": entry.seq, "time": when(one.entry), "kind": entry.kind, "what": one.what, "lines": list(one.lines)}
+
+
+def diff(run: Path, first: str, second: str, as_json: bool) -> None:
+    """Compare two entries, leaf by leaf, with the values they point to."""
+    place = place_of(run)
+    entries, store = place.entries(), place.store
+    one, two = (dict(_leaves("", _whole(entry_named(entries, name), store))) for name in (first, second))
+    changed = [
+        {"where": name, "first": one.get(name), "second": two.get(name)}
+        for name in sorted(one.keys() | two.keys())
+        if one.get(name) != two.get(name)
+    ]
+    if as_json:
+        print_json({"first": first, "second": second, "differences": changed})
+        return
+    for each in changed:
+        print_line(masked_line(each["where"] or "", 200))
+        for mark, name in (("-", "first"), ("+", "second")):
+            print_line(f"  {mark} {masked_line(each[name] or 'nothing', 300)}")
+    if not changed:
+        print_line("no difference")
+
+
+def _whole(recorded: Recorded, store: Store) -> dict[str, Any]:
+    """Return a body with the JSON values its digests stand for."""
+    return {name: _value(store, value) for name, value in recorded.body.items()}
+
+
+def _value(store: Store, value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("sha256:"):
+        try:
+            return json.loads(store.get(value))
+        except (PeergateError, ValueError, RecursionError):
+            return value
+    return value
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from _leaves(f"{name}.{key}" if name else str(key), each)
+    elif isinstance(value, list) and value:
+        for number, each in enumerate(value):
+            yield from _leaves(f"{name}[{number}]", each)
+    else:
+        yield name, json.dumps(value, ensure_ascii=False)
+
+
+def export(run: Path, target: Path) -> None:
+    """Write the export and say how to verify it."""
+    place = place_of(run)
+    if place.is_export:
+        raise UserError("this is an export already", where=str(run))
+    with as_the_user_wants(), telling_no_place(target):
+        walk, count = export_run(place.folder, place.trail.name, STORE, target, trail_page)
+    print_line(f"{target}: {walk.tree.size} entries, {count} files, root {walk.root}")
+    print_line(f"verify: peergate audit verify {target}")

@@ -1,0 +1,146 @@
+"""What a person may do to a session beside answering it: lift a check, waive a condition, take a judgement back.
+
+Each is an entry with the person's name and reason, and stands in every report. None of it is open to a model.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reviews.evidence.gather import registered_spec
+from reviews.gate.check_list import all_checks
+from reviews.gate.conditions import obligations
+from reviews.trail.envelope import Recorded
+from reviews.trail.retractions import JUDGEMENTS, retracted
+from reviews.trail.store import Store
+from reviews.trail.trail import Trail
+from sessions.nodes import act as steps
+from sessions.run.lease import lease, stand_by
+from sessions.run.run_layout import STORE, TRAIL, require_run
+from sessions.session import Display
+from sessions.wiring import make_session
+from specs.errors import UserError
+from specs.session.session_spec import ResolvedSpec
+
+_DURATION = re.compile(r"(\d{1,4})([mhd])")
+_SECONDS = {"m": 60, "h": 3600, "d": 86400}
+
+
+def expiry(text: str | None, now: float) -> float | None:
+    """Return when a duration such as ``90m``, ``12h`` or ``2d`` ends; None when nothing was given.
+
+    Raises:
+        UserError: it is no such duration.
+    """
+    if text is None:
+        return None
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or int(found[1]) == 0:
+        raise UserError(f"'{text}' is no duration", hint="write minutes, hours or days: 90m, 12h, 2d")
+    return round(now + int(found[1]) * _SECONDS[found[2]], 3)
+
+
+def lift_check(run: Path, check: str, stage: str, by: str, reason: str, expires: str | None) -> Recorded:
+    """Lift a check for the gates of a stage that are judged from now on.
+
+    Raises:
+        UserError: there is no such check or stage, the check is not asked of the stage, or the session is closed.
+    """
+    with _trail(run) as (trail, resolved):
+        names = [one.name for one in resolved.spec.stages]
+        if stage not in names:
+            raise UserError(f"there is no stage '{stage}'", where=str(run), hint=f"stages: {', '.join(names)}")
+        kind = resolved.spec.stage(stage).kind
+        asked = [one.id for one in all_checks() if kind in one.kinds]
+        if check not in asked:
+            hint = f"asked are: {', '.join(asked)}"
+            raise UserError(f"check '{check}' is not asked of stage '{stage}' ({kind})", where=str(run), hint=hint)
+        return _override(trail, by, reason, expires, check=check, stage=stage)
+
+
+def waive_condition(run: Path, condition: str, by: str, reason: str, expires: str | None) -> Recorded:
+    """Waive an open condition of an earlier approval.
+
+    Raises:
+        UserError: no such condition is open, or the session is closed.
+    """
+    with _trail(run) as (trail, _):
+        still = [one.id for one in obligations(list(trail.iterate()), time.time_ns()) if one.state == "open"]
+        if condition not in still:
+            hint = f"open are: {', '.join(still)}" if still else "no condition is open"
+            raise UserError(f"condition '{condition}' is not open", where=str(run), hint=hint)
+        return _override(trail, by, reason, expires, condition=condition)
+
+
+@contextmanager
+def _trail(run: Path) -> Generator[tuple[Trail, ResolvedSpec]]:
+    """Open the trail of a session that is not closed. It may be running: an entry more does it no harm."""
+    path = require_run(run) / TRAIL
+    trail = Trail(path, run.resolve().name)
+    try:
+        trail.verify_chain()
+        if trail.find("close") is not None:
+            raise UserError("the session is closed, nothing can be lifted any more", where=str(run))
+        resolved, _ = registered_spec(list(trail.iterate()), Store(run / STORE))
+        yield trail, resolved
+    finally:
+        trail.close()
+
+
+def _override(
+    trail: Trail,
+    by: str,
+    reason: str,
+    expires: str | None,
+    *,
+    check: str | None = None,
+    stage: str | None = None,
+    condition: str | None = None,
+) -> Recorded:
+    number = sum(1 for _ in trail.iterate("override")) + 1
+    body = {"check": check, "stage": stage, "condition": condition, "by": by, "reason": reason}
+    return trail.append("override", f"override/{number}", body | {"expires": expiry(expires, time.time())})
+
+
+def retract(run: Path, wanted: str, by: str, reason: str, display: Display) -> Recorded:
+    """Take a judgement back, and with it every judgement and grant that came after it; end jobs granted by those.
+
+    An open session then asks a person about the stage whose judgement was taken back. A closed one stays closed, and
+    says that its result was taken back.
+
+    Raises:
+        UserError: the entry is no judgement that stands.
+        LeaseHeld: the session runs.
+    """
+    with lease(require_run(run)) as held:
+        session = make_session(run, display)
+        try:
+            stand_by(session.trail, held)
+            entries = list(session.trail.iterate())
+            taken = next((one for one in entries if wanted in (str(one.entry.seq), one.entry.key)), None)
+            void = retracted(entries)
+            standing = [one for one in entries if one.entry.kind in JUDGEMENTS and one.entry.seq not in void]
+            if taken is None or taken not in standing:
+                known = ", ".join(f"{one.entry.seq} ({one.entry.key})" for one in standing) or "none"
+                raise UserError(f"'{wanted}' is no judgement that stands", where=str(run), hint=f"those are: {known}")
+            since = taken.entry.seq
+            launches = [one for one in entries[since:] if one.entry.kind == "launch"]
+            steps.end_jobs(session, launches, "the judgement that granted it was taken back")
+            body = {
+                "since": since,
+                "stage": taken.body["stage"],
+                "attempt": taken.body["attempt"],
+                "judgements": [one.entry.key for one in standing if one.entry.seq >= since],
+                "grants": [one.entry.key for one in entries[since:] if one.entry.kind == "grant"],
+                "by": by,
+                "reason": reason,
+                "reasons": [f"{by} took {taken.entry.key} back: {reason}"],
+            }
+            number = sum(one.entry.kind == "retraction" for one in entries) + 1
+            return session.trail.append("retraction", f"retraction/{number}", body)
+        finally:
+            session.trail.close()

@@ -1,0 +1,1 @@
+"""A builder's script, without network and held-out items."""

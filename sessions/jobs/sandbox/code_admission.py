@@ -1,0 +1,108 @@
+"""Code of a builder, on the orchestrator's side: taken in as an artifact, admitted to a sandbox by the launcher."""
+
+from __future__ import annotations
+
+import ast
+import time
+import warnings
+from pathlib import Path
+
+from reviews.evidence.gather import registered_spec
+from reviews.gate.overrides import lifted_checks
+from reviews.stages.recipes.checks import SANDBOX
+from reviews.trail.store import Store, write_durably
+from reviews.trail.trail import Trail
+from sessions.jobs.sandbox import sandbox
+from sessions.jobs.sandbox.recipe_job import ALLOWED, SCRIPT
+from sessions.run.run_layout import STORE
+from specs.digests import list_tree
+from specs.errors import Blocked, EvidenceMissing, UserError
+from specs.job_records import JobOrder
+
+SCRIPT_BYTES = 32_768
+"""A reviewer has to read it as a whole."""
+
+
+def keep_recipe(store: Store, text: str) -> str:
+    """Take a script in: it is kept in the content store, and its digest is what a grant is minted for.
+
+    Raises:
+        UserError: it is too long, no text, or no Python this interpreter can compile.
+    """
+    where = "the script"
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(f"character {error.start} is no text: {error.reason}", where=where) from error
+    if len(data) > SCRIPT_BYTES:
+        hint = "a reviewer reads it as a whole; leave out what it can do without"
+        raise UserError(f"has {len(data)} bytes, allowed are {SCRIPT_BYTES}", where=where, hint=hint)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text, SCRIPT)
+            compile(tree, SCRIPT, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        told = f"line {error.lineno or 0}: {error.msg}"
+        raise UserError(told, where=where, hint="nothing was kept; mend it and hand it in again") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UserError(f"cannot be compiled: {type(error).__name__}", where=where) from error
+    if not tree.body:
+        raise UserError("holds no statement", where=where)
+    return store.put(data)
+
+
+def keep_files(store: Store, folder: Path) -> str:
+    """Keep every file that a recipe left, and the table of their digests; return its digest, which is the folder's.
+
+    Raises:
+        OSError: a file cannot be read, or the disk is full.
+        ValueError: the folder holds a link.
+    """
+    return store.put_value(
+        {one.relative_to(folder).as_posix(): store.put(one.read_bytes()) for one in list_tree(folder)}
+    )
+
+
+def admit(trail: Trail, run: Path, folder: Path, order: JobOrder) -> None:
+    """Put the granted script into the job folder, if there is a sandbox for it or a person allows it without one.
+
+    Called by the launcher after the grant was verified, before the intent is recorded. That the stage allows code was
+    asked when the grant was minted.
+
+    Raises:
+        EvidenceMissing: the script is not in the content store.
+        AuditDamage: what is stored under its digest is something else.
+        Blocked: there is no sandbox here, or something that must not be seen lies in a mounted folder.
+    """
+    entries = list(trail.iterate())
+    store = Store(run / STORE)
+    resolved, _ = registered_spec(entries, store)
+    stage = order.grant.stage
+    digest = order.parameters.get("code")
+    if not isinstance(digest, str):
+        raise EvidenceMissing("no script was handed in", where=order.key)
+    code = store.get(digest)
+    host = sandbox.this_host()
+    if why := sandbox.why_not(host):
+        remedy = "install bubblewrap 0.8 or newer" if host is None else "let bubblewrap make user namespaces here"
+        by = lifted_checks(entries, stage, time.time_ns()).get(SANDBOX)
+        if by is None:
+            raise Blocked(
+                f"the script would run without a sandbox: {why}",
+                where=order.key,
+                hint=f"{remedy}, or a person allows it: `peergate override {trail.session} "
+                f"--check {SANDBOX} --stage {stage} --reason WHY`",
+            )
+        write_durably(folder / ALLOWED, by.encode())
+    elif host is not None:
+        # A job that waited from before the sandbox was there must not still pass without one.
+        (folder / ALLOWED).unlink(missing_ok=True)
+        kept = [run.parent, Path.home(), resolved.path(resolved.spec.heldout.path)]
+        if seen := sandbox.uncovered(host, kept):
+            raise Blocked(
+                f"the sandbox would show {', '.join(str(path) for path in seen)}",
+                where=order.key,
+                hint="keep runs, home and held-out items outside of /usr and of the Python environment",
+            )
+    write_durably(folder / SCRIPT, code)

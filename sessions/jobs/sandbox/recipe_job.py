@@ -1,0 +1,304 @@
+"""A recipe as a job: ``python -P -m sessions.jobs.sandbox.recipe_job JOB_FOLDER`` runs and watches a sandbox.
+
+This process is Peergate's own and stands outside the sandbox. It checks the order as every stage does, and the script
+against the digest that was granted. Nothing the script writes reaches the job folder but through this process: bytes
+for the log up to a size, files under names it has checked. It follows no link, because none is ever made.
+
+The time limit is the wrapper's. Memory, processes and files of the whole sandbox are counted here, up to fifty times a
+second; limits of single processes are set by ``training/jobs/recipes/sandbox_script.py``, which runs inside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn
+
+import psutil
+
+from sessions.jobs.process_usage import Watched
+from sessions.jobs.sandbox import sandbox
+from sessions.jobs.sandbox.sandbox_outputs import MOST_FILES, CutShort, Received, Refused, receive
+from specs.digests import digest_file
+from specs.home import HOME
+from specs.job_records import JobOrder
+from specs.stages.recipes.parameters import RecipeParameters
+from training.jobs.job import Done, Job, refuse, run_stage
+from training.jobs.recipes.adopt_checkpoint import NotTaken, take_checkpoint
+
+SCRIPT = "recipe.py"
+"""The script's name in the job folder, where the launcher puts it."""
+CHECKPOINT = "checkpoint"
+"""The folder of /out in which a recipe that trains leaves its weights."""
+ALLOWED = "without_sandbox"
+"""A file in the job folder: the launcher found a person's permission to run without a sandbox."""
+LOOK_S = 0.02
+RESTS = 9
+"""Watching takes a tenth of one processor: a look is followed by a rest so many times as long."""
+MOST_REST_S = 0.3
+"""But never by more: a script can make one look long, and what it holds in the rest is not counted."""
+HURRY = -10
+BESIDE = 2
+"""Processes of the sandbox itself: bubblewrap's own and the starter."""
+END_S = 10.0
+LOG_BYTES = 1 << 20
+OPEN_FILES = 256
+RESERVED_MB = 32 * 1024
+"""torch on two processors reserves 2.4 GB, and for each further one the C library and a thread's stack 136 MB."""
+_MB = 1024 * 1024
+_STARTER = HOME / "training" / "jobs" / "recipes" / "sandbox_script.py"
+
+
+def recipe(job: Job) -> Done:
+    """Run the script and keep ``rows`` and ``files``; ends the process where it fails or breaks a limit."""
+    parameters = job.parameters
+    assert isinstance(parameters, RecipeParameters)
+    script = job.folder / SCRIPT
+    found = digest_file(script) if script.is_file() else "nothing"
+    if found != parameters.code:
+        refuse(f"{job.order.key}: the script is {found}, granted was {parameters.code}")
+    _require_room(job, parameters)
+    host = sandbox.this_host()
+    why = sandbox.why_not(host)
+    if why and not (job.folder / ALLOWED).exists():
+        refuse(f"{job.order.key}: {why}")
+    if host is None or why:
+        with tempfile.TemporaryDirectory(prefix="peergate-recipe-") as name:
+            ran = _outside(job, parameters, script, Path(name))
+        confined = "none"
+    else:
+        ran = _inside(job, parameters, script, host)
+        confined = sandbox.version(host)
+    trained = {} if parameters.trains is None else {"checkpoint": _checkpoint(job, parameters.trains)}
+    return Done(
+        device="cpu and gpu" if parameters.gpu and host and host.devices else "cpu",
+        dtype="not stated",
+        tokens=0,
+        effective=parameters.model_dump(mode="json") | {"code": found},
+        facts={"sandbox": confined, "peak_memory_mb": ran.peak_mb, "log_bytes_left_out": ran.log_left_out}
+        | ran.received._asdict()
+        | trained,
+        threads=os.cpu_count() or 1,
+    )
+
+
+def _require_room(job: Job, parameters: RecipeParameters) -> None:
+    """Refuse before hours of training what could not be left or held: /out is memory, and takes the whole checkpoint.
+
+    A script that trains nothing is not asked: what it leaves may be as small as it likes.
+    """
+    if parameters.trains is None:
+        return
+    base = sum(path.stat().st_size for path in job.inputs[parameters.trains].glob("*.safetensors")) / _MB
+    if base > parameters.output_mb:
+        told = f"the weights of '{parameters.trains}' have {base:.1f} MB, output_mb is {parameters.output_mb}"
+        refuse(f"{job.order.key}: {told}: the trained ones would not fit")
+    needed, free = parameters.memory_mb + parameters.output_mb, psutil.virtual_memory().available // _MB
+    if needed > free:
+        told = f"memory_mb {parameters.memory_mb} and output_mb {parameters.output_mb}, which is memory too"
+        refuse(f"{job.order.key}: {free} MB of memory are free here, the stage may use {needed} ({told})")
+
+
+def _checkpoint(job: Job, role: str) -> dict[str, Any]:
+    """Take the trained weights over from the files of the recipe; return what is known of them."""
+    left = job.out / "files" / CHECKPOINT
+    try:
+        change = take_checkpoint(left, job.inputs[role], job.out / CHECKPOINT)
+    except (NotTaken, OSError) as error:
+        # Refused weights are of no use to anybody and may fill a disk.
+        shutil.rmtree(left, ignore_errors=True)
+        _fail(f"the checkpoint is not taken: {error}")
+    shutil.rmtree(left)
+    base = job.order.inputs[role]
+    return {"of": base.name, "base": base.digest, "code": job.order.parameters["code"], **change.as_facts()}
+
+
+class Ran(NamedTuple):
+    """What is known of a recipe that ended well."""
+
+    received: Received
+    peak_mb: float
+    log_left_out: int
+
+
+def limits_of(order: JobOrder, parameters: RecipeParameters, *, alone: bool) -> dict[str, int]:
+    """Return the limits of each process of a recipe.
+
+    Args:
+        order: says how long it may run.
+        parameters: say what it may use.
+        alone: whether processes are counted for the sandbox alone, and not with all others of the same user.
+    """
+    found = {
+        "CPU": int(order.max_seconds * (os.cpu_count() or 1)) + 1,
+        "FSIZE": parameters.output_mb * _MB,
+        "NOFILE": OPEN_FILES,
+        "CORE": 0,
+    }
+    if alone:
+        found["NPROC"] = parameters.processes + BESIDE
+    if not parameters.gpu:
+        # Not for CUDA, which reserves all there is.
+        found["DATA"] = parameters.memory_mb * _MB
+        # That much a process may reserve without using it. More would be page tables to fill, and long to look through.
+        given = sum(artifact.bytes for artifact in order.inputs.values())
+        found["AS"] = found["DATA"] + 2 * given + RESERVED_MB * _MB
+    return found
+
+
+def _inside(job: Job, parameters: RecipeParameters, script: Path, host: sandbox.Host) -> Ran:
+    work = sandbox.Work(script, _STARTER, {role: path.resolve() for role, path in job.inputs.items()})
+
+    with sandbox.refused_calls() as refusing:
+
+        def command(send: int) -> list[str]:
+            told = _told(job.order, parameters, sandbox.CODE, sandbox.OUT, send, alone=True)
+            return sandbox.arguments(host, work, parameters, [told], refusing)
+
+        # Without variables: those of bubblewrap itself can be read in the sandbox as /proc/1/environ.
+        return _run(job, parameters, command, {}, (refusing,))
+
+
+def _outside(job: Job, parameters: RecipeParameters, script: Path, folder: Path) -> Ran:
+    """Run the script without a sandbox, as a person allowed."""
+    out, inputs = folder / "out", folder / "inputs"
+    out.mkdir()
+    inputs.mkdir()
+    for role, path in job.inputs.items():
+        (inputs / role).symlink_to(path.resolve())
+
+    def command(send: int) -> list[str]:
+        told = _told(job.order, parameters, str(script), str(out), send, alone=False)
+        return [sys.executable, "-I", "-B", str(_STARTER), told]
+
+    return _run(job, parameters, command, sandbox.variables(parameters, str(inputs), str(out)) | {"HOME": str(folder)})
+
+
+def _told(order: JobOrder, parameters: RecipeParameters, code: str, out: str, send: int, *, alone: bool) -> str:
+    limits = limits_of(order, parameters, alone=alone)
+    return json.dumps({"code": code, "out": out, "send": send, "limits": limits})
+
+
+def _run(
+    job: Job,
+    parameters: RecipeParameters,
+    command: Callable[[int], list[str]],
+    variables: dict[str, str],
+    handed_on: tuple[int, ...] = (),
+) -> Ran:
+    """Start the recipe, watch it to its end, take over what it sends."""
+    files = job.out / "files"
+    files.mkdir()
+    reading, sending = os.pipe()
+    # Where the machine runs out of memory all the same, the kernel ends this job first. Its processes inherit it.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    process = subprocess.Popen(
+        command(sending),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=variables,
+        cwd="/",
+        pass_fds=(sending, *handed_on),
+    )
+    os.close(sending)
+    assert process.stdout is not None
+    log = _Log(process.stdout)
+    outputs = _Outputs(reading, job.out, parameters.output_mb * _MB)
+    log.start()
+    outputs.start()
+    code, peak, broken = _watch(process, parameters)
+    # Nothing of a sandbox holds the other ends any more. Without one, a process the script left behind may.
+    log.join(END_S)
+    outputs.join(END_S)
+    if broken:
+        _fail(f"ended from outside: {broken}")
+    if outputs.refused is not None and not isinstance(outputs.refused, CutShort):
+        _fail(str(outputs.refused))
+    if code != 0:
+        _fail(f"the script ended with signal {code - 128}" if code > 128 else f"the script ended with code {code}")
+    if outputs.received is None:
+        _fail(str(outputs.refused or "what it left did not arrive"))
+    (job.out / "rows.jsonl").touch()
+    return Ran(outputs.received, round(peak / _MB, 1), log.left_out)
+
+
+def _watch(process: subprocess.Popen[bytes], parameters: RecipeParameters) -> tuple[int, int, str]:
+    """Wait for the end; return the exit code, the most memory seen, and which limit was broken if one was."""
+    with suppress(OSError):
+        # Only root may do this, and only for root the kernel does not limit the processes itself.
+        os.nice(HURRY)
+    watched, most = Watched(process), parameters.memory_mb * _MB
+    peak, broken, rest = 0, "", LOOK_S
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(rest), peak, broken
+        begun = time.thread_time()
+        used = watched.usage(parameters.processes + BESIDE, most)
+        rest = max(LOOK_S, min(MOST_REST_S, RESTS * (time.thread_time() - begun)))
+        peak = max(peak, used.bytes)
+        if used.bytes > most:
+            broken = (
+                broken or f"its processes hold {used.bytes // _MB} MB of memory, allowed are {parameters.memory_mb}"
+            )
+        elif used.threads > parameters.processes + BESIDE:
+            count = used.threads - BESIDE
+            broken = broken or f"it has {count} processes and threads, allowed are {parameters.processes}"
+        elif used.files > MOST_FILES:
+            broken = broken or f"it has {used.files} files and folders in one place, allowed are {MOST_FILES}"
+        if broken:
+            watched.end()
+
+
+class _Log(threading.Thread):
+    """Hands on what the recipe prints, up to a size: the log must not fill the disk."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._source = source
+        self.left_out = 0
+
+    def run(self) -> None:
+        left = LOG_BYTES
+        with self._source as source:
+            while piece := os.read(source.fileno(), 65536):
+                sys.stdout.buffer.write(piece[:left])
+                sys.stdout.buffer.flush()
+                self.left_out += len(piece[left:])
+                left -= len(piece[:left])
+
+
+class _Outputs(threading.Thread):
+    """Takes over what the recipe leaves while it is sent."""
+
+    def __init__(self, reading: int, folder: Path, most: int) -> None:
+        super().__init__(daemon=True)
+        self._reading, self._folder, self._most = reading, folder, most
+        self.received: Received | None = None
+        self.refused: Refused | OSError | None = None
+
+    def run(self) -> None:
+        with os.fdopen(self._reading, "rb") as stream:
+            try:
+                self.received = receive(stream, self._folder, self._most)
+            except (Refused, OSError) as error:
+                self.refused = error
+
+
+def _fail(why: str) -> NoReturn:
+    print(f"recipe: {why}", file=sys.stderr)
+    raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    run_stage("recipe", recipe, uses_torch=False)

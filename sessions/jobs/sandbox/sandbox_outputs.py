@@ -1,0 +1,107 @@
+"""What a recipe sends from its sandbox, taken over as files. Every byte of the stream may be hostile.
+
+Only regular files come of it, under names that were checked, in a folder that only this process writes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+ROWS = "rows.jsonl"
+MOST_FILES = 10_000
+HEADER_BYTES = 4096
+DEPTH = 8
+NAME_BYTES = 200
+
+
+class Refused(Exception):
+    """What was sent cannot be kept: too much, cut short, or under a name that no file should have."""
+
+
+class CutShort(Refused):
+    """Whoever sent it ended too early."""
+
+
+class Received(NamedTuple):
+    """What arrived."""
+
+    files: int
+    bytes: int
+    left_out: int
+    """Links, pipes and devices, by the sandbox's own count."""
+
+
+def receive(stream: BinaryIO, folder: Path, most: int) -> Received:
+    """Write what a stream holds into a folder: ``rows.jsonl`` beside it, everything else below ``files``.
+
+    Args:
+        stream: as ``training/jobs/recipes/sandbox_script.py`` writes it.
+        folder: an empty folder with an empty ``files`` in it.
+        most: how many bytes may arrive in all.
+
+    Raises:
+        Refused: with what is wrong.
+        OSError: the disk is full, or two names cannot both be files.
+    """
+    count = total = 0
+    folders: set[str] = set()
+    while True:
+        header = _header(stream)
+        if "left_out" in header:
+            left_out = _size(header["left_out"])
+            if len(header) > 1 or stream.read(1):
+                raise Refused("what it left does not end as it should")
+            return Received(count, total, left_out)
+        parts, size = _parts(header.get("path")), _size(header.get("size"))
+        count, total = count + 1, total + size
+        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+        if count + len(folders) > MOST_FILES:
+            raise Refused(f"it left more than {MOST_FILES} files and folders")
+        if total > most:
+            raise Refused(f"it left {total} bytes or more, allowed are {most}")
+        target = folder / ROWS if parts == [ROWS] else folder.joinpath("files", *parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as file:
+            _copy(stream, file, size)
+
+
+def _header(stream: BinaryIO) -> dict[str, Any]:
+    line = stream.readline(HEADER_BYTES)
+    if not line:
+        raise CutShort("what it left was cut short")
+    try:
+        header = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Refused("what it left does not have the form of files") from error
+    if not isinstance(header, dict) or not line.endswith(b"\n"):
+        raise Refused("what it left does not have the form of files")
+    return header
+
+
+def _parts(path: Any) -> list[str]:
+    """Return the names a path is made of, each one safe on every system that may read it."""
+    parts = path.split("/") if isinstance(path, str) else []
+    for name in parts:
+        plain = name.isprintable() and "\\" not in name and name not in ("", ".", "..")
+        if not plain or len(name.encode("utf-8", "replace")) > NAME_BYTES:
+            raise Refused(f"it left a file under the name {ascii(name)[:80]}")
+    if not 1 <= len(parts) <= DEPTH:
+        raise Refused(f"it left a file without a path, or more than {DEPTH} folders deep")
+    return parts
+
+
+def _size(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
+        raise Refused("what it left has a file without a size")
+    return value
+
+
+def _copy(stream: BinaryIO, file: BinaryIO, size: int) -> None:
+    while size > 0:
+        piece = stream.read(min(size, 1 << 20))
+        if not piece:
+            raise CutShort("what it left was cut short")
+        file.write(piece)
+        size -= len(piece)

@@ -1,0 +1,1 @@
+"""Jobs on other machines: what is brought there and back."""

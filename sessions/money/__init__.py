@@ -1,0 +1,1 @@
+"""What a session may spend, has reserved and has spent."""

@@ -1,0 +1,111 @@
+"""What a session may cost, told before anything is opened: the limits, and a forecast of training where there is one.
+
+The limits are what the ledger holds jobs to. The forecast is operations, from the shape of the model and the most the
+training stages can get, over a speed that was measured on two CPU cores (docs/pipeline-training.md) and is assumed of a
+GPU: with it the hours can be wrong by as much as the speed is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specs.resources import attempt_usd, held_hours, usd_per_hour
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.finetuning.parameters import DpoStage, SftStage
+from specs.stages.registry import AnyStage
+
+SPEED = {"cpu": 6e10, "cuda": 1e14}
+"""Operations a second reached in training: on two cores 29 to 33 % of 216 GFLOP/s; of a GPU an assumption, a third of
+what an A100's data sheet names, a tenth of an H100's."""
+
+
+class Forecast(NamedTuple):
+    """What training of one stage takes, if it gets everything that can be written for it."""
+
+    stage: str
+    tokens: int
+    """Of one pass, both responses of pairs included."""
+    hours: float
+    usd: float
+    operations_a_second: float
+
+
+class Estimate(NamedTuple):
+    """What one attempt of each stage takes."""
+
+    most_hours: float
+    most_usd: float
+    budget_usd: float
+    forecasts: tuple[Forecast, ...]
+    unknown: tuple[str, ...]
+    """Training stages of which nothing is forecast."""
+    auto: tuple[str, ...]
+    """Stages with a model that take a GPU or the CPU, whichever is there."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as `spec check --json` prints it."""
+        return self._asdict() | {"forecasts": [one._asdict() for one in self.forecasts]}
+
+    def lines(self) -> Iterator[str]:
+        """Yield what a person is told."""
+        yield (
+            f"at most, an attempt of each stage: {self.most_hours:.1f} h, {self.most_usd:.2f} of "
+            f"{self.budget_usd:.2f} USD (the limits, not a forecast)"
+        )
+        for one in self.forecasts:
+            yield (
+                f"training of {one.stage}, if nothing before it is refused: {one.tokens:,} tokens a pass, "
+                f"{one.hours:.2f} h, {one.usd:.2f} USD at {one.operations_a_second / 1e12:g} TFLOP/s (a forecast)"
+            )
+        for stage in self.unknown:
+            yield f"no forecast of {stage}: the size of its model or of its data is not known"
+        if self.auto:
+            yield f"device: auto, a GPU where there is one, else the CPU: {', '.join(self.auto)}"
+
+
+def estimate(resolved: ResolvedSpec) -> Estimate:
+    """Return what a spec may cost."""
+    from training.planning.stage_plans import WITHOUT_A_MODEL
+
+    spec = resolved.spec
+    training = [stage for stage in spec.stages if isinstance(stage, SftStage | DpoStage)]
+    found = {stage.name: _forecast(resolved, stage) for stage in training}
+    return Estimate(
+        most_hours=sum(held_hours(stage) for stage in spec.stages),
+        most_usd=round(sum(attempt_usd(spec.budget, stage) for stage in spec.stages), 6),
+        budget_usd=spec.budget.max_cost_usd,
+        forecasts=tuple(one for one in found.values() if one is not None),
+        unknown=tuple(name for name, one in found.items() if one is None),
+        auto=tuple(
+            stage.name for stage in spec.stages if stage.kind not in WITHOUT_A_MODEL and _device(stage) == "auto"
+        ),
+    )
+
+
+def _device(stage: AnyStage) -> str:
+    return str(getattr(stage.parameters, "device", "auto"))
+
+
+def _forecast(resolved: ResolvedSpec, stage: SftStage | DpoStage) -> Forecast | None:
+    from training.planning.example_counts import volume
+    from training.planning.stage_plans import shape_of_source
+    from training.planning.training_memory import price
+
+    spec, origin, given = resolved.spec, Path(resolved.origin), stage.parameters
+    shape, _ = shape_of_source(spec.model, origin)
+    pairs = isinstance(stage, DpoStage)
+    data = volume(spec, stage.inputs["preferences" if pairs else "examples"], origin)
+    if shape is None or data is None:
+        return None
+    tokens = data.texts * min(data.tokens, given.max_length) * (2 if pairs else 1)
+    speed = SPEED["cuda" if _device(stage) == "cuda" else "cpu"]
+    found = price(
+        shape,
+        given,
+        tokens=tokens,
+        operations_a_second=speed,
+        usd_per_hour=usd_per_hour(spec.budget, stage.resources),
+    )
+    return Forecast(stage.name, tokens, found.hours, found.usd, speed)

@@ -1,0 +1,88 @@
+"""What happens when the next step does not fit in the budget: the session stops before it and asks a person.
+
+Nothing is spent, what was reserved for other things stays reserved, and an interim report is written. There are two
+ways on: an amendment of the budget, after which `peergate resume` goes on where the session stopped, and the answer
+*stop*, which closes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reviews.evidence.gather import is_in_force
+from reviews.gate.grants import latest_opening
+from reviews.gate.human_answers import answer_effect, design_attempt, waits_for_budget
+from reviews.gate.packet import DESIGN
+from reviews.trail.envelope import Recorded
+from sessions.nodes.position import after_answer
+from sessions.report import report
+from sessions.session import Session
+from sessions.state import State
+from specs.errors import BudgetExceeded, UserError
+
+BUYING: tuple[str, ...] = ("design_gate", "plan", "launch", "submit", "review")
+"""Nodes of the graph that spend."""
+
+
+def ask_for_budget(session: Session, node: str, state: State, error: BudgetExceeded) -> State:
+    """Record that a node cannot go on, write the interim report, and lead the session to a person."""
+    entries = list(session.trail.iterate())
+    stage, attempt = _where(session, node, state)
+    standing = waits_for_budget(entries)
+    at = (node, stage, attempt)
+    # The process may have died between the entry and what follows it.
+    if standing is None or (standing.body["at"], standing.body["stage"], standing.body["attempt"]) != at:
+        number = sum(one.entry.kind == "budget" for one in entries) + 1
+        body = {"stage": stage, "attempt": attempt, "at": node, "reasons": [error.message]}
+        session.trail.append("budget", f"budget/{number}", body)
+    session.display.say(f"{stage or DESIGN}: {error}")
+    report.write(session.run, session.trail.path.name, session.store.root.name, report.WAITING, report.INTERIM)
+    return {"route": "human"}
+
+
+def _where(session: Session, node: str, state: State) -> tuple[str | None, int]:
+    """Return stage and attempt; before they are planned the graph's state is still that of the stage before."""
+    if node == "design_gate":
+        return None, design_attempt(list(session.trail.iterate("human")))
+    opening = latest_opening(session.trail) if node == "plan" else None
+    return (opening.stage, opening.attempt) if opening else (state.get("stage"), state.get("attempt", 0))
+
+
+def settled_by(entries: list[Recorded], asked: Recorded) -> Recorded | None:
+    """Return the newest amendment in force that came after the question, if there is one."""
+    return next((one for one in reversed(entries[asked.entry.seq :]) if is_in_force(one)), None)
+
+
+def answer_of(entries: list[Recorded], asked: Recorded, given: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what goes to the waiting node: a person's *stop*, or, once it is amended, that the session goes on.
+
+    Raises:
+        UserError: another answer than *stop* was given.
+    """
+    if given is not None:
+        if given["answer"] != "stop":
+            raise UserError(
+                f"'{given['answer']}' is no answer to a budget that is used up",
+                where=asked.entry.session,
+                hint="raise it with `peergate amend`, then resume without an answer; or --answer stop",
+            )
+        return given
+    amendment = settled_by(entries, asked)
+    if amendment is None:
+        return None
+    reason = f"{amendment.entry.key}: {amendment.body['reason']}"
+    return {"answer": "retry", "reason": reason, "by": amendment.body["by"], "expires": None}
+
+
+def go_on(session: Session, asked: Recorded, answer: dict[str, Any]) -> State:
+    """Carry an answer out.
+
+    A grant that was not used is bound to the registration before the amendment, so the stage gets another attempt
+    with a grant of its own. Every other node is entered again and finds what it had done.
+    """
+    body = asked.body
+    if answer["answer"] == "retry" and body["at"] != "launch":
+        return {"route": body["at"]}
+    told = {"stage": body["stage"], "attempt": body["attempt"], "asked": asked.digest, **answer}
+    told |= answer_effect(session.resolved, list(session.trail.iterate()), asked, answer["answer"])
+    return after_answer(session.trail.append("human", f"human/{asked.entry.key}", told))

@@ -1,0 +1,161 @@
+"""The nodes that judge: design_gate, measure, check, review, decide, human. They act on nothing but the trail.
+
+The order is the point: metrics come from raw rows, checks from evidence, the packet from both, the verdict from
+the packet alone, and the decision is computed from packet and verdict.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langgraph.types import interrupt
+
+from reviews.checks.measuring_code import measuring_code
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.gather import gather
+from reviews.gate.check_list import run_checks
+from reviews.gate.gate_decision import carried, settle
+from reviews.gate.grants import opened_by
+from reviews.gate.human_answers import answer_effect, design_attempt, last_question
+from reviews.gate.measurer import measure as measure_rows
+from reviews.gate.packet import DESIGN, build_design_packet
+from reviews.gate.packet_derivation import check_design, derive_packet
+from reviews.trail.envelope import Recorded
+from sessions.money import ledger
+from sessions.nodes.budget import go_on
+from sessions.nodes.position import after_answer, after_decision
+from sessions.nodes.reviewer_call import ask
+from sessions.session import Session
+from sessions.state import State
+from specs.errors import EvidenceMissing, PeergateError
+from specs.stages.metric import MetricSet
+from specs.trail.verdict import CheckResult, Packet, Verdict
+
+
+def design_gate(session: Session, state: State) -> State:
+    """Judge the design before anything is spent: power, overlap of the splits, independence, cost."""
+    session.display.say("design gate: power, overlap of training and held-out data, independence, cost")
+    resolved, attempt = session.resolved, design_attempt(list(session.trail.iterate("human")))
+    results = check_design(resolved, session.store)
+    session.display.checks(results)
+    digest = keep_checks(session, DESIGN, attempt, results)
+    packet = build_design_packet(resolved, results, checks_digest=digest)
+    ask(session, DESIGN, attempt, packet)
+    return after_decision(_settle(session, DESIGN, None, attempt))
+
+
+def measure(session: Session, state: State) -> State:
+    """Compute the metrics of the attempt from its raw rows."""
+    stage, attempt = _where(state)
+    try:
+        measured = measure_rows(_evidence(session, state))
+        digest, why = session.store.put_value(measured), ""
+        session.display.metrics(measured)
+    except EvidenceMissing as error:
+        digest, why = None, str(error)
+        session.display.say(f"  not measured: {error.message}")
+    body = {"stage": stage, "attempt": attempt, "metrics": digest, "why": why, "code": measuring_code()}
+    session.trail.append("metrics", f"metrics/{stage}.{attempt}", body)
+    return {"route": "go"}
+
+
+def check(session: Session, state: State) -> State:
+    """Run the deterministic checks of the stage's kind."""
+    stage, attempt = _where(state)
+    results = run_checks(_evidence(session, state), _metrics(session, state))
+    session.display.checks(results)
+    keep_checks(session, stage, attempt, results)
+    return {"route": "go"}
+
+
+def review(session: Session, state: State) -> State:
+    """Build the packet and ask the reviewer."""
+    stage, attempt = _where(state)
+    checked = _body(session, f"checks/{stage}.{attempt}")["checks"]
+    packet = derive_packet(
+        list(session.trail.iterate()),
+        session.store,
+        _evidence(session, state),
+        _metrics(session, state),
+        tuple(CheckResult.model_validate(one) for one in session.store.get_value(checked)),
+        checked,
+    )
+    ask(session, stage, attempt, packet)
+    return {"route": "go"}
+
+
+def decide(session: Session, state: State) -> State:
+    """Compute the decision and record what it opens."""
+    stage, attempt = _where(state)
+    return after_decision(_settle(session, stage, stage, attempt))
+
+
+def human(session: Session, state: State) -> State:
+    """Ask a person. Nothing before the interrupt has an effect: it runs again when the answer comes."""
+    asked = last_question(list(session.trail.iterate()), session.name)
+    answer = interrupt({"session": session.name, "asked": asked.entry.key, "reasons": asked.body.get("reasons", [])})
+    if asked.entry.kind == "budget":
+        return go_on(session, asked, answer)
+    stage, attempt = asked.body["stage"], asked.body["attempt"]
+    body = {"stage": stage, "attempt": attempt, "asked": asked.digest, **answer}
+    body |= answer_effect(session.resolved, list(session.trail.iterate()), asked, answer["answer"])
+    recorded = session.trail.append("human", f"human/{asked.entry.key}", body)
+    return after_answer(recorded)
+
+
+def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: int) -> Recorded:
+    """Compute the decision of the recorded packet and verdict and record it."""
+    judged = _body(session, f"verdict/{stage}.{attempt}")
+    packet = Packet.model_validate(session.store.get_value(judged["packet"]))
+    verdict = Verdict.model_validate(session.store.get_value(judged["verdict"]))
+    decision = settle(session.resolved, packet, verdict, attempt)
+    body = {
+        "stage": recorded_stage,
+        "attempt": attempt,
+        "outcome": decision.outcome,
+        "reasons": list(decision.reasons),
+        "required": {
+            change.parameter: change.value
+            for change in decision.required_changes
+            if change.parameter is not None and change.value is not None
+        },
+        "decision": session.store.put_value(decision),
+        "code": measuring_code(),
+        "opens": opened_by(session.resolved, list(session.trail.iterate()), recorded_stage, decision.outcome),
+    } | carried(decision)
+    recorded = session.trail.append("decision", f"decision/{stage}.{attempt}", body)
+    session.display.decision(decision, ledger.balance(session.trail, session.resolved.spec.budget))
+    return recorded
+
+
+def keep_checks(session: Session, stage: str, attempt: int, results: tuple[CheckResult, ...]) -> str:
+    """Record check results and return the digest they are kept under."""
+    body = {
+        "stage": stage,
+        "attempt": attempt,
+        "checks": session.store.put_value([result.model_dump(mode="json") for result in results]),
+        "summary": {result.id: result.status for result in results},
+    }
+    return session.trail.append("checks", f"checks/{stage}.{attempt}", body).body["checks"]
+
+
+def _where(state: State) -> tuple[str, int]:
+    return state.get("stage", ""), state.get("attempt", 0)
+
+
+def _evidence(session: Session, state: State) -> Evidence:
+    stage, attempt = _where(state)
+    return gather(session.run, list(session.trail.iterate()), session.store, stage, attempt)
+
+
+def _metrics(session: Session, state: State) -> MetricSet | None:
+    stage, attempt = _where(state)
+    digest = _body(session, f"metrics/{stage}.{attempt}")["metrics"]
+    return MetricSet.model_validate(session.store.get_value(digest)) if digest else None
+
+
+def _body(session: Session, key: str) -> dict[str, Any]:
+    recorded = session.trail.find(key)
+    if recorded is None:
+        raise PeergateError(f"the trail has no entry '{key}'", where=session.name)
+    return recorded.body

@@ -1,0 +1,97 @@
+"""Where a session is, read from its trail alone: the node that was finished last, and what it returned.
+
+The graph itself keeps nothing from one start to the next. A node whose newest entry is not its last effect (a launch
+before its job is started, an exit before it is paid, a verdict before it is paid) counts as not finished and is entered
+again; it finds what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from reviews.gate.human_answers import is_design_again
+from reviews.trail.envelope import Recorded
+from sessions.state import State
+
+_STEPS: tuple[tuple[str, str], ...] = (
+    ("plan/{stage}.{attempt}", "plan"),
+    ("grant/{session}.{stage}.{attempt}", "build"),
+    ("exit/{session}.{stage}.{attempt}", "launch"),
+    ("lost/{session}.{stage}.{attempt}", "launch"),
+    ("metrics/{stage}.{attempt}", "measure"),
+    ("submit/{stage}.{attempt}", "submit"),
+    ("checks/{stage}.{attempt}", "check"),
+)
+"""The entries of an attempt in their order, and the newest node that is finished once they are there."""
+
+
+class Position(NamedTuple):
+    """The node that was finished last, what it returned, and the entry that says so."""
+
+    after: str
+    state: State
+    told_by: Recorded
+
+
+def position(entries: Sequence[Recorded]) -> Position | None:
+    """Return where a session is; None while nobody has judged its design."""
+    newest = next((one for one in reversed(entries) if _leads(one)), None)
+    if newest is None:
+        return None
+    match newest.entry.kind:
+        case "report":
+            return Position("decide", {"route": "close", "outcome": newest.body["outcome"]}, newest)
+        case "decision":
+            return _within(entries, newest) or Position("decide", after_decision(newest), newest)
+        case "human":
+            return _within(entries, newest) or Position("human", after_answer(newest), newest)
+        case _:
+            asked: State = {"stage": newest.body["stage"] or "", "attempt": newest.body["attempt"], "route": "human"}
+            return Position("decide", asked, newest)
+
+
+def _leads(one: Recorded) -> bool:
+    """Say whether an entry leads the session somewhere else than to the next node of an attempt."""
+    kind = one.entry.kind
+    return kind in ("decision", "human", "retraction", "budget", "report") or (
+        kind == "plan" and bool(one.body["escalate"])
+    )
+
+
+def _within(entries: Sequence[Recorded], judgement: Recorded) -> Position | None:
+    """Return where a session is in the attempt that a judgement opened; None before its plan."""
+    opens = judgement.body.get("opens")
+    if opens is None:
+        return None
+    there = {one.entry.key: one for one in entries[judgement.entry.seq + 1 :]}
+    state: State = {"stage": opens["stage"], "attempt": opens["attempt"], "route": "go"}
+    for key, node in reversed(_STEPS):
+        if (one := there.get(key.format(session=judgement.entry.session, **opens))) is not None:
+            return Position(node, state, one)
+    return None
+
+
+def after_decision(decision: Recorded) -> State:
+    """Say where a decision leads."""
+    outcome = decision.body["outcome"]
+    if outcome == "revise":
+        return {"route": "again"}
+    if outcome == "escalate":
+        return {"route": "human"}
+    if outcome == "approve" and decision.body["opens"] is not None:
+        return {"route": "next"}
+    return {"route": "close", "outcome": outcome}
+
+
+def after_answer(answer: Recorded) -> State:
+    """Say where an answer of a person leads."""
+    body = answer.body
+    if is_design_again(body):
+        return {"route": "design_gate"}
+    if body["opens"] is not None:
+        return {"route": "again" if body["answer"] == "retry" else "next"}
+    if answer.entry.key.startswith("human/budget/"):
+        return {"route": "close", "outcome": "budget"}
+    # Nothing left to open: an override of the last gate accepts the session, anything else ends it.
+    return {"route": "close", "outcome": "approve" if body["answer"] == "approve" else "stop"}

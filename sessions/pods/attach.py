@@ -1,0 +1,134 @@
+"""`peergate pod attach`: show what happens there, pull at every gate, come back when the connection is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+from sessions.pods.channel import Channel, PodRefused
+from sessions.pods.connection import Connection, ConnectionLost
+from sessions.pods.pod_record import Place, PodRecord
+from sessions.pods.pod_start import status_of
+from sessions.pods.protocol import Status
+from sessions.pods.pull import Pulled, pull, require_whole, verify
+from specs.errors import ExitCode
+from specs.text import plain
+
+LOOK_EVERY_S = 1.0
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
+LINE = 4000
+MOST_LINES = 10_000
+"""Of one look: whoever prints more than this a second is not read by anybody."""
+
+
+class Ended(NamedTuple):
+    """Why there is nothing more to watch."""
+
+    why: Literal["closed", "stopped", "gone", "never"]
+    """``stopped``: the orchestrator ended by itself with the session open, ``gone``: it was killed or vanished."""
+    status: Status
+    pulled: Pulled | None
+
+
+def was_killed(status: Status) -> bool:
+    """Say whether a signal ended the orchestrator; 130 is its own way to say that it paused."""
+    return status.code is not None and status.code > 128 and status.code != ExitCode.INTERRUPTED
+
+
+class Attached:
+    """Watches one pod until its orchestrator is not there any more."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        place: Place,
+        record: PodRecord,
+        say: Callable[[str], None],
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.connection = connection
+        self.place = place
+        self.record = record
+        self.say = say
+        self.wait = wait
+        self._log = 0
+        self._rest = b""
+        self._gates = -1
+        self._told_ending = ""
+        self._told_keeper = False
+
+    def watch(self) -> Ended:
+        """Follow the session to the end of its orchestrator; lost connections are made again as long as it takes.
+
+        Raises:
+            AuditDamage: what was pulled does not hold.
+            HostKeyRefused: the pod came back with another host key.
+            PodRefused: the pod answers and refuses.
+        """
+        wait_s = FIRST_WAIT_S
+        while True:
+            try:
+                with Channel(self.connection, self.record.python, self.record.root, self.place.name) as channel:
+                    while True:
+                        ended = self.look(channel)
+                        wait_s = FIRST_WAIT_S
+                        if ended is not None:
+                            return ended
+                        self.wait(LOOK_EVERY_S)
+            except ConnectionLost as lost:
+                self.say(f"{lost.message}; the session goes on there, trying again in {wait_s:g} s")
+                self.connection.close()
+                self.wait(wait_s)
+                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+    def look(self, channel: Channel) -> Ended | None:
+        """Show what is new; pull where a gate has decided; say why there is nothing more to come, if so."""
+        status, data = status_of(channel, self._log)
+        self._show(data)
+        self._log = status.log
+        if status.ending is not None and status.ending != self._told_ending:
+            self._told_ending = status.ending
+            self.say(f"the pod is being ended: {plain(status.ending, 300)}")
+        running = status.orchestrator == "running"
+        if running and not status.keeper and not self._told_keeper:
+            self._told_keeper = True
+            again = f"`peergate pod start {self.place.name}`"
+            self.say(f"the keeper is gone, nothing ends the pod by itself: {again} puts another one there")
+        if running and status.gates == self._gates:
+            return None
+        pulled: Pulled | None = None
+        if status.entries or not running:
+            with suppress(PodRefused):
+                pulled = pull(channel, self.place, self.say)
+                self.say(f"pulled {pulled.entries} entries and {pulled.files} files, the head is kept")
+        self._gates = status.gates
+        if running:
+            return None
+        for line in _lines(channel, "sweep"):
+            self.say(f"ended an orphan: {line}")
+        if pulled is not None:
+            require_whole(self.place, verify(self.place))
+            channel.ask("pulled", entries=pulled.entries)
+        if pulled is not None and pulled.closed:
+            return Ended("closed", status, pulled)
+        reasons: dict[str, Literal["stopped", "gone", "never"]] = {"ended": "stopped", "gone": "gone"}
+        why = "gone" if was_killed(status) else reasons.get(status.orchestrator, "never")
+        return Ended(why, status, pulled)
+
+    def _show(self, data: bytes) -> None:
+        whole, _, self._rest = (self._rest + data).rpartition(b"\n")
+        for line in whole.decode("utf-8", "replace").split("\n")[:MOST_LINES] if whole else []:
+            self.say(f"  | {plain(line, LINE)}")
+        if len(self._rest) > LINE:
+            self._rest = b""
+
+
+def _lines(channel: Channel, op: str) -> list[str]:
+    import json
+
+    with suppress(PodRefused, ValueError):
+        found = json.loads(channel.ask(op)[1])
+        return [plain(str(one), 300) for one in found[:100]]
+    return []

@@ -1,0 +1,108 @@
+"""How the two sides of a pod's channel talk: frames, and the orders in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, BinaryIO, Literal
+
+from pydantic import ConfigDict, Field
+
+from specs.digests import Contract
+
+VERSION = 1
+
+MAX_LINE = 1 << 20
+
+
+class BadFrame(ValueError):
+    """The other side said something that is no frame."""
+
+
+def line_of(header: Mapping[str, Any], size: int = 0) -> bytes:
+    """Return the line before ``size`` bytes."""
+    return json.dumps({**header, "bytes": size}, separators=(",", ":")).encode() + b"\n"
+
+
+def read_line(line: bytes) -> tuple[dict[str, Any], int]:
+    """Return the header of a line and how many bytes follow.
+
+    Raises:
+        BadFrame: it is none.
+    """
+    try:
+        found = json.loads(line)
+        size = found.pop("bytes")
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise BadFrame("a line that is no header") from error
+    if not isinstance(found, dict) or type(size) is not int or size < 0:
+        raise BadFrame("a header without a size")
+    return found, size
+
+
+def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], int] | None:
+    """Read a header from a stream; None at its end.
+
+    Raises:
+        BadFrame: it is none.
+    """
+    line = stream.readline(MAX_LINE)
+    if not line:
+        return None
+    if not line.endswith(b"\n"):
+        raise BadFrame(f"a line longer than {MAX_LINE} bytes")
+    return read_line(line)
+
+
+PROTOCOL = 1
+
+
+class Rules(Contract):
+    """When the keeper ends the pod. None: never for that reason."""
+
+    usd_per_hour: float | None = None
+    max_cost_usd: float | None = None
+    idle_minutes: float | None = None
+    dead_man_minutes: float | None = None
+    grace_minutes: float = 10.0
+    shutdown: str | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a reason at all."""
+        return any(one is not None for one in (self.max_cost_usd, self.idle_minutes, self.dead_man_minutes))
+
+
+class Order(Contract):
+    """Start the orchestrator, or go on with the session. It is read from standard input: it holds the keys."""
+
+    # An error about an order must not repeat what is in it.
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    python: str
+    spec: str
+    """Relative to the folder the spec was brought to. A session that is there already goes on without it."""
+    profile: str | None = None
+    answer: Literal["retry", "approve", "stop"] | None = None
+    reason: str = ""
+    secrets: dict[str, str] = {}
+    rules: Rules = Rules()
+
+
+class Status(Contract):
+    """How the pod stands, as it says itself: a hint when to look, never evidence."""
+
+    orchestrator: Literal["running", "ended", "gone", "never"]
+    """``gone``: it ended without leaving an exit code, so it was killed or the machine was restarted."""
+    pid: int | None = None
+    code: int | None = None
+    keeper: bool = False
+    entries: Annotated[int, Field(ge=0)] = 0
+    gates: Annotated[int, Field(ge=0)] = 0
+    closed: bool = False
+    log: Annotated[int, Field(ge=0)] = 0
+    """Where the log that was asked for ends."""
+    hours: Annotated[float, Field(ge=0)] = 0.0
+    """Since the first `pod up`."""
+    ending: str | None = None
+    """Why the keeper ends the pod, once it does."""

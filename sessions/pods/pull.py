@@ -1,0 +1,314 @@
+"""Bring the trail and what it names from the pod to this machine: checked before it is kept, anchored at every gate.
+
+The pod is not believed. A trail that does not hold, or does not continue every head that was kept here, is damage; a
+file comes to the place the trail names, if that is a place of a run folder, and only with the digest it names.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from filelock import FileLock
+
+from reviews.audit.audit_files import named_files
+from reviews.audit.verify import Audit, verify_run
+from reviews.trail.anchor_places import keep_in_folder
+from reviews.trail.anchors import check_policy
+from reviews.trail.integrity import Walk, walk_trail
+from reviews.trail.store import Store, write_durably
+from reviews.trail.tables.open_table import read_trail
+from reviews.trail.trail import seal_path
+from sessions.pods.channel import Channel, PodRefused
+from sessions.pods.pod_record import Place
+from sessions.run.run_layout import STORE, TRAIL
+from specs.digests import digest_path
+from specs.errors import AuditDamage, PeergateError
+from specs.text import plain
+
+MAX_TRAIL = 1 << 30
+MAX_SEAL = 1 << 12
+MAX_LISTING = 1 << 26
+MAX_FILE = 1 << 42
+SAID_FROM = 1 << 20
+SLOW_S = 600.0
+"""A listing of large folders, or a snapshot of a long trail, may take the pod minutes."""
+_BLOB = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}")
+_PLACES = ("jobs", "report", "spec.yaml", "spec.resolved.json")
+"""Where files of a run folder lie that a trail may name."""
+_PART = re.compile(r"[^\x00-\x1f\x7f/\\]{1,255}")
+_KEPT = "pulled.json"
+
+
+class Pulled(NamedTuple):
+    """What a pull brought."""
+
+    entries: int
+    files: int
+    size: int
+    closed: bool
+
+
+class _Refused(Exception):
+    """Something of the pod does not agree; the message says what."""
+
+
+def pull(channel: Channel, place: Place, say: Callable[[str], None] = lambda _: None) -> Pulled:
+    """Bring everything that is new, and keep the head of the trail.
+
+    Raises:
+        AuditDamage: the trail does not hold or does not continue what was anchored, or a file is not what it names.
+        ConnectionLost: the connection ended; what came whole is kept, and the next pull goes on with the rest.
+        PodRefused: there is no trail yet.
+    """
+    place.folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(place.folder / ".pull.lock"):
+        return _pull(channel, place, say)
+
+
+def _pull(channel: Channel, place: Place, say: Callable[[str], None]) -> Pulled:
+    header, data = channel.ask("trail", most=MAX_TRAIL, seconds=SLOW_S)
+    try:
+        walk = _keep_trail(place, data, header.get("seal"))
+    except (_Refused, AuditDamage) as error:
+        where = _keep_refused(place, data)
+        message = error.message if isinstance(error, AuditDamage) else str(error)
+        raise AuditDamage(
+            f"the trail on the pod is damaged: {plain(message, 800)}",
+            where=place.name,
+            hint=f"what it sent is in {where}; what was pulled before is as it was",
+        ) from error
+    courier = _Courier(channel, place, say)
+    courier.bring_store()
+    courier.bring_files(walk)
+    closed = any(one.entry.kind == "close" for one in walk.entries)
+    return Pulled(walk.tree.size, courier.files, courier.size, closed)
+
+
+def verify(place: Place, say: Callable[[str], None] = lambda _: None) -> Audit:
+    """Verify the copy on this machine, against the heads and the policy that were kept here."""
+    return verify_run(place.run, TRAIL, STORE, say, policy=place.policy(), anchors=place.anchors())
+
+
+def require_whole(place: Place, audit: Audit) -> None:
+    """Make sure that the copy holds.
+
+    Raises:
+        AuditDamage: it does not; the message tells the first thing.
+    """
+    if audit.damage or not audit.readable:
+        told = (audit.damage or audit.notes or ["it cannot be read"])[0]
+        hint = f"`peergate audit verify {place.run}` tells the whole; nothing on the pod was ended"
+        raise AuditDamage(f"the copy of the session does not verify: {plain(told, 800)}", where=place.name, hint=hint)
+
+
+def _keep_trail(place: Place, data: bytes, seal: object) -> Walk:
+    """Check the trail as it came, keep its head, and put it in the place of the one before."""
+    place.incoming.mkdir(parents=True, exist_ok=True)
+    path = place.incoming / TRAIL
+    for beside in ("-wal", "-shm", "-journal"):
+        path.with_name(path.name + beside).unlink(missing_ok=True)
+    path.write_bytes(data)
+    try:
+        trail = read_trail(path)
+    except sqlite3.DatabaseError as error:
+        raise _Refused(f"it cannot be read: {str(error).splitlines()[0]}") from error
+    if trail.format != 2 or trail.head is None:
+        raise _Refused("it has no signed head")
+    walk = walk_trail(trail)
+    if walk.damage:
+        raise _Refused(walk.damage[0])
+    if walk.policy is None or walk.session != place.name:
+        raise _Refused(f"it is of session '{walk.session}'")
+    kept = place.policy()
+    if kept is not None:
+        findings = Audit(path)
+        check_policy(walk, kept, findings)
+        if findings.damage:
+            raise _Refused(findings.damage[0])
+    keep_in_folder(place.heads, walk, trail.head[2])
+    if kept is None:
+        write_durably(place.policy_path, walk.policies[0].canonical())
+    sealed = seal_path(place.run / TRAIL)
+    sealed.unlink(missing_ok=True)
+    write_durably(place.run / TRAIL, data)
+    path.unlink()
+    if isinstance(seal, str) and len(seal) <= MAX_SEAL:
+        write_durably(sealed, base64.b64decode(seal, validate=False))
+    return walk
+
+
+def _keep_refused(place: Place, data: bytes) -> Path:
+    path = place.refused / time.strftime("trail-%Y%m%dT%H%M%SZ.sqlite", time.gmtime())
+    write_durably(path, data)
+    return path
+
+
+class _Courier:
+    """Brings files of one pull."""
+
+    def __init__(self, channel: Channel, place: Place, say: Callable[[str], None]) -> None:
+        self.channel = channel
+        self.place = place
+        self.say = say
+        self.files = 0
+        self.size = 0
+        self._resumed = False
+
+    def bring_store(self) -> None:
+        """Bring what of the content store is not here; names say what the bytes have to be."""
+        store = Store(self.place.run / STORE)
+        for name, size in self._listed("store").items():
+            target = store.root / name
+            if _BLOB.fullmatch(name) and not target.exists():
+                digest, path = f"sha256:{name.replace('/', '')}", f"{STORE}/{name}"
+                came = self._compared(path, digest, partial(self._bring_file, path, size))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                came.replace(target)
+
+    def bring_files(self, walk: Walk) -> None:
+        """Bring what the trail names outside of the store, and what changed its digest since."""
+        index = self.place.folder / _KEPT
+        kept: dict[str, str] = json.loads(index.read_bytes()) if index.exists() else {}
+        wanted = {path: digest for one in walk.entries for path, digest in named_files(one)}
+        for relative, digest in wanted.items():
+            # Where a model lies on the pod is recorded; it is no file of the run.
+            if PurePosixPath(relative).is_absolute() or kept.get(relative) == digest:
+                continue
+            target = self.place.run / _checked(relative)
+            self._bring(relative, digest, target)
+            kept[relative] = digest
+            write_durably(index, json.dumps(kept).encode())
+
+    def _bring(self, relative: str, digest: str, target: Path) -> None:
+        kind, files = self._contents(relative)
+        size = sum(files.values())
+        if size >= SAID_FROM:
+            self.say(f"pulling {relative}, {size / 1e6:.1f} MB")
+        bring = partial(self._bring_file, relative, size) if kind == "file" else partial(self._tree, relative, files)
+        whole = self._compared(relative, digest, bring)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir():
+            shutil.rmtree(target)
+        whole.replace(target)
+
+    def _contents(self, relative: str) -> tuple[str, dict[str, int]]:
+        try:
+            header, data = self.channel.ask("list", path=relative, most=MAX_LISTING, seconds=SLOW_S)
+        except PodRefused as error:
+            raise AuditDamage(
+                f"the trail names {relative}, and the pod does not have it: {error.message}", where=self.place.name
+            ) from error
+        files = _sizes(data, relative)
+        if header.get("kind") == "file" and set(files) == {""}:
+            return "file", files
+        if header.get("kind") == "folder" and "" not in files:
+            return "folder", files
+        raise PeergateError("the pod answered no listing", where=plain(relative, 200))
+
+    def _listed(self, op: str) -> dict[str, int]:
+        _, data = self.channel.ask(op, most=MAX_LISTING, seconds=SLOW_S)
+        return _sizes(data, op)
+
+    def _tree(self, relative: str, files: dict[str, int]) -> Path:
+        """Bring a folder."""
+        whole = _incoming(self.place, f"{relative}/")
+        shutil.rmtree(whole, ignore_errors=True)
+        whole.mkdir(parents=True)
+        for name, size in files.items():
+            at = whole / _safe(name)
+            came = self._bring_file(f"{relative}/{name}", size)
+            try:
+                at.parent.mkdir(parents=True, exist_ok=True)
+                came.replace(at)
+            except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+                raise AuditDamage(f"the pod lists '{plain(name, 300)}' as a file and as a folder") from error
+        return whole
+
+    def _bring_file(self, relative: str, size: int) -> Path:
+        """Bring a file, going on where an earlier pull was broken off."""
+        path = _incoming(self.place, relative)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        have = path.stat().st_size if path.is_file() else 0
+        if have > size:
+            path.unlink()
+            have = 0
+        self._resumed = self._resumed or have > 0
+        with path.open("ab") as file:
+            self.channel.fetch("read", file.write, path=relative, offset=have, most=min(size - have, MAX_FILE))
+        self.files += 1
+        self.size += size - have
+        return path
+
+    def _compared(self, relative: str, digest: str, bring: Callable[[], Path]) -> Path:
+        """Bring something and compare it; what went on from an earlier pull is brought whole before it is refused."""
+        self._resumed = False
+        came = bring()
+        found = digest_path(came)
+        if found != digest and self._resumed:
+            _remove(came)
+            came = bring()
+            found = digest_path(came)
+        if found != digest:
+            _remove(came)
+            raise AuditDamage(
+                f"{plain(relative, 300)} on the pod has the digest {found}, the trail says {digest}",
+                where=self.place.name,
+                hint="it was changed there after it was recorded, or on the way; it was not kept",
+            )
+        return came
+
+
+def _incoming(place: Place, relative: str) -> Path:
+    """Return where something lies until it is compared: a name of ours, never one of the pod's."""
+    return place.incoming / hashlib.sha256(relative.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sizes(data: bytes, what: str) -> dict[str, int]:
+    try:
+        found = json.loads(data)
+        if not isinstance(found, dict) or not all(type(one) is int and 0 <= one <= MAX_FILE for one in found.values()):
+            raise ValueError("no table of sizes")
+    except (ValueError, RecursionError) as error:
+        raise PeergateError("the pod answered no listing", where=plain(what, 200)) from error
+    return found
+
+
+def _checked(relative: str) -> Path:
+    """Return a path the trail names, if it is one of the places such files have.
+
+    Raises:
+        AuditDamage: it leads elsewhere.
+    """
+    path = _safe(relative)
+    if path.parts[0] not in _PLACES:
+        raise AuditDamage(f"the trail names the file '{plain(relative, 300)}', which is no place of a run folder")
+    return path
+
+
+def _safe(relative: str) -> Path:
+    """Return a relative path that stays below where it starts.
+
+    Raises:
+        AuditDamage: it does not.
+    """
+    parts = relative.split("/")
+    if len(parts) > 64 or any(part in (".", "..") or not _PART.fullmatch(part) for part in parts):
+        raise AuditDamage(f"the pod names the file '{plain(relative, 300)}', which is no path below a run folder")
+    return Path(*parts)

@@ -1,0 +1,197 @@
+"""On the pod: starts the orchestrator, learns how it ends, and ends the pod when a rule says so.
+
+It is a process of its own, in a session of its own, so neither the loss of a connection nor the end of whoever started
+it reaches it. It is the orchestrator's parent and nothing more: killed, it takes no orchestrator with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+
+from filelock import FileLock, Timeout
+
+from sessions.pods.protocol import Order, Rules
+from sessions.pods.remote import process_state as standing
+from sessions.pods.remote.orchestrator_process import Orchestrator, pause, start_or_adopt
+from sessions.pods.remote.pod_layout import Layout
+from sessions.pods.remote.process_sweep import sweep
+
+
+def end_keeper(layout: Layout) -> None:
+    """End a keeper whose orchestrator is gone: the new one takes its place."""
+    told = standing.read(layout.own / standing.KEEPER)
+    if told is not None and standing.lives(layout.own / standing.KEEPER):
+        import psutil
+
+        process = psutil.Process(told["pid"])
+        process.terminate()
+        process.wait(10)
+
+
+TICK_S = 0.5
+
+PAUSE_S = 60.0
+"""How long a session may take to come to a safe place when the pod is ended."""
+
+JOBS_S = 60.0
+
+SHUTDOWN_S = 300.0
+
+SAVE_EVERY_S = 30.0
+
+
+def keep(layout: Layout, order: Order) -> int:
+    """Start the orchestrator and watch over the pod; returns the exit code of the keeper."""
+    lock = FileLock(layout.own / "keeper.lock")
+    try:
+        lock.acquire(timeout=5)
+    except Timeout:
+        print("another keeper is there", file=sys.stderr)
+        return 4
+    stop = threading.Event()
+
+    def leave(_number: int, _frame: object) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, leave)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for name in (standing.ENDING, standing.ENDED, standing.PULLED):
+        (layout.own / name).unlink(missing_ok=True)
+    standing.write(layout.own / standing.KEEPER, standing.identity(os.getpid()))
+    orchestrator = start_or_adopt(layout, order)
+    watch = Watch(layout, order.rules)
+    ended = False
+    while not stop.is_set():
+        if not ended and not orchestrator.is_running():
+            ended = True
+            keep_code(layout, orchestrator)
+        if ended and not order.rules.any:
+            return 0
+        reason = watch.reached(running=not ended)
+        if reason is not None:
+            end_pod(layout, orchestrator, order.rules, reason, stop)
+            return 0
+        stop.wait(TICK_S)
+    return 0
+
+
+def keep_code(layout: Layout, orchestrator: Orchestrator) -> None:
+    """Keep how the orchestrator ended, or that nobody knows."""
+    standing.write(layout.own / standing.EXIT, {"number": orchestrator.number, "code": orchestrator.code()})
+
+
+class Watch:
+    """The rules, and since when each of them counts. Idle time and absence are counted by a clock nobody can set."""
+
+    def __init__(self, layout: Layout, rules: Rules) -> None:
+        self._rules = rules
+        self._clock = standing.Clock(layout)
+        self._attached = layout.own / standing.ATTACHED
+        self._mark = self._seen_attached()
+        now = time.monotonic()
+        self._attended = self._worked = self._saved = now
+
+    def reached(self, *, running: bool) -> str | None:
+        """Return why the pod is to be ended; None while it is not."""
+        now = time.monotonic()
+        if now - self._saved > SAVE_EVERY_S:
+            self._saved = now
+            with suppress(OSError):
+                self._clock.save()
+        mark = self._seen_attached()
+        if mark != self._mark:
+            self._mark, self._attended = mark, now
+        if running:
+            self._worked = now
+        return why(
+            self._rules,
+            hours=self._clock.hours(),
+            idle_minutes=(now - self._worked) / 60,
+            away_minutes=(now - self._attended) / 60,
+        )
+
+    def _seen_attached(self) -> int | None:
+        try:
+            return self._attached.stat().st_mtime_ns
+        except OSError:
+            return None
+
+
+def why(rules: Rules, *, hours: float, idle_minutes: float, away_minutes: float) -> str | None:
+    """Return which rule ends the pod now. The grace before the shutdown is paid for too, so it counts as spent."""
+    if rules.max_cost_usd is not None and rules.usd_per_hour is not None:
+        cost = (hours + rules.grace_minutes / 60) * rules.usd_per_hour
+        if cost >= rules.max_cost_usd:
+            return f"price: {hours:.2f} h and the grace cost {cost:.4f} USD, the cap is {rules.max_cost_usd:g}"
+    if rules.idle_minutes is not None and idle_minutes >= rules.idle_minutes:
+        return f"idle: the session has not run for {idle_minutes:.2f} minutes, the limit is {rules.idle_minutes:g}"
+    if rules.dead_man_minutes is not None and away_minutes >= rules.dead_man_minutes:
+        return f"dead man: nobody was attached for {away_minutes:.2f} minutes, the limit is {rules.dead_man_minutes:g}"
+    return None
+
+
+def end_pod(layout: Layout, orchestrator: Orchestrator, rules: Rules, reason: str, stop: threading.Event) -> None:
+    """Pause the session, end its jobs, leave time for a pull, and shut the machine down, unless somebody else does."""
+    standing.write(layout.own / standing.ENDING, {"reason": reason, "time": time.time()})
+    say(f"ending: {reason}")
+    pause(orchestrator, PAUSE_S)
+    keep_code(layout, orchestrator)
+    end_jobs(layout, f"the pod was ended: {reason}")
+    sweep(layout, everything=True)
+    entries = standing.Progress(layout).told()["entries"]
+    deadline = time.monotonic() + rules.grace_minutes * 60
+    while time.monotonic() < deadline and not is_pulled(layout, entries):
+        if stop.wait(TICK_S):
+            say("told to leave the rest to others")
+            return
+    say("everything was pulled" if is_pulled(layout, entries) else "nobody pulled what was left within the grace")
+    shut_down(layout, rules.shutdown, reason)
+
+
+def is_pulled(layout: Layout, entries: int) -> bool:
+    """Say whether whoever is attached has told that this many entries, and their files, are kept elsewhere."""
+    told = standing.read(layout.own / standing.PULLED)
+    return entries == 0 or (told is not None and told.get("entries") == entries)
+
+
+def shut_down(layout: Layout, command: str | None, reason: str) -> int | None:
+    """Run the declared command and keep what it ended with; None when none was declared."""
+    code: int | None = None
+    if command is not None:
+        say(f"shutdown: {command}")
+        try:
+            code = subprocess.run(
+                ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False, timeout=SHUTDOWN_S
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = 124
+    standing.write(layout.own / standing.ENDED, {"reason": reason, "time": time.time(), "code": code})
+    say(f"ended, the shutdown command {'was not declared' if code is None else f'ended with {code}'}")
+    return code
+
+
+def end_jobs(layout: Layout, reason: str) -> None:
+    """Ask the wrappers of jobs to end them, which leaves an exit record, and wait for that."""
+    # Only now: it takes long to import, and the orchestrator waits for this process.
+    from sessions.jobs.local_launcher import LocalLauncher
+
+    local = LocalLauncher()
+    running = [claim.parent for claim in layout.run.glob("jobs/*/claim") if not (claim.parent / "exit.json").exists()]
+    for folder in running:
+        with suppress(OSError):
+            local.cancel(folder, reason)
+    deadline = time.monotonic() + JOBS_S
+    while any(local.poll(folder).state == "running" for folder in running) and time.monotonic() < deadline:
+        time.sleep(TICK_S)
+
+
+def say(text: str) -> None:
+    """Write a line to the keeper's log."""
+    print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text, file=sys.stderr, flush=True)

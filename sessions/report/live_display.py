@@ -1,0 +1,181 @@
+"""What a person watching sees: one line an event, a progress bar on a terminal, everything on stderr.
+
+Whatever a job, a model or a reviewer wrote is untrusted: every line passes :func:`specs.text.plain`, and rich
+markup is off, so no row can colour, move or fake a line of the operator's terminal.
+"""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from agents.turns import Turn, Usage
+from sessions.money.ledger import Balance
+from sessions.terminal import masked_line
+from specs.job_records import Progress as JobProgress
+from specs.masking import current
+from specs.stages.metric import MetricSet
+from specs.text import plain
+from specs.trail.verdict import CheckResult, Decision, Outcome, Status
+
+LINE_CHARACTERS = 4000
+NOTE_CHARACTERS = 80
+CALL_CHARACTERS = 100
+OUTCOME_CHARACTERS = 160
+WAITING_TOOLS = ("job_status", "ask_review", "request_review", "adversarial_review")
+"""Tools that may take minutes: it is said when they begin."""
+PLAIN_EVERY_S = 15.0
+"""Without a terminal a job reports this often."""
+
+OUTCOME_STYLE: dict[Outcome, str] = {
+    "approve": "bold green",
+    "revise": "bold yellow",
+    "null": "bold yellow",
+    "reject": "bold red",
+    "escalate": "bold magenta",
+}
+STATUS_STYLE: dict[Status, str] = {"WARN": "yellow", "FAIL": "red", "BLOCKED": "magenta", "ERROR": "magenta"}
+
+
+class Terminal:
+    """A :class:`sessions.session.Display` on stderr."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self._bar: Progress | None = None
+        self._last_plain = 0.0
+        self._first: JobProgress | None = None
+        self._last_call = ""
+
+    def say(self, text: str) -> None:
+        """Show one line with the time before it."""
+        self._line(text)
+
+    def stage(self, name: str, attempt: int, position: int, count: int) -> None:
+        """Announce an attempt."""
+        self._first = None
+        self._last_plain = time.monotonic()
+        self._line(f"stage {position}/{count} {name}, attempt {attempt}", "bold cyan")
+
+    def turn(self, turn: Turn, taken_usd: float, most_usd: float) -> None:
+        """Show which model answered, how much it read and wrote, and what the builder has taken so far."""
+        self._last_call = ""
+        usd = f"{turn.usd:.4f} USD{'' if turn.usd_is_measured else ' at most'}"
+        asks = f"{len(turn.calls)} call{'' if len(turn.calls) == 1 else 's'}" if turn.calls else turn.stop
+        money = f"{usd}, builder {taken_usd:.4f} of {most_usd:g} USD"
+        self._line(f"  {masked_line(turn.model, 60)}: {_tokens(turn.usage)}{asks}; {money}", "dim")
+
+    def call_begins(self, tool: str) -> None:
+        """Announce a tool that may take its time, once as long as nothing else is called."""
+        if tool in WAITING_TOOLS and self._last_call != tool:
+            self._line(f"    {masked_line(tool, 64)} ...")
+
+    def call(self, tool: str, arguments: str, text: str, is_error: bool) -> None:
+        """Show a call with its outcome in one line; the same one again in a row is not shown again."""
+        given = "" if arguments in ("", "{}") else f" {masked_line(arguments, CALL_CHARACTERS)}"
+        told = masked_line(text, OUTCOME_CHARACTERS)
+        line = f"    {masked_line(tool, 64)}{given} -> {'refused: ' if is_error else ''}{told}"
+        if line != self._last_call:
+            self._line(line, "yellow" if is_error else "")
+        self._last_call = line if tool not in WAITING_TOOLS else tool
+
+    def progress(self, stage: str, progress: JobProgress) -> None:
+        """Show how far the job is, with the time left at the present speed."""
+        note = "  ".join(f"{name} {_short(value)}" for name, value in progress.note.items())
+        note = masked_line(note, NOTE_CHARACTERS)
+        if self.console.is_terminal:
+            self._show_bar(stage, progress, note)
+            return
+        left = self._left(progress)
+        now = time.monotonic()
+        if now - self._last_plain < PLAIN_EVERY_S and progress.done < progress.total:
+            return
+        self._last_plain = now
+        eta = f", about {left:.0f} s left" if left >= 1 else ""
+        self._line(f"  {stage}: {progress.done}/{progress.total} {progress.unit}{eta}  {note}".rstrip())
+
+    def _left(self, progress: JobProgress) -> float:
+        """Return the seconds left at the speed since the first report: loading the model is no part of the work."""
+        if self._first is None or progress.done <= self._first.done:
+            self._first = progress
+            return 0.0
+        speed = (progress.done - self._first.done) / max(progress.time - self._first.time, 1e-3)
+        return (progress.total - progress.done) / speed
+
+    def job_ended(self, stage: str, text: str) -> None:
+        """Take the bar away and say how the job ended."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+        self._line(f"  {text}")
+
+    def metrics(self, metrics: MetricSet) -> None:
+        """Show what was measured from the raw rows."""
+        for metric in metrics.metrics.values():
+            interval = f"  [{metric.interval[0]:.3f}, {metric.interval[1]:.3f}]" if metric.interval else ""
+            self._line(f"    {metric.id:<26} {metric.value:>10.4g}{interval}  n={metric.n} ({metric.unit})")
+
+    def checks(self, results: tuple[CheckResult, ...]) -> None:
+        """Count the checks and show those that did not simply pass."""
+        counts: dict[str, int] = {}
+        for result in results:
+            counts[result.status] = counts.get(result.status, 0) + 1
+        summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+        self._line(f"  checks: {summary}")
+        for result in results:
+            if result.status in STATUS_STYLE:
+                found = masked_line(result.detail, LINE_CHARACTERS)
+                self._line(f"    {result.status} {result.id}: {found}", STATUS_STYLE[result.status])
+
+    def decision(self, decision: Decision, balance: Balance) -> None:
+        """Show the gate's decision, its reasons, and what is left."""
+        self._line(f"  gate {decision.stage}: {decision.outcome}", OUTCOME_STYLE[decision.outcome])
+        for reason in decision.reasons:
+            self._line(f"    - {masked_line(reason, LINE_CHARACTERS)}")
+        for change in decision.required_changes:
+            self._line(f"    required: {masked_line(change.text, LINE_CHARACTERS)}")
+        self._line(
+            f"  spent {balance.spent_usd:.4f} USD, left {balance.left_usd:.4f} USD "
+            f"and {balance.left_hours * 60:.0f} min",
+            "dim",
+        )
+
+    def _line(self, text: str, style: str = "") -> None:
+        stamp = Text(time.strftime("%H:%M:%S "), style="dim")
+        # Masked before it is cut: half of a secret has the form of none.
+        shown = plain(current().text(text), LINE_CHARACTERS).replace("\n", " ")
+        self.console.print(stamp + Text(shown, style=style))
+
+    def _show_bar(self, stage: str, progress: JobProgress, note: str) -> None:
+        if self._bar is None:
+            columns = (
+                TextColumn("         {task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}", markup=False),
+            )
+            self._bar = Progress(*columns, console=self.console, transient=True)
+            self._bar.start()
+            self._bar.add_task(stage, total=progress.total, note=note)
+        self._bar.update(self._bar.task_ids[0], completed=progress.done, total=progress.total, note=note)
+
+
+def _tokens(usage: Usage | None) -> str:
+    if usage is None:
+        return ""
+    cached = f" ({_count(usage.cached_tokens)} cached)" if usage.cached_tokens else ""
+    return f"{_count(usage.input_tokens)} tokens in{cached}, {_count(usage.output_tokens)} out, "
+
+
+def _count(tokens: int) -> str:
+    return str(tokens) if tokens < 1000 else f"{tokens / 1000:.1f}k"
+
+
+def _short(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"

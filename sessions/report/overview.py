@@ -1,0 +1,166 @@
+"""Where a session stands, read from its trail alone: for `list`, `status` and the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from reviews.gate.human_answers import waits_for_budget
+from reviews.trail.envelope import Recorded
+from reviews.trail.retractions import newest_judgement
+from reviews.trail.tables.open_table import read_entries
+from sessions.run.lease import is_running as is_running
+from sessions.run.run_layout import TRAIL, is_run
+from sessions.run.run_layout import run_folder as run_folder
+from sessions.run.run_layout import trail_name as trail_name
+from specs.errors import Blocked, ExitCode, PeergateError
+from specs.trail.entry import EntryKind
+
+SessionState = Literal["running", "waiting", "paused", "closed", "damaged"]
+
+OPEN: tuple[SessionState, ...] = ("waiting", "paused")
+TOLD_BY: tuple[EntryKind, ...] = (
+    *("open", "plan", "packet", "verdict", "decision", "human", "budget", "amendment", "retraction", "close"),
+)
+"""The kinds of entries that say where a session stands."""
+
+EXIT_CODES: dict[str, ExitCode] = {
+    "approve": ExitCode.DONE,
+    "null": ExitCode.DONE,
+    "reject": ExitCode.REJECTED,
+    "stop": ExitCode.REJECTED,
+    "retracted": ExitCode.REJECTED,
+    "budget": ExitCode.BUDGET,
+    "cancelled": ExitCode.INTERRUPTED,
+}
+"""The exit code of a closed session, by its decision."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One session in a few words."""
+
+    name: str
+    path: Path
+    state: SessionState
+    decision: str | None
+    """How it closed: approve, null, reject, stop, budget, cancelled or retracted; None while it is open."""
+    stage: str | None
+    attempt: int | None
+    started: str | None
+    ended: str | None
+    reasons: tuple[str, ...]
+    entries: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of `list --json` and `status --json`."""
+        return {
+            "name": self.name,
+            "path": str(self.path),
+            "state": self.state,
+            "decision": self.decision,
+            "started": self.started,
+            "ended": self.ended,
+            "stage": self.stage,
+            "attempt": self.attempt,
+            "reasons": list(self.reasons),
+            "entries": self.entries,
+        }
+
+
+def overview(run: Path) -> Overview:
+    """Read where the session of a run folder stands; a damaged trail is a state, not an error."""
+    try:
+        entries = read_entries(run / TRAIL)
+    except (PeergateError, OSError) as error:
+        return damaged(run.name, run, error)
+    found = summary(run.name, run, entries, len(entries))
+    return replace(found, state="running") if found.state in OPEN and is_running(run) else found
+
+
+def damaged(name: str, path: Path, error: Exception) -> Overview:
+    """Return what is told of a session whose trail cannot be read."""
+    return Overview(name, path, "damaged", None, None, None, None, None, (str(error),), 0)
+
+
+def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overview:
+    """Tell from a trail where a session stands, whether or not somebody runs it now.
+
+    Args:
+        name: of the session.
+        path: its run folder.
+        entries: those of :data:`TOLD_BY`, or more.
+        count: how many entries the trail has.
+    """
+    closed = next((one for one in entries if one.entry.kind == "close"), None)
+    last_plan = next((one for one in reversed(entries) if one.entry.kind == "plan"), None)
+    judged = newest_judgement(entries)
+    taken_back = closed is not None and judged is not None and judged.entry.kind == "retraction"
+    decision = closed.body["decision"] if closed else None
+    return Overview(
+        name=name,
+        path=path,
+        state="closed" if closed else "waiting" if is_waiting(entries) else "paused",
+        decision="retracted" if taken_back else decision,
+        stage=last_plan.body["stage"] if last_plan else None,
+        attempt=last_plan.body["attempt"] if last_plan else None,
+        started=_when(entries[0]) if entries else None,
+        ended=_when(closed) if closed else None,
+        reasons=_reasons(entries, judged),
+        entries=count,
+    )
+
+
+def _reasons(entries: list[Recorded], judged: Recorded | None) -> tuple[str, ...]:
+    if (packet := waits_for_verdict(entries)) is not None:
+        return (f"gate {packet.entry.key.partition('/')[2]} waits for a person's verdict",)
+    if (short := waits_for_budget(entries)) is not None:
+        return tuple(short.body["reasons"])
+    return tuple(judged.body.get("reasons", ())) if judged else ()
+
+
+def waits_for_verdict(entries: list[Recorded]) -> Recorded | None:
+    """Return the packet a person has to judge: the newest one, if it has no verdict and a person reviews."""
+    opened = entries[0].body.get("reviewer", "") if entries else ""
+    packet = next((one for one in reversed(entries) if one.entry.kind == "packet"), None)
+    if packet is None or "person" not in opened:
+        return None
+    at = packet.entry.key.partition("/")[2]
+    return None if any(one.entry.key == f"verdict/{at}" for one in entries) else packet
+
+
+def is_waiting(entries: list[Recorded]) -> bool:
+    """Say whether the session waits for a person: to answer, or to give a verdict."""
+    if waits_for_verdict(entries) is not None or waits_for_budget(entries) is not None:
+        return True
+    for recorded in reversed(entries):
+        kind, body = recorded.entry.kind, recorded.body
+        if kind == "retraction":
+            return True
+        if kind == "human":
+            return False
+        if kind == "decision":
+            return body["outcome"] == "escalate"
+        if kind == "plan" and body["escalate"]:
+            return True
+    return False
+
+
+def find_runs(runs: Path) -> list[Path]:
+    """Return the run folders below a folder, by name.
+
+    Raises:
+        Blocked: the folder cannot be read.
+    """
+    try:
+        below = list(runs.iterdir()) if runs.is_dir() else []
+    except OSError as error:
+        raise Blocked(f"cannot be read: {error.strerror}", where=str(runs)) from error
+    # What begins with a dot is no name of a session: keys, or one that is being opened.
+    return sorted(path for path in below if not path.name.startswith(".") and is_run(path))
+
+
+def _when(recorded: Recorded) -> str:
+    return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).isoformat(timespec="seconds")

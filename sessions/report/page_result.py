@@ -1,0 +1,121 @@
+"""The head of a trail's page: how the session ended and why, the effect, what was registered, costs, evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reviews.evidence.gather import evaluations, is_in_force, registered_spec
+from reviews.gate.human_answers import last_question
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from sessions.money import ledger
+from sessions.report.overview import Overview, summary
+from sessions.report.result import comparison_of, result_in_words, why_it_ended
+from sessions.report.waiting_report import question, result_of
+from specs.errors import PeergateError
+from specs.session.session_spec import ResolvedSpec
+
+WORDS = {
+    "approve": "Accepted",
+    "null": "Null result",
+    "reject": "Rejected",
+    "stop": "Stopped by a person",
+    "budget": "Stopped: the budget is used up",
+    "cancelled": "Cancelled",
+    "retracted": "Taken back",
+}
+OPEN = {"waiting": "Waiting for a person", "paused": "Not finished"}
+_UNREADABLE = (PeergateError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+
+
+def page_result(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
+    """Return what stands above everything else; None for a trail of no session, or one whose entries do not say it."""
+    if not entries or entries[0].entry.kind != "open":
+        return None
+    try:
+        return _result(entries, store)
+    except _UNREADABLE:
+        # Verifying is not the page's task: it shows what can be read.
+        return None
+
+
+def _result(entries: list[Recorded], store: Store) -> dict[str, Any]:
+    resolved, _ = registered_spec(entries, store)
+    at = summary(entries[0].entry.session, Path(), entries, len(entries))
+    compared = comparison_of(entries, store, resolved)
+    balance = ledger.balance_of(entries, resolved.spec.budget)
+    analysis = resolved.spec.analysis
+    return {
+        "state": at.decision if at.decision in WORDS else at.state if at.state in OPEN else "paused",
+        "word": WORDS.get(at.decision or "") or OPEN.get(at.state, "Not finished"),
+        "sentence": _sentence(entries, resolved, at, compared),
+        "why": list(at.reasons) if at.decision is None else _why(entries, store, at),
+        "objective": resolved.spec.objective,
+        "effect": _effect(compared) if compared else None,
+        "registered": {
+            "metric": analysis.primary_metric.replace("_", " "),
+            "criterion": f"p < {analysis.alpha:g} and gain >= {analysis.minimum_effect:g}",
+            "n": analysis.n,
+            "seeds": ", ".join(map(str, analysis.seeds)),
+            "arms": f"{analysis.baseline} against {analysis.treatment}",
+            "exploratory": any(is_in_force(one) and one.body["exploratory"] for one in entries),
+        },
+        "costs": {
+            "spent": f"{balance.spent_usd:.4f}",
+            "most": f"{resolved.spec.budget.max_cost_usd:g}",
+            "reserved": f"{balance.reserved_usd:.4f}" if balance.reserved_usd else "",
+            "minutes": f"{balance.hours * 60:.0f}",
+            "parties": _by_party(entries),
+        },
+        "evaluations": evaluations(entries, resolved),
+    }
+
+
+def _sentence(entries: list[Recorded], resolved: ResolvedSpec, at: Overview, compared: dict[str, Any] | None) -> str:
+    if at.decision is not None:
+        told = "stopped" if at.decision == "retracted" else at.decision
+        return result_in_words(entries, resolved, told, compared)
+    asked = question(entries)
+    if asked is not None:
+        return result_of(asked)
+    if at.state == "waiting":
+        return "a person is asked for a verdict"
+    return f"open, at stage {at.stage}, attempt {at.attempt}" if at.stage else "open, before its first stage"
+
+
+def _why(entries: list[Recorded], store: Store, at: Overview) -> list[str]:
+    if at.decision == "retracted":
+        return list(last_question(entries, at.name).body["reasons"])
+    return why_it_ended(entries, store)
+
+
+def _effect(compared: dict[str, Any]) -> dict[str, Any]:
+    """Return the effect as it is written, and where it and its interval lie on a scale from -1 to 1, in per cent."""
+    metrics, registered = compared["metrics"], compared["registered"]
+    gain = metrics["accuracy_gain"]
+    low, high = gain["interval"]
+    left, right, point = (round(50 + 50 * max(-1.0, min(1.0, one)), 2) for one in (low, high, gain["value"]))
+    return {
+        "gain": f"{gain['value']:+.3f}",
+        "interval": f"{low:+.3f} to {high:+.3f}",
+        "n": gain["n"],
+        "baseline": f"{compared['baseline_accuracy']:.3f}",
+        "treatment": f"{compared['treatment_accuracy']:.3f}",
+        "gained": f"{metrics['gained']['value']:.0f}",
+        "lost": f"{metrics['lost']['value']:.0f}",
+        "p": f"{metrics['mcnemar_p']['value']:.2g}",
+        "left": left,
+        "width": round(right - left, 2),
+        "point": point,
+        "least": round(50 + 50 * max(-1.0, min(1.0, float(registered["minimum_effect"]))), 2),
+    }
+
+
+def _by_party(entries: Sequence[Recorded]) -> list[dict[str, str]]:
+    found: dict[str, float] = {}
+    for one in entries:
+        if one.entry.kind == "spend" and one.body["what"] == "settle":
+            found[one.body["party"]] = found.get(one.body["party"], 0.0) + one.body["usd"]
+    return [{"party": party, "usd": f"{usd:.4f}"} for party, usd in sorted(found.items())]

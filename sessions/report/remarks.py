@@ -1,0 +1,108 @@
+"""Remarks of a report: what critics' figures mean, which scripts trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reviews.evidence.weight_lineage import Made, lineages
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from specs.exact import holds
+from specs.job_records import JobOrder
+from specs.session.session_spec import SessionSpec
+from specs.session.thresholds import Thresholds
+from specs.stages.critique.metrics import CRITIC_PREFIX
+from specs.stages.metric import Metric
+
+_COIN = 0.5
+"""The share of verdicts that turn when a coin gives them."""
+
+
+def critic_in_words(kind: str, metrics: Mapping[str, Any], limits: Thresholds) -> dict[str, Any] | None:
+    """Return the table on a critic and what follows from it; None for other stages, or where it was not measured.
+
+    Args:
+        kind: of the stage.
+        metrics: of the attempt, by id, as the report holds them.
+        limits: the registered thresholds.
+
+    Returns:
+        ``rows`` (metric, what was asked, what it says), ``follows`` and ``helps``, each a list of sentences.
+    """
+    prefix = CRITIC_PREFIX.get(kind)
+    names = [f"{prefix}_{name}" for name in ("agreement", "kappa", "swap_inconsistency")]
+    if prefix is None or any(name not in metrics for name in names):
+        return None
+    agreement, kappa, swap = (metrics[name] for name in names)
+    rows = [
+        _row(agreement, "", "labelled items on which critic and person agree; some of it is luck"),
+        _row(kappa, f">= {limits.critic_kappa:g}", "the same beyond luck: 0 is what luck gives, 1 is full agreement"),
+        _row(
+            swap,
+            f"<= {limits.swap_inconsistency:g}",
+            "rows with another verdict when A and B change places; a coin gives 0.5",
+        ),
+    ]
+    low = kappa["interval"][0] if kappa["interval"] else 0.0
+    enough = holds(Metric.model_validate(kappa).exact(), ">=", limits.critic_kappa)
+    agrees = enough and low > 0
+    stays = holds(Metric.model_validate(swap).exact(), "<=", limits.swap_inconsistency)
+    follows: list[str] = []
+    if not agrees:
+        reached = "is too low" if not enough else "is high enough, on too few items"
+        luck = " and may be luck altogether: its interval reaches down to 0" if low <= 0 else ""
+        follows.append(f"The agreement with the person {reached}{luck}. What the critic accepts is no evidence.")
+    if not stays:
+        how = "It answers with a label, whatever the label stands for" if swap["value"] > _COIN else "It is unsure"
+        follows.append(f"{how}: too many of its verdicts turn when the labels change places.")
+    if agrees and stays:
+        follows.append("The critic agrees with the person beyond luck, and its verdicts stay.")
+    helps = (
+        []
+        if agrees and stays
+        else [
+            "a larger model as the critic: this one may rank well and still decide badly",
+            "another rubric (`parameters.rubric`), with worked examples that are nearer to what is judged",
+            *([] if low > 0 else ["more labelled items, where the critic is good and the interval is wide"]),
+        ]
+    )
+    return {"rows": rows, "follows": follows, "helps": helps}
+
+
+def _row(metric: Mapping[str, Any], asked: str, says: str) -> dict[str, Any]:
+    return {"metric": metric, "asked": asked, "says": says}
+
+
+def trained_by_scripts(entries: Sequence[Recorded], store: Store, spec: SessionSpec) -> list[dict[str, Any]]:
+    """Return each checkpoint of a script that a later job was given, itself or through what was made of it.
+
+    Raises:
+        EvidenceMissing: an order is not in the store.
+        AuditDamage: it has other bytes than its name.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for launch in (one for one in entries if one.entry.kind == "launch"):
+        order = JobOrder.model_validate_json(store.get(launch.body["order"]))
+        # What came later in the trail made nothing this job was given.
+        before = [one for one in entries if one.entry.seq < launch.entry.seq]
+        for way in lineages(before, store, spec, order).values():
+            for place, made in enumerate(way):
+                if made.script is None:
+                    continue
+                told = found.setdefault(made.digest, _told(made, way[place + 1] if place + 1 < len(way) else None))
+                if launch.body["stage"] not in told["read_by"]:
+                    told["read_by"].append(launch.body["stage"])
+    return list(found.values())
+
+
+def _told(made: Made, base: Made | None) -> dict[str, Any]:
+    return {
+        "checkpoint": made.reference,
+        "attempt": made.attempt,
+        "digest": made.digest,
+        "script": made.script,
+        "from": base.reference if base else None,
+        "from_digest": base.digest if base else None,
+        "read_by": [],
+    }

@@ -1,0 +1,333 @@
+"""The report of a closed session: JSON for machines, Markdown for people, plots for both.
+
+Every number in it is read from a metric set in the store, or counted from the trail; nothing a job or a builder
+said is copied. The trail then records the digest of each file written here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from reviews.comparison.subgroups import Pair, each_kind
+from reviews.evidence.gather import accepted_attempt, evaluations, find, gather, is_in_force, registered_spec
+from reviews.evidence.row_reader import read_rows
+from reviews.gate.conditions import obligations
+from reviews.reviewers.checklist import NOT_JUDGED
+from reviews.stages.evaluation.judged_answers import Answered, answered
+from reviews.trail.envelope import Recorded
+from reviews.trail.recorded_code import code_lines
+from reviews.trail.store import Store, write_durably
+from reviews.trail.tables.open_table import read_entries
+from sessions.money import ledger
+from sessions.report import plots, transcript
+from sessions.report.interruptions import interruptions
+from sessions.report.remarks import critic_in_words, trained_by_scripts
+from sessions.report.result import checks_of, comparison_of, result_in_words, why_it_ended
+from sessions.report.waiting_report import answers_to, question, reasons_of, result_of
+from specs import markdown
+from specs.digests import canonical_bytes, digest_file
+from specs.errors import EvidenceMissing
+from specs.masking import current
+from specs.session.session_spec import ResolvedSpec
+from specs.session.thresholds import Thresholds
+from specs.stages.finetuning.rows import PreferenceStep, TrainingRow
+from specs.text import plain
+from specs.trail.verdict import Packet, Verdict
+from training.rules.tasks.conversation import said_in
+
+FINAL, INTERIM = "report", "interim"
+"""Folders in the run folder: the report the trail records, and one of a session that waits for money."""
+REPORT_JSON = f"{FINAL}/report.json"
+REPORT_MARKDOWN = f"{FINAL}/report.md"
+WAITING = "waiting"
+"""The outcome in an interim report."""
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+Arms = tuple[tuple[Answered, ...], tuple[Answered, ...]]
+"""The judged rows of the registered comparison: baseline, treatment."""
+
+
+def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FINAL) -> dict[str, str]:
+    """Write the report of a session that ends with ``outcome``; returns digests by path relative to the run folder."""
+    entries, store = read_entries(run / trail), Store(run / store_name)
+    resolved, _ = registered_spec(entries, store)
+    data, arms = _data(run, entries, store, outcome)
+    pictures = plots.draw(run / folder, data, _losses(entries, store, resolved))
+    data["plots"] = pictures
+    data = current().value(data)
+    markdown, for_machines = f"{folder}/report.md", f"{folder}/report.json"
+    write_durably(run / markdown, _rendered(data, arms).encode())
+    write_durably(
+        run / for_machines, json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False).encode()
+    )
+    told = transcript.write(run / folder, entries[0].entry.session, entries, store)
+    files = [for_machines, markdown, *(f"{folder}/{name}" for name in (*pictures, *told))]
+    return {name: digest_file(run / name) for name in files}
+
+
+def told_so_far(run: Path, trail: str, store_name: str) -> tuple[dict[str, Any], str]:
+    """Return the report of a session that waits for a person, as data and as Markdown. Nothing is written.
+
+    Raises:
+        EvidenceMissing: it does not wait for an answer.
+    """
+    entries, store = read_entries(run / trail), Store(run / store_name)
+    if question(entries) is None:
+        raise EvidenceMissing(f"session '{run.name}' asks nothing of a person", where=str(run))
+    data, arms = _data(run, entries, store, WAITING)
+    return data, _rendered(data, arms)
+
+
+def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tuple[dict[str, Any], Arms | None]:
+    """Return everything a report says but its plots, and the judged rows of both arms."""
+    resolved, registered = registered_spec(entries, store)
+    limits = resolved.spec.thresholds
+    stages = [_stage(entries, store, stage.name, stage.kind, limits) for stage in resolved.spec.stages]
+    arms = _arms(run, entries, store, resolved)
+    asked = question(entries) if outcome == WAITING else None
+    comparison = comparison_of(entries, store, resolved)
+    balance = ledger.balance_of(entries, resolved.spec.budget)
+    model = find(entries, "model")
+    data: dict[str, Any] = {
+        "schema_version": 1,
+        "session": entries[0].entry.session,
+        "outcome": outcome,
+        "result": result_of(asked) if asked else result_in_words(entries, resolved, outcome, comparison),
+        "why": reasons_of(asked) if asked else why_it_ended(entries, store) if outcome != "approve" else [],
+        "answers": answers_to(entries, asked, run.name) if asked else [],
+        "objective": resolved.spec.objective,
+        "registration": registered,
+        "analysis": resolved.spec.analysis.model_dump(mode="json"),
+        "heldout": resolved.spec.heldout.digest,
+        "model": {name: model.body[name] for name in ("source", "kind", "digest")} if model else None,
+        "code": code_lines(entries, store),
+        "scripts": trained_by_scripts(entries, store, resolved.spec),
+        "builder": resolved.spec.builder.vendor,
+        "reviewer": ", ".join(one.vendor for one in resolved.spec.reviewers()),
+        "not_judged": list(_not_judged(entries, store)),
+        "design": _gate(entries, store, "design", _times_decided(entries, None)),
+        "comparison": comparison,
+        "stages": [stage for stage in stages if stage["attempts"]],
+        "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
+        "evaluations_of_heldout": evaluations(entries, resolved),
+        "interruptions": [
+            {"at": _when(one.entry), "entry": one.entry.entry.seq, "what": one.what} for one in interruptions(entries)
+        ],
+        "people": [_person(one) for one in entries if one.entry.kind in _BY_PEOPLE],
+        "overrides": sum(_is_override(one) for one in entries),
+        "conditions": [
+            {"id": one.id, "stage": one.condition.stage, "text": one.condition.text, "state": one.state}
+            for one in obligations(entries, int(entries[-1].entry.time_ns))
+        ],
+        "exploratory": any(is_in_force(one) and one.body["exploratory"] for one in entries),
+        "accuracy_by_kind": _by_kind(arms),
+        "spent_usd": round(balance.spent_usd, 6),
+        "max_cost_usd": resolved.spec.budget.max_cost_usd,
+        "hours": round(balance.hours, 4),
+        "started": _when(entries[0]),
+        "trail": {"entries": len(entries), "head": entries[-1].digest},
+        "verify": f"peergate audit verify {run.name}",
+        "plots": [],
+    }
+    return data, arms
+
+
+def _rendered(data: dict[str, Any], arms: Arms | None) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=markdown.finalize,
+    )
+    environment.filters |= {"cell": markdown.cell, "code": markdown.code, "written": markdown.Markup}
+    return current().text(environment.get_template("report.md.j2").render(report=data, examples=_examples(arms)))
+
+
+_BY_PEOPLE = ("human", "override", "amendment", "retraction")
+
+
+def _is_override(one: Recorded) -> bool:
+    """Say whether a person put their word in the place of the gate's."""
+    kind, body = one.entry.kind, one.body
+    return (
+        kind == "override"
+        or (kind == "human" and body["answer"] == "approve")
+        or (kind == "amendment" and body["overridden"])
+    )
+
+
+def _person(one: Recorded) -> dict[str, Any]:
+    """Say what a person did, in a sentence, with who and why."""
+    kind, body = one.entry.kind, one.body
+    match kind:
+        case "human":
+            what = f"answered '{body['answer']}' at {body['stage'] or 'design'}.{body['attempt']}"
+            what += f", waiving {', '.join(body['waives'])}" if body["waives"] else ""
+        case "override":
+            lifted = f"check {body['check']} of {body['stage']}" if body["check"] else f"condition {body['condition']}"
+            what = f"lifted {lifted}"
+        case "amendment":
+            status = "in force" if is_in_force(one) else f"not in force ({body['outcome']})"
+            what = f"amended {', '.join(change['pointer'] for change in body['changes'])}: {status}"
+            what += ", over its review" if body["overridden"] else ""
+        case _:
+            what = f"took back {', '.join(body['judgements'])}"
+    return {
+        "kind": kind,
+        "what": plain(what, 1000),
+        "by": plain(body["by"], 100),
+        "reason": plain(body["reason"], 1000),
+        "override": _is_override(one),
+        "expires": body.get("expires"),
+        "at": _when(one),
+    }
+
+
+def _times_decided(entries: Sequence[Recorded], stage: str | None) -> int:
+    """Return how often a stage was decided on; None is the design, judged again after *retry*."""
+    return sum(one.entry.kind == "decision" and one.body["stage"] == stage for one in entries)
+
+
+def _gate(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> dict[str, Any] | None:
+    """Return what one gate saw and decided."""
+    decided = find(entries, f"decision/{stage}.{attempt}")
+    if decided is None:
+        return None
+    packet_entry, judged = find(entries, f"packet/{stage}.{attempt}"), find(entries, f"verdict/{stage}.{attempt}")
+    packet = Packet.model_validate(store.get_value(packet_entry.body["packet"])) if packet_entry else None
+    return {
+        "outcome": decided.body["outcome"],
+        "reasons": decided.body["reasons"],
+        "required": decided.body["required"],
+        "checks": [
+            {"id": one.id, "title": one.title, "status": one.status, "blocking": one.blocking, "detail": one.detail}
+            for one in checks_of(entries, store, stage, attempt)
+        ],
+        "criteria": [
+            {"criterion": str(one.criterion), "value": one.value, "met": one.met, "hypothesis": one.hypothesis}
+            for one in (packet.criteria if packet else ())
+        ],
+        "claims": [one.model_dump(mode="json") for one in (packet.claims if packet else ())],
+        "packet": packet_entry.body["packet"] if packet_entry else None,
+        "verdict": judged.body["verdict"] if judged else None,
+        "decision": decided.body["decision"],
+    }
+
+
+def _stage(entries: Sequence[Recorded], store: Store, name: str, kind: str, limits: Thresholds) -> dict[str, Any]:
+    """Return every attempt of a stage: those that failed stand beside the one that was accepted."""
+    session = entries[0].entry.session
+    attempts: list[dict[str, Any]] = []
+    for plan in (one for one in entries if one.entry.kind == "plan" and one.body["stage"] == name):
+        number = plan.body["attempt"]
+        measured = find(entries, f"metrics/{name}.{number}")
+        digest = measured.body["metrics"] if measured else None
+        metrics: dict[str, Any] = store.get_value(digest)["metrics"] if digest else {}
+        settled = find(entries, f"settle/{session}.{name}.{number}")
+        attempts.append(
+            {
+                "attempt": number,
+                "changes": plan.body["changes"],
+                "job": _job(entries, f"{session}.{name}.{number}"),
+                "seconds": settled.body["seconds"] if settled else None,
+                "usd": settled.body["usd"] if settled else None,
+                "metrics_digest": digest,
+                "metrics": metrics,
+                "critic": critic_in_words(kind, metrics, limits),
+                "gate": _gate(entries, store, name, number),
+            }
+        )
+    return {"stage": name, "kind": kind, "accepted_attempt": accepted_attempt(entries, name), "attempts": attempts}
+
+
+def _job(entries: Sequence[Recorded], key: str) -> str:
+    if find(entries, f"exit/{key}"):
+        return "ended"
+    if find(entries, f"lost/{key}"):
+        return "lost"
+    return "launched" if find(entries, f"launch/{key}") else "not launched"
+
+
+def _arms(run: Path, entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> Arms | None:
+    """Return the judged rows of both arms; None when the comparison was not reached."""
+    treatment = resolved.spec.analysis.treatment
+    last = next(
+        (one for one in reversed(entries) if one.entry.kind == "metrics" and one.body["stage"] == treatment), None
+    )
+    if last is None:
+        return None
+    evidence = gather(run, entries, store, treatment, last.body["attempt"])
+    try:
+        return answered(evidence, evidence.baseline_rows), answered(evidence, evidence.outputs.get("rows"))
+    except EvidenceMissing:
+        return None
+
+
+def _by_kind(arms: Arms | None) -> dict[str, dict[str, Any]]:
+    """Return each kind's counts, with its own test: gained and lost are the two discordant cells of McNemar's table."""
+    pairs = [
+        Pair(then.item.kind, then.item.group, then.passed, now.passed)
+        for then, now in (zip(*arms, strict=True) if arms else ())
+    ]
+    return {
+        one.part.kind: {
+            "items": one.part.n,
+            "baseline": sum(pair.before for pair in pairs if pair.kind == one.part.kind),
+            "treatment": sum(pair.after for pair in pairs if pair.kind == one.part.kind),
+            "gained": one.part.gained,
+            "lost": one.part.lost,
+            "p": one.p,
+            "p_adjusted": one.adjusted,
+        }
+        for one in each_kind(pairs)
+    }
+
+
+def _examples(arms: Arms | None) -> list[dict[str, Any]]:
+    """Return items of each constraint kind at fixed places, whatever their result: not a selection of good ones."""
+    by_kind: dict[str, list[tuple[Answered, Answered]]] = {}
+    for pair in zip(*arms, strict=True) if arms else ():
+        by_kind.setdefault(pair[0].item.kind, []).append(pair)
+    chosen = [pairs[index * len(pairs) // len(by_kind)] for index, pairs in enumerate(by_kind.values())]
+    return [
+        {
+            "prompt": " / ".join(said_in(before.item)),
+            "before": before.text,
+            "before_passed": before.passed,
+            "after": after.text,
+            "after_passed": after.passed,
+        }
+        for before, after in chosen
+    ]
+
+
+def _losses(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, list[float]]:
+    """Return the step losses of each training attempt, from its raw rows."""
+    training = {stage.name for stage in resolved.spec.stages if stage.kind in ("sft", "dpo")}
+    found: dict[str, list[float]] = {}
+    for one in entries:
+        if one.entry.kind == "exit" and one.body["stage"] in training and "rows" in one.body["outputs"]:
+            stage, path = one.body["stage"], store.path(one.body["outputs"]["rows"]["digest"])
+            form = PreferenceStep if resolved.spec.stage(stage).kind == "dpo" else TrainingRow
+            # Rows that cannot be read were no evidence either: there is no curve of them.
+            with suppress(EvidenceMissing):
+                found[f"{stage}, attempt {one.body['attempt']}"] = [row.loss for row in read_rows(path, form, "steps")]
+    return found
+
+
+def _not_judged(entries: Sequence[Recorded], store: Store) -> tuple[str, ...]:
+    judged = next((one for one in reversed(entries) if one.entry.kind == "verdict"), None)
+    return Verdict.model_validate(store.get_value(judged.body["verdict"])).not_judged if judged else NOT_JUDGED
+
+
+def _when(recorded: Recorded) -> str:
+    return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).isoformat(timespec="seconds")

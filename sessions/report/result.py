@@ -1,0 +1,131 @@
+"""How a session ended, in words and figures: its sentence, its reasons, and the registered comparison.
+
+Read from entries and stored values alone: the report, its page and whoever has an export come to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reviews.evidence.gather import find, is_in_force
+from reviews.trail.envelope import Recorded
+from reviews.trail.retractions import standing
+from reviews.trail.store import Store
+from specs.exact import holds
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.metric import Metric
+from specs.stages.metric_catalog import metrics_of
+from specs.text import plain
+from specs.trail.verdict import CheckResult
+
+
+def result_in_words(
+    entries: Sequence[Recorded], resolved: ResolvedSpec, outcome: str, comparison: dict[str, Any] | None
+) -> str:
+    """Say in one sentence how the session ended."""
+    last = next((one for one in reversed(entries) if one.entry.kind == "decision"), None)
+    stage = (last.body["stage"] or "design") if last else "design"
+    overridden = any(one.entry.kind == "human" and one.body["answer"] == "approve" for one in standing(entries))
+    amended = any(is_in_force(one) and one.body["exploratory"] for one in entries)
+    exploratory = " (exploratory: amended after data had been seen)" if amended else ""
+    match outcome:
+        case "approve":
+            by = "accepted over a gate by a person" if overridden else "accepted"
+            return f"{by}{exploratory}: {_sentence(comparison)}" if comparison else f"{by}{exploratory}"
+        case "null":
+            none = f"{_nothing(comparison)}{exploratory}"
+            return f"{none}: {_sentence(comparison)}" if comparison else none
+        case "reject":
+            spent = ", before anything was paid for" if stage == "design" else ""
+            return f"rejected at the gate of '{stage}'{spent}"
+        case "stop":
+            return f"stopped by a person at the gate of '{stage}'"
+        case "budget":
+            return f"stopped after the gate of '{stage}': the next attempt does not fit in the budget"
+        case _:
+            return f"{outcome} after the gate of '{stage}'"
+
+
+def _nothing(comparison: dict[str, Any] | None) -> str:
+    """Say what a session without a result did not find: any difference, or the one that was registered."""
+    if comparison is not None:
+        metrics, analysis = comparison["metrics"], comparison["registered"]
+        p, gain = (Metric.model_validate(metrics[name]).exact() for name in ("mcnemar_p", "accuracy_gain"))
+        if holds(p, "<", analysis["alpha"]) and holds(gain, ">=", analysis["minimum_effect"]):
+            return "no result, the difference is not the registered one"
+    return "no significant difference"
+
+
+def _sentence(comparison: dict[str, Any]) -> str:
+    metrics, analysis = comparison["metrics"], comparison["registered"]
+    gain = metrics["accuracy_gain"]
+    low, high = gain["interval"]
+    word = comparison["primary_metric"].replace("_", " ")
+    return (
+        f"held-out {word} {comparison['baseline_accuracy']:.3f} -> {comparison['treatment_accuracy']:.3f} on "
+        f"{gain['n']} items, gain {gain['value']:+.3f} [{low:+.3f}, {high:+.3f}], "
+        f"{metrics['gained']['value']:.0f} gained, {metrics['lost']['value']:.0f} lost, "
+        f"exact McNemar p = {metrics['mcnemar_p']['value']:.2g} "
+        f"(registered: p < {analysis['alpha']:g} and gain >= {analysis['minimum_effect']:g})"
+    )
+
+
+def why_it_ended(entries: Sequence[Recorded], store: Store) -> list[str]:
+    """Return the reasons of the last judgement, with the rows that show them where a check failed."""
+    last = next((one for one in reversed(entries) if one.entry.kind in ("decision", "human", "budget")), None)
+    if last is None:
+        return []
+    if last.entry.kind == "budget":
+        return [plain(reason, 500) for reason in last.body["reasons"]]
+    if last.entry.kind == "human":
+        return [f"{plain(last.body['by'], 100)} answered '{last.body['answer']}': {plain(last.body['reason'], 500)}"]
+    lines = list(last.body["reasons"])
+    if last.body["outcome"] == "reject":
+        for check in checks_of(entries, store, last.body["stage"] or "design", last.body["attempt"]):
+            if check.status == "FAIL" and check.blocking:
+                lines += [f"{check.id}: {_row(row)}" for row in check.shown]
+    return lines
+
+
+def _row(row: dict[str, Any]) -> str:
+    if "train_text" in row:
+        return (
+            f'{row["how"]} ({row["similarity"]:g}): {row["train"]} "{row["train_text"]}" '
+            f'= held-out {row["heldout"]} "{row["heldout_text"]}"'
+        )
+    return ", ".join(f"{name} {value}" for name, value in row.items())
+
+
+def checks_of(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -> list[CheckResult]:
+    """Return the results of the checks of an attempt; none where none are on record."""
+    recorded = find(entries, f"checks/{stage}.{attempt}")
+    if recorded is None:
+        return []
+    return [CheckResult.model_validate(one) for one in store.get_value(recorded.body["checks"])]
+
+
+def comparison_of(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, Any] | None:
+    """Return the registered comparison from the metric sets of the two arms; None when it was not reached."""
+    analysis = resolved.spec.analysis
+    baseline = _latest_metrics(entries, store, analysis.baseline)
+    treatment = _latest_metrics(entries, store, analysis.treatment)
+    if baseline is None or treatment is None or "mcnemar_p" not in treatment[1]:
+        return None
+    names = ("accuracy_gain", "mcnemar_p", "gained", "lost", "cohens_h", *metrics_of("rule"))
+    return {
+        "primary_metric": analysis.primary_metric,
+        "baseline_accuracy": baseline[1][analysis.primary_metric]["value"],
+        "treatment_accuracy": treatment[1][analysis.primary_metric]["value"],
+        "metrics": {name: treatment[1][name] for name in names if name in treatment[1]},
+        "baseline_metrics": baseline[0],
+        "treatment_metrics": treatment[0],
+        "registered": {"alpha": analysis.alpha, "minimum_effect": analysis.minimum_effect, "n": analysis.n},
+    }
+
+
+def _latest_metrics(entries: Sequence[Recorded], store: Store, stage: str) -> tuple[str, dict[str, Any]] | None:
+    for one in reversed(entries):
+        if one.entry.kind == "metrics" and one.body["stage"] == stage and one.body["metrics"]:
+            return one.body["metrics"], store.get_value(one.body["metrics"])["metrics"]
+    return None

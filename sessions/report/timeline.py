@@ -1,0 +1,149 @@
+"""A trail told in order, for people: what was registered, every gate, every job, every request, every human act.
+
+For display: nothing is verified here, and an entry that lacks what its kind should have is told without it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from reviews.trail.envelope import Recorded
+from reviews.trail.store import Store
+from sessions.report.interruptions import lost_in_words, taken_over
+from specs.errors import PeergateError
+
+_BY_PEOPLE = {"human": "answer", "override": "reason", "amendment": "outcome", "retraction": "reason"}
+
+
+class Told(NamedTuple):
+    """One step: the entry, what happened in a sentence, and what there is to say about it."""
+
+    entry: Recorded
+    what: str
+    lines: tuple[str, ...]
+
+
+def tell(entries: Sequence[Recorded], store: Store) -> Iterator[Told]:
+    """Yield what happened, in the order of the trail. Texts are as they stand in it: not made plain yet."""
+    verdicts = {one.entry.key.partition("/")[2]: one for one in entries if one.entry.kind == "verdict"}
+    for one in entries:
+        found = _tell(one, verdicts, store)
+        if found is not None:
+            yield Told(one, found[0], tuple(found[1]))
+
+
+def _tell(one: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tuple[str, list[str]] | None:
+    kind, body = one.entry.kind, one.body
+    if kind in _BY_PEOPLE:
+        return f"{kind}{_by(body)}: {body.get(_BY_PEOPLE[kind], '')}", _of_people(kind, body)
+    match kind:
+        case "open":
+            builder, reviewer = body.get("builder"), body.get("reviewer")
+            return f"session registered{_by(body)}: builder {builder}, reviewer {reviewer}", []
+        case "decision":
+            at = _at(body)
+            return f"{at} {body.get('outcome')}", [*_judged(verdicts.get(at)), *_carried(body)]
+        case "budget":
+            reasons = [str(reason) for reason in body.get("reasons") or ()]
+            return f"{_at(body)} stopped at '{body.get('at')}': it waits for a larger budget", reasons
+        case "launch":
+            return f"job {body.get('key')} launched", []
+        case "exit" | "lost":
+            return f"job {body.get('key')} ended" if kind == "exit" else lost_in_words(body), []
+        case "asked":
+            reviewer = body.get("reviewer")
+            what = f"request {body.get('number')}{_by(body)}: {body.get('mode')} by {reviewer}: {body.get('topic')}"
+            return what, _ruled(body.get("policy"))
+        case "answered":
+            return f"request {body.get('number')} {_answered_by(body)}", _answer(body, store)
+        case "keys":
+            way = "revoked" if body.get("revoked") else "replaced"
+            return f"key of {body.get('role')} {way}{_by(body)}: {body.get('reason', '')}", []
+        case "pause" | "resume":
+            over = taken_over(body)
+            return f"{kind}d{_by(body)}", [over] if over else []
+        case "close":
+            return f"close: {body.get('decision', '')}", []
+        case _:
+            return None
+
+
+def _by(body: Mapping[str, Any]) -> str:
+    return f" by {body['by']}" if body.get("by") else ""
+
+
+def _at(body: Mapping[str, Any]) -> str:
+    return f"{body.get('stage') or 'design'}.{body.get('attempt')}"
+
+
+def _cost(body: Mapping[str, Any]) -> str:
+    return f", {body['usd']} USD" if body.get("usd") else ""
+
+
+def _judged(verdict: Recorded | None) -> list[str]:
+    if verdict is None:
+        return []
+    body = verdict.body
+    lines = [f"reviewed by {body.get('reviewer')} (entry {verdict.entry.seq}{_cost(body)})"]
+    return lines + ([f"no verdict: {body['error']}"] if body.get("error") else [])
+
+
+def _carried(body: Mapping[str, Any]) -> list[str]:
+    conditions = [one for one in body.get("conditions") or () if isinstance(one, dict)]
+    return [
+        *(str(reason) for reason in body.get("reasons") or ()),
+        *(f"condition {one.get('id')} for {one.get('stage')}: {one.get('text', '')}" for one in conditions),
+    ]
+
+
+def _of_people(kind: str, body: Mapping[str, Any]) -> list[str]:
+    lines = [f"at {_at(body)}"] if kind == "human" else []
+    if kind in ("human", "amendment") and body.get("reason"):
+        lines.append(f"because: {body['reason']}")
+    if kind == "override":
+        what = f"check {body.get('check')} of {body.get('stage')}" if body.get("check") else body.get("condition")
+        lines.append(f"lifts {what}")
+    if kind == "retraction":
+        lines += [f"takes back {one}" for one in body.get("judgements") or ()]
+    return lines
+
+
+def _ruled(policy: Any) -> list[str]:
+    if not isinstance(policy, dict) or policy.get("ask"):
+        return []
+    return [f"nobody is asked: {policy.get('why')} (rule {policy.get('rule')})"]
+
+
+def _answered_by(body: Mapping[str, Any]) -> str:
+    if body.get("error"):
+        return f"not answered{_cost(body)}: {body['error']}"
+    recorded = body.get("by") == "recorded"
+    who = f"answered as request {body.get('same_as')} was" if recorded else f"answered by {body.get('by')}"
+    return f"{who}{_cost(body)}"
+
+
+def _answer(body: Mapping[str, Any], store: Store) -> list[str]:
+    """Say in a few lines what an answer says; all of it is in the store."""
+    try:
+        said = json.loads(store.get(str(body["answer"]))) if body.get("answer") else None
+    except (PeergateError, ValueError, RecursionError):
+        return ["its answer is not in the content store"]
+    if not isinstance(said, dict):
+        return []
+    match said.get("mode"):
+        case "question":
+            approval = {"True": "yes", "False": "no"}.get(str(said.get("approval")), "not judged")
+            lines = [f"approval: {approval}", f"recommends: {said.get('recommendation')}"]
+        case "review":
+            lines = [f"issues: {_counted(said.get('issues'), 'severity')}", str(said.get("overall_assessment"))]
+        case _:
+            lines = [f"claims: {_counted(said.get('scorecard'), 'status')}", str(said.get("overall_assessment"))]
+    return lines
+
+
+def _counted(found: Any, by: str) -> str:
+    counts = Counter(str(one.get(by)) for one in found or () if isinstance(one, dict))
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"

@@ -1,0 +1,256 @@
+"""The review trail as one HTML page that opens without a server: no script, nothing loaded from elsewhere.
+
+It is made from entries and stored values alone, so whoever has an export can have it made again and compare. Every
+text in it is escaped and made plain; it may be what a model, a job or a stranger wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from reviews.audit.export import PAGE, STORE
+from reviews.trail.envelope import Recorded, open_envelope, recorded, signatures_text
+from reviews.trail.signed_head import parse_note
+from reviews.trail.store import Store
+from reviews.trail.tiles import CHECKPOINT, read_bundles
+from sessions.report import timeline as story
+from specs import text as plain_text
+from specs.errors import PeergateError
+from specs.regular_files import read_regular
+from specs.text import one_line, plain
+from specs.trail.key_policy import Policy
+
+MOST_ENTRIES = 10_000
+"""A longer trail is shown without the bodies of what its story does not tell; a browser would not open them all."""
+LINE_CHARACTERS = 4000
+MOST_CHARACTERS = 60_000
+"""Of one value from the store."""
+MOST_EVIDENCE = 20_000_000
+"""Characters of all values together; what comes after is named by its file in the store."""
+GROUP = 250
+"""So many entries open at once."""
+_TEMPLATES = Path(__file__).parent / "templates"
+_TEMPLATE = "trail.html.j2"
+_SOURCES = ("page_result", "waiting_report", "result", "timeline")
+STATES = ("approve", "null", "reject", "stop", "retracted", "revise", "escalate", "budget", "cancelled")
+MOST_REASONS = 6
+"""Of why a session ended, at the head of the page; a check may name many rows."""
+_SHOWN = (
+    *("packet", "verdict", "checks", "metrics", "decision", "exit", "manifest", "order"),
+    *("request", "response", "answer"),
+)
+
+
+def page_code() -> str:
+    """Return the digest of what makes the page: another one may well make it otherwise."""
+    here = Path(__file__).parent
+    sources = [Path(__file__), _TEMPLATES / _TEMPLATE, *(here / f"{name}.py" for name in _SOURCES)]
+    sources.append(Path(str(plain_text.__file__)))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+
+
+def trail_page(entries: list[Recorded], store: Store) -> str:
+    """Return the page of a trail."""
+    # The head takes the whole of a gate's code, which is slow to import.
+    from sessions.report.page_result import page_result
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["plain"] = lambda value: _line(str(value))
+    closing = next((one for one in entries if one.entry.kind == "close"), None)
+    told = list(story.tell(entries, store))
+    shown = _shown(entries, {one.entry.entry.seq for one in told})
+    decision = closing.body.get("decision") if closing else None
+    evidence = _Evidence(store)
+    return environment.get_template(_TEMPLATE).render(
+        code=page_code(),
+        session=entries[0].entry.session if entries else "",
+        count=len(entries),
+        newest=entries[-1].digest if entries else "",
+        reviews=bool(entries) and entries[0].entry.kind == "workspace",
+        result=page_result(entries, store),
+        most_reasons=MOST_REASONS,
+        closed=decision,
+        closed_state=_state(decision),
+        overrides=sum(_is_override(one) for one in entries),
+        keys=_keys(entries),
+        gates=_gates(entries, store),
+        told=[
+            {"seq": one.entry.entry.seq, "kind": one.entry.entry.kind, "time": _time(one.entry)}
+            | {"what": one.what, "lines": one.lines}
+            for one in told
+        ],
+        shown={one.entry.seq for one in shown},
+        left_out=len(entries) - len(shown),
+        groups=[[_entry(one, evidence) for one in shown[at : at + GROUP]] for at in range(0, len(shown), GROUP)],
+    )
+
+
+def _shown(entries: Sequence[Recorded], told: set[int]) -> list[Recorded]:
+    if len(entries) <= MOST_ENTRIES:
+        return list(entries)
+    # The newest of what the story tells, and the newest of the rest as far as there is room.
+    chosen = sorted((one.entry.seq for one in entries), key=lambda seq: (seq in told, seq))[-MOST_ENTRIES:]
+    wanted = set(chosen)
+    return [one for one in entries if one.entry.seq in wanted]
+
+
+def _keys(entries: Sequence[Recorded]) -> list[dict[str, Any]]:
+    """Return the keys of the newest policy, for people to compare."""
+    newest = next((one.entry.policy for one in reversed(entries) if one.entry.policy is not None), None)
+    if newest is None:
+        return []
+    return [
+        {"role": key.role, "id": key.id, "since": key.since, "until": key.until, "revoked": key.revoked}
+        for key in Policy.model_validate(newest).keys
+    ]
+
+
+def _gates(entries: Sequence[Recorded], store: Store) -> list[dict[str, Any]]:
+    """Return one row a decision: what was judged, by whom, on what, and what came out."""
+    rows: list[dict[str, Any]] = []
+    verdicts = {one.entry.key: one for one in entries if one.entry.kind == "verdict"}
+    for one in entries:
+        if one.entry.kind != "decision":
+            continue
+        stage, attempt = one.body.get("stage"), one.body.get("attempt")
+        judged = verdicts.get(f"verdict/{stage or 'design'}.{attempt}")
+        verdict = _stored(store, judged.body.get("verdict")) if judged else None
+        findings = verdict.get("findings", []) if isinstance(verdict, dict) else []
+        rows.append(
+            {
+                "seq": one.entry.seq,
+                "stage": stage or "design",
+                "attempt": attempt,
+                "outcome": one.body.get("outcome"),
+                "state": _state(one.body.get("outcome")),
+                "reasons": one.body.get("reasons", []),
+                "conditions": one.body.get("conditions", []),
+                "reviewer": judged.body.get("reviewer", "") if judged else "",
+                "error": judged.body.get("error", "") if judged else "not on record",
+                "findings": [
+                    {"severity": each.get("severity", ""), "text": each.get("statement", each.get("text", ""))}
+                    for each in findings
+                    if isinstance(each, dict)
+                ],
+            }
+        )
+    return rows
+
+
+class _Evidence:
+    """What entries name, each value once: a packet stands with three entries, and is long."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._first: dict[str, int] = {}
+        self._left = MOST_EVIDENCE
+
+    def of(self, one: Recorded) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "digest": digest} | self._value(digest, one.entry.seq)
+            for name in _SHOWN
+            if isinstance(digest := one.body.get(name), str) and digest.startswith("sha256:")
+        ]
+
+    def _value(self, digest: str, seq: int) -> dict[str, Any]:
+        if self._first.setdefault(digest, seq) != seq:
+            return {"value": None, "with": self._first[digest]}
+        if self._left <= 0:
+            return {"value": f"left out here: file store/{digest[7:9]}/{digest[9:]}", "with": None}
+        text = _text(_stored(self._store, digest))
+        self._left -= len(text)
+        return {"value": text, "with": None}
+
+
+def _entry(one: Recorded, evidence: _Evidence) -> dict[str, Any]:
+    return {
+        "seq": one.entry.seq,
+        "kind": one.entry.kind,
+        "key": one.entry.key,
+        "time": _time(one),
+        "digest": one.digest,
+        "previous": one.entry.previous,
+        "body": _text(one.body),
+        "evidence": evidence.of(one),
+    }
+
+
+def _time(one: Recorded) -> str:
+    return datetime.fromtimestamp(int(one.entry.time_ns) // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _state(outcome: Any) -> str:
+    """Return what a decision is drawn as: no text of an entry becomes a name of a style."""
+    return outcome if outcome in STATES else ""
+
+
+def _is_override(one: Recorded) -> bool:
+    kind, body = one.entry.kind, one.body
+    return (
+        kind == "override"
+        or (kind == "human" and body.get("answer") == "approve")
+        or (kind == "amendment" and bool(body.get("overridden")))
+    )
+
+
+def _stored(store: Store, digest: Any) -> Any:
+    try:
+        data = store.get(str(digest))
+    except PeergateError:
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return data.decode("utf-8", "replace")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "not in the content store"
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    return _plain(text, MOST_CHARACTERS)
+
+
+def _line(text: str) -> str:
+    short = len(text) <= LINE_CHARACTERS and text.isascii() and text.isprintable() and "  " not in text
+    return text.strip() if short else one_line(text, LINE_CHARACTERS)
+
+
+def _plain(text: str, limit: int) -> str:
+    """Make text plain; most is already, and finding that out is many times quicker."""
+    if len(text) <= limit and text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return plain(text, limit)
+
+
+def page_damage(folder: Path, notes: list[str]) -> list[str]:
+    """Make the page of an export again and compare; a page of other code is noted, not compared."""
+    try:
+        there = read_regular(folder / PAGE).decode()  # as it is: reading text would turn line ends into others
+        size = parse_note(read_regular(folder / CHECKPOINT)).size
+        envelopes = read_bundles(folder, size)
+    except (OSError, UnicodeDecodeError, PeergateError) as error:
+        return [f"{PAGE}: cannot be read: {str(error).splitlines()[0]}"]
+    if f"page code {page_code()}" not in there:
+        notes.append(f"{PAGE} was made by another version of Peergate and is not compared with the entries")
+        return []
+    entries = [_opened(one) for one in envelopes]
+    return [] if trail_page(entries, Store(folder / STORE)) == there else [f"{PAGE}: does not show these entries"]
+
+
+def _opened(envelope: bytes) -> Recorded:
+    opened = open_envelope(envelope)
+    return recorded(opened.payload, signatures_text(*opened.signatures))

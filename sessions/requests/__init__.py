@@ -1,0 +1,1 @@
+"""Reviews that a person or a builder asks for."""

@@ -1,0 +1,99 @@
+"""Where requested reviews are carried out, and what came of one."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specs.errors import PeergateError
+from specs.session.session_spec import Reviewer
+from specs.trail.requested_review import (
+    AdversarialRequest,
+    Answer,
+    AnsweredEntry,
+    AskedEntry,
+    QuestionRequest,
+    Reading,
+    ReviewRequest,
+)
+
+AnyRequest = QuestionRequest | ReviewRequest | AdversarialRequest
+
+
+def _quiet(_: str) -> None:
+    """Say nothing."""
+
+
+def _everything(_: Path) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Who is asked, where that is recorded, and what may be read."""
+
+    runs: Path = Path("runs")
+    """The folder that holds run folders; ``reviews`` in it holds the requests of no session."""
+    session: str | None = None
+    """Ask in this session: its reviewer, its budget, its trail."""
+    reviewer: Reviewer = Reviewer()
+    """Who is asked outside of a session; ``checklist`` asks no model."""
+    max_cost_usd: float | None = None
+    """The most one request may cost outside of a session, instead of what its effort allows."""
+    readable: Callable[[Path], bool] = _everything
+    """Says which files and folders may be read at all, by their real paths. A builder's tool passes what the builder
+    may see, and nothing else."""
+    by: str = field(default_factory=getpass.getuser)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    """Where keys are found; the values of secrets in it are masked in everything that is sent or kept."""
+    say: Callable[[str], None] = _quiet
+    """Takes one line about what happens now."""
+
+
+@dataclass(frozen=True)
+class Requested:
+    """What came of a request: an answer, or the error that is recorded in its place."""
+
+    request: AnyRequest
+    reading: Reading
+    asked: AskedEntry
+    answered: AnsweredEntry
+    answer: Answer | None
+    error: PeergateError | None
+    """ReviewerUnavailable: nobody gave a whole answer. BudgetExceeded: the money does not reach."""
+    folder: Path
+    """The run folder, or the folder of requested reviews, whose trail holds the request."""
+
+    @property
+    def key(self) -> str:
+        """Return the key of the trail entry that holds what came of it."""
+        return f"answered/{self.answered.number}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of `review ask | request | adversarial --json`."""
+        asked, answered = self.asked, self.answered
+        return {
+            "mode": asked.mode,
+            "topic": asked.topic,
+            "recorded": {"folder": str(self.folder), "key": self.key},
+            "answered_by": answered.by,
+            "same_as": f"answered/{answered.same_as}" if answered.same_as else None,
+            "policy": asked.policy.model_dump(mode="json") if asked.policy else None,
+            "reviewer": asked.reviewer,
+            "model": answered.model,
+            "effort": asked.tier,
+            "reasoning": answered.reasoning,
+            "usage": answered.usage,
+            "usd": answered.usd,
+            "usd_is_measured": answered.usd_is_measured,
+            "seconds": answered.seconds,
+            "answer": self.answer.model_dump(mode="json") if self.answer else None,
+            "error": {"kind": type(self.error).__name__, "message": self.error.message} if self.error else None,
+            "read": [file.model_dump(mode="json", exclude={"text"}) for file in self.reading.files],
+            "left_out": [one.model_dump(mode="json") for one in self.reading.left_out],
+            "more_left_out": self.reading.more_left_out,
+        }

@@ -1,0 +1,1 @@
+"""A run folder, who holds it, and how it is paused."""

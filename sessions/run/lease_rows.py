@@ -1,0 +1,129 @@
+"""The record of a session's lease in its database: two columns of the row that every append locks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, LiteralString, NamedTuple
+
+from reviews.trail.tables.pointer import Pointer
+from reviews.trail.tables.postgres_connection import Database, application_name
+from reviews.trail.tables.postgres_table import database_for
+from sessions.run import lease_record
+from sessions.run.lease_record import LeaseRecord
+
+
+class LogRow(NamedTuple):
+    """A session of a database: its log's number, its name, where its run folder is, how long its trail is."""
+
+    log: str
+    name: str
+    place: str
+    size: int
+    is_held: bool
+    """Whether somebody runs it and showed a sign of life lately."""
+
+
+def every_log(database: Database) -> list[LogRow]:
+    """Return all sessions of a database.
+
+    Raises:
+        DatabaseUnreachable: it cannot be reached.
+    """
+    query: LiteralString = (
+        "SELECT id::text, name, place, size, lease IS NOT NULL AND NOT (lease->>'released')::boolean"
+        " AND clock_timestamp() - beat < make_interval(secs => %s) FROM peergate.log"
+    )
+
+    def ask() -> list[LogRow]:
+        with database.connection() as connection:
+            return [LogRow(*row) for row in connection.execute(query, (lease_record.LEASE_S,)).fetchall()]
+
+    return database.patiently(ask)
+
+
+def entries_of(database: Database, logs: Sequence[str], kinds: Sequence[str]) -> dict[str, list[tuple[bytes, bytes]]]:
+    """Return signed bytes and signatures of the entries of some kinds, by log, in order.
+
+    Raises:
+        DatabaseUnreachable: it cannot be reached.
+    """
+    query: LiteralString = (
+        "SELECT log::text, payload, signatures FROM peergate.entry"
+        " WHERE log = ANY(%s::uuid[]) AND kind = ANY(%s) ORDER BY log, seq"
+    )
+
+    def ask() -> dict[str, list[tuple[bytes, bytes]]]:
+        found: dict[str, list[tuple[bytes, bytes]]] = {}
+        with database.connection() as connection:
+            for log, payload, signatures in connection.execute(query, (list(logs), list(kinds))).fetchall():
+                found.setdefault(log, []).append((payload.encode(), signatures.encode()))
+        return found
+
+    return database.patiently(ask)
+
+
+class PostgresRecords:
+    """A :class:`sessions.run.lease.Records` in Postgres. Times are the server's: machines need not agree on one."""
+
+    def __init__(self, trail: Path, pointer: Pointer) -> None:
+        self._log = pointer.log
+        self._database = database_for(trail, pointer)
+
+    def read(self) -> LeaseRecord | None:
+        """Return the newest record."""
+        found = self._one("SELECT lease FROM peergate.log WHERE id = %s", self._log)
+        return LeaseRecord.model_validate(found[0]) if found and found[0] else None
+
+    def replace(self, old: LeaseRecord | None, new: LeaseRecord) -> bool:
+        """Put a record in the place of another, if that is still the newest."""
+        number = old.number if old else None
+        released = old.released if old else None
+        done = self._one(
+            "UPDATE peergate.log SET lease = %s::jsonb, beat = clock_timestamp() WHERE id = %s"
+            " AND (lease->>'number')::bigint IS NOT DISTINCT FROM %s"
+            " AND (lease->>'released')::boolean IS NOT DISTINCT FROM %s RETURNING 1",
+            json.dumps(new.model_dump(mode="json")), self._log, number, released,
+        )  # fmt: skip
+        # The answer to the first try may have been lost, and the second finds what the first wrote.
+        return done is not None or self.read() == new
+
+    def beat(self, own: LeaseRecord) -> bool:
+        """Write the server's time, if the newest record is this process's own."""
+        query: LiteralString = (
+            "UPDATE peergate.log SET beat = clock_timestamp() WHERE id = %s"
+            " AND (lease->>'number')::bigint = %s RETURNING 1"
+        )
+        return self._one(query, self._log, own.number) is not None
+
+    def silent_s(self) -> float:
+        """Return how long ago the newest sign of life was, by the server's clock."""
+        query: LiteralString = (
+            "SELECT extract(epoch FROM clock_timestamp() - beat)::float8 FROM peergate.log WHERE id = %s"
+        )
+        found = self._one(query, self._log)
+        return float(found[0]) if found and found[0] is not None else 0.0
+
+    def mark(self) -> object:
+        """Return the time of the newest sign of life."""
+        return self._one("SELECT beat FROM peergate.log WHERE id = %s", self._log)
+
+    def end_connections(self, of: LeaseRecord) -> None:
+        """End the transactions that a process which was taken over holds open: they would keep this one waiting."""
+        query: LiteralString = (
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE application_name = %s AND state LIKE 'idle in transaction%%' AND datname = current_database()"
+        )
+        self._one(query, application_name(of.host, of.pid))
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    def _one(self, query: LiteralString, *values: Any) -> tuple[Any, ...] | None:
+        def ask() -> tuple[Any, ...] | None:
+            with self._database.connection() as connection:
+                return connection.execute(query, values).fetchone()
+
+        return self._database.patiently(ask)

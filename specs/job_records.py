@@ -1,0 +1,152 @@
+"""What a job reads and leaves behind: order, items, raw rows, manifest, progress and exit record.
+
+Raw rows are the evidence: every metric is computed from them by Peergate, never read from the job.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from specs.code_state import CodeState, MachineUse
+from specs.digests import Contract, Count, Digest, Positive, Quantity
+from specs.stages.registry import INSTRUCT_UNSAID, Kind
+from specs.stages.stage import ModelKind
+from specs.trail.grant_and_claim import Grant
+
+
+class Artifact(Contract):
+    """A named file or folder with a digest. ``path`` is relative to the run folder, or absolute outside it."""
+
+    name: str
+    path: str
+    digest: Digest
+    bytes: Count
+
+
+class Resumed(Contract):
+    """The saved step of an earlier attempt that a job goes on from."""
+
+    attempt: int
+    step: int
+    path: str
+    """From the run folder on."""
+    digest: Digest
+
+
+class JobOrder(Contract):
+    """Everything a job is told: what to run, on which inputs, under which grant."""
+
+    schema_version: Literal[1] = 1
+    key: str
+    """``session.stage.attempt``: the idempotency key."""
+    kind: Kind
+    parameters: dict[str, Any]
+    inputs: dict[str, Artifact]
+    task: str
+    grant: Grant
+    code: Digest
+    """Of the code the orchestrator runs: a job that would run another one refuses."""
+    max_seconds: float
+    dead_man_minutes: float | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The job ends itself when no orchestrator was there for this long; None: never."""
+    model_kind: ModelKind | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The kind the spec declares of the model: base models are prompted without a chat template. See
+    :meth:`declared`."""
+    resumes: Resumed | None = Field(default=None, exclude_if=lambda given: given is None)
+    """None: the job begins at the beginning."""
+
+    def declared(self) -> ModelKind | None:
+        """Return the declared kind of the model, which some kinds of orders leave out where it is instruct."""
+        return "instruct" if self.model_kind is None and self.kind in INSTRUCT_UNSAID else self.model_kind
+
+
+class Manifest(Contract):
+    """What really ran. Written by the job, compared by checks with what was granted."""
+
+    schema_version: Literal[1] = 1
+    key: str
+    kind: Kind
+    parameters: Digest
+    inputs: dict[str, Digest]
+    outputs: dict[str, Digest]
+    code: Digest
+    packages: dict[str, str]
+    device: str
+    device_name: str
+    dtype: str
+    threads: Positive
+    seed: Count
+    tokens: Count
+    wall_s: Quantity
+    peak_rss_mb: Quantity
+    effective: dict[str, Any]
+    """Settings read back from the objects that did the work, by parameter name where there is one."""
+    facts: dict[str, Any] = {}
+    """Further things the job saw that checks use (for example the masked share of a batch)."""
+    code_state: CodeState | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Which code ran, as it was when the job began; older manifests hold the digest of ``training`` only."""
+    machine: MachineUse | None = Field(default=None, exclude_if=lambda given: given is None)
+    """What the job used of graphics processors; not told in older manifests."""
+
+
+class Progress(Contract):
+    """One line of ``progress.jsonl``: how far the job is and what it measured on the way (claims, for display)."""
+
+    time: float
+    done: int
+    total: int
+    unit: str
+    note: dict[str, float | str] = {}
+
+
+CLOCK_TOLERANCE_S = 60.0
+
+CLOCK_TOLERANCE_SHARE = 0.01
+"""How far a job's own clock may be from the orchestrator's: a start, an end seen late, and clocks that drift."""
+
+
+class Observed(Contract):
+    """How long a job can have run, by the clocks of the orchestrator and not by its own."""
+
+    at_least_s: Quantity
+    """For so long its process was seen alive on this machine; 0 where the process is elsewhere."""
+    at_most_s: Quantity
+    """From the launch to when its end was seen, whoever orchestrated in between."""
+
+    def fits(self, seconds: float) -> bool:
+        """Say whether a job's own account of its time can be so."""
+        spare = CLOCK_TOLERANCE_S + CLOCK_TOLERANCE_SHARE * self.at_most_s
+        return seconds >= 0 and self.at_least_s - spare <= seconds <= self.at_most_s + spare
+
+    def bounded(self, seconds: float) -> float:
+        """Return the time to pay for: the job's own account where it fits, else the nearest that was observed."""
+        return seconds if self.fits(seconds) else min(max(seconds, self.at_least_s), self.at_most_s)
+
+
+class ExitRecord(Contract):
+    """How the job ended; written by the wrapper, not by the stage. ``code`` is negative for a signal.
+
+    ``dead_man``: no orchestrator was there for longer than the spec allows, so the job was ended.
+    """
+
+    schema_version: Literal[1] = 1
+    key: str
+    code: int
+    reason: Literal["exited", "signal", "timeout", "cancelled", "refused", "dead_man"]
+    started: float
+    ended: float
+    host: str
+    log: Digest
+    log_left_out: int = Field(default=0, exclude_if=lambda given: given == 0)
+    """Bytes that were printed and are not in the log."""
+    cpu_s: float | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Processor time of the stage and of what it started and waited for."""
+    peak_rss_mb: float | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The most memory in MiB: that of all its processes together, looked at once a second, or that of the largest."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the job ran by its own account; infinite where the two times are further apart than floats go."""
+        return self.ended - self.started

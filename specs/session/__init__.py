@@ -1,0 +1,1 @@
+"""The spec of a session: its form, its loader, and the rules it must meet."""

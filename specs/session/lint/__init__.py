@@ -1,0 +1,1 @@
+"""Rules that need more than one field of a spec."""

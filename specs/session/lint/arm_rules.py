@@ -1,0 +1,150 @@
+"""Rules on the two arms of the analysis, on its controls, and a note where a comparison of conversations has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from specs.session.analysis import ARM_METRICS
+from specs.session.problems import LintProblem, Loc, suggest
+from specs.session.session_spec import SessionSpec
+from specs.stages.evaluation.parameters import ConverseStage, EvaluateStage
+
+Arm = EvaluateStage | ConverseStage
+_KINDS = " or ".join(ARM_METRICS)
+
+
+def lint_arms(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Baseline and treatment measure different checkpoints on the same items in the same way, in order."""
+    names = [stage.name for stage in spec.stages]
+    all_names: tuple[Loc, ...] = tuple(("stages", index, "name") for index in range(len(names)))
+    arms: dict[str, int] = {}
+    able = [stage.name for stage in spec.stages if stage.kind in ARM_METRICS]
+    for arm, name in (("baseline", spec.analysis.baseline), ("treatment", spec.analysis.treatment)):
+        loc: Loc = ("analysis", arm)
+        if name not in names:
+            yield LintProblem(loc, f"there is no stage '{name}'", suggest(name, able, f"{_KINDS} stages"), all_names)
+            continue
+        index = names.index(name)
+        if spec.stages[index].kind not in ARM_METRICS:
+            message = f"'{name}' is a stage of kind {spec.stages[index].kind}; an arm is an {_KINDS} stage"
+            uses = (*all_names, ("stages", index, "kind"))
+            yield LintProblem(loc, message, f"{_KINDS} stages: {', '.join(able) or 'none'}", uses)
+            continue
+        arms[arm] = index
+        reference = spec.stages[index].inputs.get("items")
+        if reference is not None and reference != "heldout":
+            place: Loc = ("stages", index, "inputs", "items")
+            yield LintProblem(
+                place, f"the {arm} reads '{reference}', the analysis registers heldout", "read heldout", (loc,)
+            )
+    if len(arms) == 2:
+        yield from _compare(spec, arms["baseline"], arms["treatment"])
+
+
+def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
+    """A control is both arms once more, before the treatment is judged, with another history and nothing else."""
+    if not spec.analysis.controls:
+        return
+    stages = {stage.name: stage for stage in spec.stages}
+    first, last = stages.get(spec.analysis.baseline), stages.get(spec.analysis.treatment)
+    if first is None or last is None or first.kind not in ARM_METRICS or last.kind not in ARM_METRICS:
+        return  # Told as an arm that is none.
+    if not isinstance(first, ConverseStage) or not isinstance(last, ConverseStage):
+        yield LintProblem(("analysis", "controls"), "the arms hold no conversations", "remove the controls")
+        return
+    order = [stage.name for stage in spec.stages]
+    for number, control in enumerate(spec.analysis.controls):
+        for side, name, arm in (("before", control.before, first), ("after", control.after, last)):
+            loc: Loc = ("analysis", "controls", number, side)
+            stage = stages.get(name)
+            if not isinstance(stage, ConverseStage):
+                able = [one.name for one in spec.stages if one.kind == "converse"]
+                found = "there is no stage" if stage is None else f"a stage of kind {stage.kind} is no control:"
+                yield LintProblem(loc, f"{found} '{name}'", suggest(name, able, "converse stages"))
+                continue
+            yield from _control(loc, stage, arm)
+            if order.index(name) > order.index(last.name):
+                message = f"'{name}' comes after the treatment '{last.name}', which it is there to judge"
+                yield LintProblem(loc, message, "move it before", (("analysis", "treatment"),))
+        yield from _alike(stages, number, control.before, control.after)
+
+
+def notes_on_controls(spec: SessionSpec) -> Iterator[str]:
+    """Yield what a comparison of conversations without a control cannot tell."""
+    analysis = spec.analysis
+    if spec.stage(analysis.treatment).kind == "converse" and not analysis.controls:
+        yield (
+            f"{analysis.treatment}: no control is registered, so a gain that needs no memory counts as one; controls "
+            "are both arms once more with history: shuffled or none, named under analysis.controls"
+        )
+
+
+def _control(loc: Loc, stage: ConverseStage, arm: ConverseStage) -> Iterator[LintProblem]:
+    """Yield where a control differs from its arm in more than the history, or not in that."""
+    if stage.parameters.history == "whole":
+        yield LintProblem(loc, f"'{stage.name}' shows the whole history", "a control has history: shuffled or none")
+    for what in ("model", "items"):
+        ours, theirs = stage.inputs.get(what), arm.inputs.get(what)
+        if ours is not None and theirs is not None and ours != theirs:
+            message = f"'{stage.name}' reads the {what} '{ours}', its arm '{arm.name}' reads '{theirs}'"
+            yield LintProblem(loc, message, "only the history differs")
+    ours = stage.parameters.model_copy(update={"history": arm.parameters.history})
+    for name in type(ours).model_fields:
+        if name != "seed" and getattr(ours, name) != getattr(arm.parameters, name):
+            message = (
+                f"{name} is {getattr(ours, name)} at '{stage.name}' and {getattr(arm.parameters, name)} at its arm"
+            )
+            yield LintProblem(loc, message, "only the history differs")
+
+
+def _alike(stages: Mapping[str, object], number: int, before: str, after: str) -> Iterator[LintProblem]:
+    one, other = stages.get(before), stages.get(after)
+    if isinstance(one, ConverseStage) and isinstance(other, ConverseStage):
+        ours, theirs = one.parameters.history, other.parameters.history
+        if ours != theirs:
+            message = f"history is {ours} at '{before}' and {theirs} at '{after}'"
+            yield LintProblem(("analysis", "controls", number), message, "both sides of a control have the same")
+
+
+def _compare(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintProblem]:
+    first, second = spec.stages[baseline], spec.stages[treatment]
+    assert isinstance(first, EvaluateStage | ConverseStage) and isinstance(second, EvaluateStage | ConverseStage)
+    uses: tuple[Loc, ...] = (("analysis", "baseline"), ("analysis", "treatment"), ("stages", baseline, "name"))
+    uses = (*uses, ("stages", treatment, "name"))
+    kinds: tuple[Loc, ...] = (("stages", baseline, "kind"), ("stages", treatment, "kind"))
+    if first.kind != second.kind:
+        message = f"the baseline '{first.name}' is a stage of kind {first.kind}, the treatment one of {second.kind}"
+        yield LintProblem(("analysis", "treatment"), message, "both arms are of one kind", (*uses, *kinds))
+        return
+    if baseline >= treatment:
+        same = "are the same stage" if baseline == treatment else f"are in the wrong order: '{second.name}' runs first"
+        yield LintProblem(("analysis", "treatment"), f"baseline and treatment {same}", "the baseline comes first", uses)
+        return
+    yield from _metric(spec, second, (*uses, *kinds))
+    for name in type(first.parameters).model_fields:
+        ours, theirs = getattr(second.parameters, name), getattr(first.parameters, name)
+        if ours != theirs and name != "seed":
+            loc: Loc = ("stages", treatment, "parameters", name)
+            other: Loc = ("stages", baseline, "parameters", name)
+            message = f"{name} is {ours} here and {theirs} at the baseline '{first.name}'"
+            yield LintProblem(loc, message, "both arms are evaluated the same way", (*uses, other))
+    model = second.inputs.get("model")
+    if model is not None and model == first.inputs.get("model"):
+        message = f"both arms evaluate '{model}', so they cannot differ"
+        other = ("stages", baseline, "inputs", "model")
+        yield LintProblem(
+            ("stages", treatment, "inputs", "model"), message, "evaluate the trained checkpoint", (*uses, other)
+        )
+
+
+def _metric(spec: SessionSpec, arm: Arm, uses: tuple[Loc, ...]) -> Iterator[LintProblem]:
+    """The registered metric is the one of the arms, and what they measure is the task and no control."""
+    given, due = spec.analysis.primary_metric, ARM_METRICS[arm.kind]
+    if given != due:
+        message = f"primary_metric is {given}, the arms are {arm.kind} stages"
+        yield LintProblem(("analysis", "primary_metric"), message, f"write primary_metric: {due}", uses)
+    alike = spec.stage(spec.analysis.baseline).parameters == arm.parameters  # Otherwise told as a difference.
+    if isinstance(arm, ConverseStage) and arm.parameters.history != "whole" and alike:
+        loc: Loc = ("stages", [stage.name for stage in spec.stages].index(arm.name), "parameters", "history")
+        message = f"history is {arm.parameters.history}: an arm that is not shown its conversation is a control"
+        yield LintProblem(loc, message, "write history: whole, or name the stage under analysis.controls", uses)

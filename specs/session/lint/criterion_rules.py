@@ -1,0 +1,168 @@
+"""Rules for the criteria of a spec: is each one there, possible, and not in another's way?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from specs.session.problems import LintProblem, Loc, closest
+from specs.session.session_spec import SessionSpec
+from specs.stages.metric_catalog import METRICS, metrics_of
+from specs.stages.registry import Stage
+from specs.stages.stage import Criterion
+
+_LOWER = ("at_least", "above")
+
+_UPPER = ("at_most", "below")
+
+_BOUNDS = (*_LOWER, *_UPPER)
+
+_COUNTS = (
+    *("completions", "kinds", "items", "model tokens", "optimizer steps", "L2 norm"),
+    *("sentinels", "prompts", "calls", "instructions", "answers", "words"),
+)
+
+
+KEPT_COUNTS = (
+    *("accepted", "instructions_kept", "instructions_left", "responses_kept", "instructions_accepted"),
+    *("responses_accepted", "revision_pairs", "pairs", "verified_pairs"),
+)
+"""What stages that write data have kept: at 0 their gate stays shut, whatever is registered."""
+
+
+def lint_criteria(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Criteria have one bound that can be met, on a metric the stage measures, and do not contradict each other."""
+    for index, stage in enumerate(spec.stages):
+        for number, criterion in enumerate(stage.gate.criteria):
+            loc: Loc = ("stages", index, "gate", "criteria", number)
+            yield from _metric(spec, index, stage, criterion, loc)
+            given = [name for name in _BOUNDS if getattr(criterion, name) is not None]
+            if len(given) != 1:
+                found = f"has {' and '.join(given)}" if given else "has no bound"
+                yield LintProblem(
+                    loc, f"the criterion on {criterion.metric} {found}", f"give one of {', '.join(_BOUNDS)}"
+                )
+                continue
+            yield from _impossible(criterion, given[0], loc)
+            yield from _nothing_kept(criterion, given[0], loc)
+            yield from _registered(spec, index, stage, criterion, loc)
+        yield from _pairs(stage, index)
+
+
+def _metric(spec: SessionSpec, index: int, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
+    measured = metrics_of(stage.kind)
+    treatment = stage.name == spec.analysis.treatment
+    if treatment:
+        measured = measured + metrics_of("comparison")
+    if criterion.metric in measured:
+        return
+    uses: tuple[Loc, ...] = (("stages", index, "kind"),)
+    definition = METRICS.get(criterion.metric)
+    if definition is None:
+        hint = f"measured here: {', '.join(measured)}"
+        match = closest(criterion.metric, measured) or closest(criterion.metric, METRICS)
+        hint = f"did you mean '{match}'? {hint}" if match else hint
+        yield LintProblem((*loc, "metric"), f"unknown metric '{criterion.metric}'", hint, uses)
+        return
+    if definition.scope == "rule":
+        uses = (*uses, ("analysis", "kinds"), ("analysis", "controls"))
+        message = f"'{criterion.metric}' is judged by analysis.kinds and analysis.controls, not by a criterion"
+        yield LintProblem((*loc, "metric"), message, f"measured here: {', '.join(measured)}", uses)
+        return
+    if definition.scope == "comparison":
+        where = f"only at the treatment stage '{spec.analysis.treatment}'"
+        uses = (*uses, ("stages", index, "name"), ("analysis", "treatment"))
+    else:
+        where = f"by {definition.scope} stages, this one is {stage.kind}"
+    message = f"'{criterion.metric}' is measured {where}"
+    yield LintProblem((*loc, "metric"), message, f"measured here: {', '.join(measured)}", uses)
+
+
+def _domain(metric: str) -> tuple[float, float]:
+    """Return the smallest and largest value a metric can have."""
+    definition = METRICS.get(metric)
+    if definition is None:
+        return -math.inf, math.inf
+    if metric == "accuracy_gain":
+        return -1.0, 1.0
+    if definition.unit in ("fraction", "probability"):
+        return 0.0, 1.0
+    if definition.unit == "radians":
+        return -math.pi, math.pi
+    return (0.0, math.inf) if definition.unit in _COUNTS else (-math.inf, math.inf)
+
+
+def _impossible(criterion: Criterion, bound: str, loc: Loc) -> Iterator[LintProblem]:
+    low, high = _domain(criterion.metric)
+    _, value = criterion.bound()
+    if low <= value <= high and not (bound == "above" and value == high) and not (bound == "below" and value == low):
+        return
+    unit = METRICS[criterion.metric].unit
+    between = f"from {low:g} to {high:g}" if math.isfinite(high) else f"{low:g} or more"
+    hint = "write 0.9 for 90 percent" if unit == "fraction" and 1 < value <= 100 else ""
+    message = f"'{criterion}' makes no sense: {criterion.metric} ({unit}) is always {between}"
+    yield LintProblem((*loc, bound), message, hint, ((*loc, "metric"),))
+
+
+def _nothing_kept(criterion: Criterion, bound: str, loc: Loc) -> Iterator[LintProblem]:
+    """A gate stays shut where nothing was kept, so a criterion that only nothing can meet is met by no attempt."""
+    most = criterion.bound()[1]
+    if criterion.metric in KEPT_COUNTS and bound in _UPPER and (most < 1 or (bound == "below" and most == 1)):
+        message = f"'{criterion}' is met only where nothing was kept, and then the gate stays shut"
+        yield LintProblem((*loc, bound), message, "allow 1 or more, or remove the criterion", ((*loc, "metric"),))
+
+
+def _registered(spec: SessionSpec, index: int, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
+    """The treatment's gate may not move the thresholds of the registered analysis."""
+    analysis = spec.analysis
+    if stage.name != analysis.treatment:
+        return
+    sign, value = criterion.bound()
+    lower = sign in (">=", ">")
+    if criterion.metric == "mcnemar_p" and (lower or value != analysis.alpha):
+        registered, key = f"mcnemar_p below alpha = {analysis.alpha:g}", "alpha"
+    elif criterion.metric == "accuracy_gain" and (
+        value != analysis.minimum_effect if lower else value <= analysis.minimum_effect
+    ):
+        registered, key = f"accuracy_gain against minimum_effect = {analysis.minimum_effect:g}", "minimum_effect"
+    else:
+        return
+    message = f"'{criterion}' contradicts the registered analysis, which already holds {registered}"
+    uses: tuple[Loc, ...] = (("analysis", key), ("analysis", "treatment"), ("stages", index, "name"))
+    yield LintProblem(loc, message, "remove the criterion", uses)
+
+
+def _pairs(stage: Stage, index: int) -> Iterator[LintProblem]:
+    """Two criteria on one metric: no duplicates, no second threshold on the same side, no empty interval."""
+    seen: list[tuple[int, Criterion]] = []
+    for number, criterion in enumerate(stage.gate.criteria):
+        loc: Loc = ("stages", index, "gate", "criteria", number)
+        if sum(getattr(criterion, name) is not None for name in _BOUNDS) != 1:
+            continue
+        for earlier, other in seen:
+            if other.metric != criterion.metric:
+                continue
+            message = _clash(other, criterion, f"criteria[{earlier}]")
+            if message:
+                hint = "keep one of the two"
+                yield LintProblem(loc, message, hint, (("stages", index, "gate", "criteria", earlier),))
+                break
+        seen.append((number, criterion))
+
+
+def _clash(first: Criterion, second: Criterion, where: str) -> str:
+    (sign, value), (other_sign, other_value) = second.bound(), first.bound()
+    if (sign, value) == (other_sign, other_value):
+        return f"'{second}' repeats {where}"
+    lower, other_lower = sign in (">=", ">"), other_sign in (">=", ">")
+    if lower == other_lower:
+        side = "lower" if lower else "upper"
+        return f"'{second}' is a second {side} bound beside '{first}' ({where})"
+    low, high = (value, other_value) if lower else (other_value, value)
+    if (
+        low > high
+        or (low == high and ">=" not in (sign, other_sign))
+        or (low == high and "<=" not in (sign, other_sign))
+    ):
+        return f"'{second}' contradicts '{first}' ({where}): no value meets both"
+    return ""

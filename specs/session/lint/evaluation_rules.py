@@ -1,0 +1,109 @@
+"""Rules on what a spec registers about its evaluations as a whole: gap, drift and the labelled sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specs.session.evaluation_plan import OUTCOMES
+from specs.session.problems import LintProblem, Loc, suggest
+from specs.session.session_spec import SessionSpec
+from specs.stages.registry import Kind, Stage, outputs_of
+
+GAP_KINDS: tuple[Kind, ...] = ("evaluate", "converse")
+DRIFT_KINDS: tuple[Kind, ...] = ("evaluate", "perplexity", "choose", "converse")
+
+
+def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Stages that are named exist, are of a kind that can show it, and stand where they can still change something."""
+    if spec.evaluation is None:
+        return
+    yield from _gap(spec)
+    yield from _drift(spec)
+    yield from _paired(spec)
+    labelled = spec.evaluation.labelled
+    if labelled is not None and labelled not in spec.data:
+        hint = suggest(labelled, spec.data, "data files")
+        yield LintProblem(("evaluation", "labelled"), f"there is no data file '{labelled}'", hint)
+
+
+def lint_examples(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Sampling shows a worked example only where the task has one, which is true of forms and not of questions."""
+    for index, stage in enumerate(spec.stages):
+        if stage.kind == "generate" and stage.parameters.worked_example and spec.task != "format_instructions":
+            loc: Loc = ("stages", index, "parameters", "worked_example")
+            yield LintProblem(loc, f"task {spec.task} has no worked example", "worked_example: false", (("task",),))
+
+
+def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
+    gap = spec.evaluation.gap if spec.evaluation else None
+    if gap is None:
+        return
+    order = [stage.name for stage in spec.stages]
+    training = next((place for place, stage in enumerate(spec.stages) if _trains(stage)), len(order))
+    named: list[tuple[Loc, str]] = [(("evaluation", "gap", "base", n), name) for n, name in enumerate(gap.base)]
+    if gap.ceiling is not None:
+        named.append((("evaluation", "gap", "ceiling"), gap.ceiling))
+    for loc, name in named:
+        yield from _named(spec, loc, name, GAP_KINDS)
+        if name in order and order.index(name) > training:
+            message = f"'{name}' comes after '{order[training]}', which already trains"
+            yield LintProblem(loc, message, "the gap is shown before anything is trained")
+        if name in order and loc[2] == "base" and spec.stage(name).inputs.get("model") != "model":
+            read = spec.stage(name).inputs.get("model")
+            yield LintProblem(loc, f"'{name}' evaluates '{read}', not the untrained model", "read model")
+    known = {spec.stage(name).inputs.get("items") for _, name in named if name in order}
+    if len(known) > 1:
+        message = f"the stages of the gap read different items: {', '.join(sorted(map(str, known)))}"
+        yield LintProblem(("evaluation", "gap"), message, "they answer the same ones")
+
+
+def _trains(stage: Stage) -> bool:
+    return "checkpoint" in outputs_of(stage.kind, stage.parameters)
+
+
+def _drift(spec: SessionSpec) -> Iterator[LintProblem]:
+    for number, drift in enumerate(spec.evaluation.drift if spec.evaluation else ()):
+        yield from _differ_in_model_only(spec, ("evaluation", "drift", number), drift.before, drift.after)
+
+
+def _paired(spec: SessionSpec) -> Iterator[LintProblem]:
+    for number, test in enumerate(spec.evaluation.paired if spec.evaluation else ()):
+        loc: Loc = ("evaluation", "paired", number)
+        problems = list(_differ_in_model_only(spec, loc, test.before, test.after))
+        yield from problems
+        if problems:
+            continue
+        kind = spec.stage(test.after).kind
+        if test.outcome not in OUTCOMES[kind]:
+            message = f"rows of a {kind} stage have no {test.outcome} outcome"
+            yield LintProblem((*loc, "outcome"), message, f"they have: {', '.join(OUTCOMES[kind])}")
+
+
+def _differ_in_model_only(spec: SessionSpec, loc: Loc, first: str, last: str) -> Iterator[LintProblem]:
+    """Two stages are there, in order, and do the same to the same items."""
+    order = [stage.name for stage in spec.stages]
+    before = list(_named(spec, (*loc, "before"), first, DRIFT_KINDS))
+    after = list(_named(spec, (*loc, "after"), last, DRIFT_KINDS))
+    yield from (*before, *after)
+    if not before and not after:
+        if order.index(first) >= order.index(last):
+            yield LintProblem(loc, f"'{last}' does not come after '{first}'", "swap them")
+            return
+        one, other = spec.stage(first), spec.stage(last)
+        for what, ours, theirs in (
+            ("kinds", one.kind, other.kind),
+            ("items", one.inputs.get("items"), other.inputs.get("items")),
+            ("parameters", one.parameters, other.parameters),
+        ):
+            if ours != theirs:
+                message = f"'{first}' and '{last}' have different {what}"
+                yield LintProblem(loc, message, "only the model may differ between them")
+
+
+def _named(spec: SessionSpec, loc: Loc, name: str, kinds: tuple[Kind, ...]) -> Iterator[LintProblem]:
+    found = next((stage for stage in spec.stages if stage.name == name), None)
+    if found is None:
+        fitting = [stage.name for stage in spec.stages if stage.kind in kinds]
+        yield LintProblem(loc, f"there is no stage '{name}'", suggest(name, fitting, "stages"))
+    elif found.kind not in kinds:
+        yield LintProblem(loc, f"'{name}' is of kind {found.kind}", f"fitting are {', '.join(kinds)}")

@@ -1,0 +1,36 @@
+"""What follows from the declared kind of a model: a rule on judges, and notes on base models that nothing stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specs.session.lint.arm_rules import notes_on_controls
+from specs.session.model_kind import kind_read
+from specs.session.problems import LintProblem, Loc
+from specs.session.session_spec import SessionSpec
+from specs.stages.evaluation.parameters import ConverseStage, EvaluateStage
+from specs.stages.generation.parameters import GenerateStage
+
+
+def lint_judges(spec: SessionSpec) -> Iterator[LintProblem]:
+    """A judge that is declared base is not asked through a chat template."""
+    for index, stage in enumerate(spec.stages):
+        if stage.kind == "compare" and stage.parameters.form == "chat" and kind_read(spec, stage) == "base":
+            loc: Loc = ("stages", index, "parameters", "form")
+            model = stage.inputs.get("model", "model")
+            message = f"form is chat, and the judge '{model}' is a base model"
+            uses: tuple[Loc, ...] = (("model", "kind"), ("stages", index, "inputs", "model"), ("stages", index, "kind"))
+            yield LintProblem(loc, message, "write form: completion, or name an instruct model", uses)
+
+
+def notes(spec: SessionSpec) -> Iterator[str]:
+    """Yield what is allowed and seldom meant, one line each."""
+    yield from notes_on_controls(spec)
+    for stage in spec.stages:
+        if not isinstance(stage, GenerateStage | EvaluateStage | ConverseStage) or stage.parameters.stops:
+            continue
+        if kind_read(spec, stage) == "base":
+            yield (
+                f"{stage.name}: a base model goes on until its end token or {stage.parameters.max_new_tokens} tokens, "
+                f'and no stops are given; what ends an answer is written stops: ["\\n\\n"] or the end mark it learned'
+            )

@@ -1,0 +1,91 @@
+"""Rules on a stage and its pilot: what was tried small is what is done at scale, sizes apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from specs.session.problems import LintProblem, Loc, suggest
+from specs.session.session_spec import SessionSpec
+from specs.stages.metric_catalog import METRICS
+from specs.stages.registry import Stage
+from specs.stages.stage import Criterion
+
+SIZES = frozenset(
+    {
+        *("target", "over_generation", "shards", "calls_per_round", "max_rounds", "abort_after"),
+        *("max_instructions", "samples_per_instruction", "shard_size"),
+        *("max_prompts", "samples_per_prompt", "samples", "max_examples", "revisions", "batch_size"),
+    }
+)
+"""Parameters that say how much is written and how it is divided, not what one text is written like."""
+
+
+def differing(ours: Mapping[str, Any], pilots: Mapping[str, Any]) -> list[str]:
+    """Return the parameters, sizes left out, in which a stage differs from its pilot."""
+    absent = object()
+    names = sorted((ours.keys() | pilots.keys()) - SIZES)
+    return [name for name in names if ours.get(name, absent) != pilots.get(name, absent)]
+
+
+def lint_pilots(spec: SessionSpec) -> Iterator[LintProblem]:
+    """A stage that names a pilot does the same as it, on more; and is held to the rates that the pilot was held to."""
+    order = [stage.name for stage in spec.stages]
+    for index, stage in enumerate(spec.stages):
+        if stage.pilot is None:
+            continue
+        loc: Loc = ("stages", index, "pilot")
+        alike = [one.name for one in spec.stages[:index] if one.kind == stage.kind]
+        if stage.pilot not in alike:
+            told = "comes later" if stage.pilot in order[index:] else "is no earlier stage"
+            if stage.pilot in order[:index]:
+                told = f"is of kind {spec.stage(stage.pilot).kind}"
+            message = f"'{stage.pilot}' {told}; a pilot is an earlier stage of kind {stage.kind}"
+            yield LintProblem(loc, message, suggest(stage.pilot, alike, "there are"), _all(spec))
+            continue
+        pilot = spec.stage(stage.pilot)
+        uses: tuple[Loc, ...] = (loc, ("stages", order.index(pilot.name)))
+        yield from _same(index, stage, pilot, uses)
+        yield from _held(index, stage, pilot, uses)
+
+
+def _all(spec: SessionSpec) -> tuple[Loc, ...]:
+    return tuple(("stages", index, key) for index in range(len(spec.stages)) for key in ("name", "kind"))
+
+
+def _same(index: int, stage: Stage, pilot: Stage, uses: tuple[Loc, ...]) -> Iterator[LintProblem]:
+    """Inputs, parameters and ranges are those of the pilot; sizes may differ."""
+    if stage.inputs != pilot.inputs:
+        message = f"reads {dict(stage.inputs)}, its pilot '{pilot.name}' {dict(pilot.inputs)}"
+        yield LintProblem(("stages", index, "inputs"), message, "what was tried is what is done", uses)
+    ours, theirs = stage.parameters.model_dump(mode="json"), pilot.parameters.model_dump(mode="json")
+    for name in differing(ours, theirs):
+        message = f"{name} is {ours.get(name)} here and {theirs.get(name)} at the pilot '{pilot.name}'"
+        yield LintProblem(("stages", index, "parameters", name), message, "only sizes may differ", uses)
+    for name in differing(stage.ranges, pilot.ranges):
+        message = f"the range of {name} is not that of the pilot '{pilot.name}'"
+        yield LintProblem(("stages", index, "ranges"), message, "what may be moved there may be moved here", uses)
+
+
+def _held(index: int, stage: Stage, pilot: Stage, uses: tuple[Loc, ...]) -> Iterator[LintProblem]:
+    """Every criterion of the pilot on a rate is one of the stage too, or a stricter one is."""
+    for criterion in pilot.gate.criteria:
+        metric = METRICS.get(criterion.metric)
+        if metric is None or metric.unit != "fraction" or any(_holds(one, criterion) for one in stage.gate.criteria):
+            continue
+        message = f"its pilot '{pilot.name}' is held to '{criterion}', and this stage is not"
+        yield LintProblem(("stages", index, "gate"), message, "repeat the criterion, or write a stricter one", uses)
+
+
+def _holds(ours: Criterion, pilots: Criterion) -> bool:
+    """Say whether what meets the first criterion meets the other one."""
+    if ours.metric != pilots.metric:
+        return False
+    try:
+        (sign, value), (asked, limit) = ours.bound(), pilots.bound()
+    except ValueError:  # Told as a criterion without one bound.
+        return True
+    if sign[0] != asked[0]:
+        return False
+    stricter = value > limit if sign[0] == ">" else value < limit
+    return stricter or (value == limit and (sign == asked or "=" in asked))

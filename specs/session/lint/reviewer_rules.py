@@ -1,0 +1,151 @@
+"""Rules on a reviewer that asks a model: what goes together, and whether its reviews can be paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specs.session.problems import LintProblem, Loc
+from specs.session.session_spec import Builder, Effort, Efforts, Reviewer, SessionSpec
+from specs.vendors.price_list import is_listed, unlisted
+
+DESIGN_STAKES = "medium"
+"""The design gate is no stage, so no spec states its stakes."""
+
+LATENCY_S = {"low": 120, "medium": 300, "high": 600}
+"""How long a review takes at worst at each reasoning. Less time ends calls that were going well, and paid for."""
+
+_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort")
+
+
+def reviewers_of(spec: SessionSpec) -> Iterator[tuple[Loc, Reviewer]]:
+    """Yield everybody who may be asked, with the place in the spec."""
+    if spec.panel is None:
+        yield ("reviewer",), spec.reviewer
+        return
+    for index, member in enumerate(spec.panel.members):
+        yield ("panel", "members", index), member
+    if spec.panel.tie_breaker is not None:
+        yield ("panel", "tie_breaker"), spec.panel.tie_breaker
+
+
+def lint_reviewer(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Endpoint, API and price belong together, a review has time to end, and the held-back share pays for all."""
+    yield from _lint_panel(spec)
+    for place, reviewer in reviewers_of(spec):
+        yield from _lint_one(place, reviewer)
+    if all(reviewer.vendor != spec.builder.vendor for _, reviewer in reviewers_of(spec)):
+        # Otherwise somebody else has to review, and what they cost is not known yet.
+        yield from _lint_share(spec)
+
+
+def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
+    """A panel stands in the place of the reviewer, its quorum can be reached, and its members can disagree."""
+    panel = spec.panel
+    if panel is None:
+        return
+    if "reviewer" in spec.model_fields_set:
+        message = "both a reviewer and a panel are given; one of them reviews"
+        yield LintProblem(("panel",), message, "remove the other", (("reviewer",),))
+    if panel.quorum > len(panel.members):
+        message = f"quorum is {panel.quorum}, the panel has {len(panel.members)} members"
+        yield LintProblem(("panel", "quorum"), message, "lower it or add members", (("panel", "members"),))
+    vendors = {member.vendor for member in panel.members}
+    first: dict[tuple[str, str | None, str | None], int] = {}
+    for index, member in enumerate(panel.members):
+        same = first.setdefault((member.vendor, member.model, member.base_url), index)
+        if same != index and member.vendor != "person":
+            place: Loc = ("panel", "members", index)
+            yield LintProblem(place, f"is members[{same}] once more", "one voice counts once")
+    if panel.tie_breaker is not None and panel.tie_breaker.vendor in vendors:
+        loc: Loc = ("panel", "tie_breaker", "vendor")
+        message = f"vendor '{panel.tie_breaker.vendor}' is a member already: it would break the tie for itself"
+        yield LintProblem(loc, message, "take another vendor, or a person", (("panel", "members"),))
+
+
+def _lint_one(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
+    vendor: Loc = (*place, "vendor")
+    if not reviewer.asks_a_model:
+        for key in _MODEL_ONLY:
+            if key in reviewer.model_fields_set:
+                yield LintProblem((*place, key), f"'{reviewer.vendor}' asks no model", "remove the line", (vendor,))
+        return
+    yield from lint_endpoint(place, reviewer)
+    if reviewer.base_url is None and reviewer.api != "responses":
+        message = f"'{reviewer.api}' is for an endpoint of your own; vendor '{reviewer.vendor}' has one API"
+        hint = "remove the line, or name the endpoint under base_url"
+        yield LintProblem((*place, "api"), message, hint, (vendor,))
+    yield from _lint_times(place, reviewer)
+
+
+def lint_endpoint(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem]:
+    """Address and price of whoever asks a model belong together."""
+    if party.base_url is not None:
+        loc: Loc = (*place, "base_url")
+        vendor: Loc = (*place, "vendor")
+        if party.vendor != "openai":
+            message = f"vendor '{party.vendor}' has one address; an address of your own is for vendor openai"
+            yield LintProblem(loc, message, "remove the line, or take vendor openai", (vendor,))
+        elif party.usd_per_million_tokens is None:
+            message = "the price of an endpoint of your own is not known"
+            hint = "add usd_per_million_tokens: {input: ..., output: ...}, 0 if it costs nothing"
+            yield LintProblem(loc, message, hint, (vendor, (*place, "usd_per_million_tokens")))
+    elif party.usd_per_million_tokens is None and party.model:
+        yield from _lint_price(place, party.vendor, party.model)
+
+
+def _lint_price(place: Loc, vendor: str, model: str) -> Iterator[LintProblem]:
+    """A price is known of the model before it is asked anything. Without the price list, the start refuses."""
+    try:
+        if not is_listed(vendor, model):
+            uses: tuple[Loc, ...] = tuple((*place, key) for key in ("vendor", "base_url", "usd_per_million_tokens"))
+            yield LintProblem((*place, "model"), *unlisted(vendor, model), uses)
+    except ImportError:
+        return
+
+
+def _lint_times(at: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
+    """A review that is asked to reason has the time that takes.
+
+    An error and no advice: a call that was cut off is billed, is not repeated and closes the gate, so a shorter time
+    buys nothing.
+    """
+    efforts = reviewer.with_reasoning().effort
+    for tier in Efforts.model_fields:
+        effort: Effort = getattr(efforts, tier)
+        needed = LATENCY_S.get(effort.reasoning or "", 0)
+        if effort.timeout_s < needed:
+            place: Loc = (*at, "effort", tier)
+            said = f"a review with {effort.reasoning} reasoning takes up to {needed} s"
+            uses: tuple[Loc, ...] = ((*place, "reasoning"), (*at, "vendor"), (*at, "base_url"))
+            hint = "allow more time, or less reasoning"
+            yield LintProblem((*place, "timeout_s"), f"timeout_s is {effort.timeout_s:g}; {said}", hint, uses)
+
+
+def _lint_share(spec: SessionSpec) -> Iterator[LintProblem]:
+    needed = cost_of_all(spec)
+    share = spec.budget.held_back.review * spec.budget.max_cost_usd
+    if needed > share + 1e-9:
+        message = (
+            f"one review of every gate may cost {needed:.2f} USD, "
+            f"held_back.review keeps {share:.2f} USD ({spec.budget.held_back.review:g} of {spec.budget.max_cost_usd:g})"
+        )
+        uses: tuple[Loc, ...] = (("reviewer", "effort"), ("reviewer", "vendor"), ("panel",), ("budget", "max_cost_usd"))
+        stakes: tuple[Loc, ...] = tuple(("stages", index, "gate") for index in range(len(spec.stages)))
+        hint = "raise held_back.review or max_cost_usd, or lower reviewer.effort"
+        yield LintProblem(("budget", "held_back", "review"), message, hint, (*uses, *stakes))
+
+
+def cost_of_all(spec: SessionSpec) -> float:
+    """Return the most that one review of every gate can cost; nothing when no model is asked or it is free."""
+    stakes = (DESIGN_STAKES, *(stage.gate.stakes for stage in spec.stages))
+    return sum(
+        getattr(reviewer.effort, one).max_cost_usd
+        for reviewer in spec.reviewers()
+        if reviewer.asks_a_model and not _is_free(reviewer)
+        for one in stakes
+    )
+
+
+def _is_free(reviewer: Reviewer) -> bool:
+    price = reviewer.usd_per_million_tokens
+    return price is not None and price.input == price.output == 0

@@ -1,0 +1,200 @@
+"""Rules that need more than one value: what the schema cannot say. Pure functions of a parsed spec.
+
+Rules on stages are in ``stage_rules.py``; here are the ones on the session as a whole and the constitution.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from specs.resources import attempt_usd, held_hours
+from specs.session.constitution import Constitution
+from specs.session.lint.arm_rules import lint_arms, lint_controls
+from specs.session.lint.builder_rules import lint_builder
+from specs.session.lint.criterion_rules import lint_criteria
+from specs.session.lint.evaluation_rules import lint_evaluation, lint_examples
+from specs.session.lint.model_kind_rules import lint_judges
+from specs.session.lint.pilot_rules import lint_pilots
+from specs.session.lint.resource_rules import lint_machines
+from specs.session.lint.reviewer_rules import lint_reviewer, reviewers_of
+from specs.session.lint.stage_rules import lint_code, lint_inputs, lint_names, lint_ranges, lint_samples, lint_trained
+from specs.session.problems import LintProblem, Loc, suggest
+from specs.session.session_spec import SessionSpec
+from specs.stages.registry import HELDOUT_READERS
+
+__all__ = ["LintProblem", "lint", "lint_constitution"]
+
+_OWN_SHARE = HELDOUT_READERS
+"""Stage kinds that may use the share held back for evaluation."""
+
+
+def lint(spec: SessionSpec) -> list[LintProblem]:
+    """Return every rule the spec breaks; an empty list means it can be registered."""
+    rules = (
+        lint_names,
+        lint_inputs,
+        lint_samples,
+        lint_code,
+        lint_trained,
+        lint_criteria,
+        lint_ranges,
+        lint_pilots,
+        _lint_data,
+        lint_arms,
+        lint_controls,
+        lint_evaluation,
+        lint_examples,
+        lint_judges,
+        _lint_seeds,
+        _lint_parties,
+        lint_builder,
+        lint_reviewer,
+        lint_machines,
+        _lint_budget,
+        _lint_hours,
+    )
+    return [problem for rule in rules for problem in rule(spec)]
+
+
+def _lint_data(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Data files are not the held-out split under another name."""
+    for name, data in spec.data.items():
+        if name == "heldout":
+            yield LintProblem(("data", name), "'heldout' is reserved for the held-out split", "choose another name")
+        if data.path == spec.heldout.path:
+            message = f"'{data.path}' is the held-out split"
+            uses: tuple[Loc, ...] = (("heldout", "path"),)
+            yield LintProblem(("data", name, "path"), message, "no stage may train on it; name another file", uses)
+
+
+def _lint_seeds(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Every stage runs under the one registered seed."""
+    registered = spec.analysis.seeds[0]
+    for index, stage in enumerate(spec.stages):
+        seed = stage.parameters.seed
+        if seed != registered:
+            given = "seed" in stage.parameters.model_fields_set
+            message = f"seed is {seed}{'' if given else ' (the default)'}, the analysis registers {registered}"
+            loc: Loc = ("stages", index, "parameters", "seed")
+            yield LintProblem(
+                loc, message, f"write seed: {registered}", (("analysis", "seeds"), ("stages", index, "kind"))
+            )
+
+
+def _lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Builder and reviewer come from different vendors, and name a model exactly when they need one."""
+    for place, reviewer in reviewers_of(spec):
+        if spec.builder.vendor == reviewer.vendor:
+            message = f"the reviewer is from the builder's vendor '{spec.builder.vendor}': it would judge its own work"
+            uses: tuple[Loc, ...] = (("builder", "vendor"),)
+            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'", uses)
+    parties: list[tuple[Loc, str, str | None]] = [(("builder",), spec.builder.vendor, spec.builder.model)]
+    parties += [(place, reviewer.vendor, reviewer.model) for place, reviewer in reviewers_of(spec)]
+    for place, vendor, model in parties:
+        without = vendor in ("playbook", "external", "checklist", "person")
+        loc: Loc = (*place, "model")
+        if without and model is not None:
+            yield LintProblem(loc, f"'{vendor}' works without a model", "remove the line", ((*place, "vendor"),))
+        elif not without and not model:
+            yield LintProblem(loc, f"vendor '{vendor}' needs a model", "name it under model", ((*place, "vendor"),))
+
+
+def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
+    """One attempt of every stage can be paid for, in order, by the rule the ledger reserves by."""
+    budget = spec.budget
+    shares = budget.held_back
+    total = shares.evaluation + shares.review + shares.teardown
+    if total >= 1:
+        message = f"the held-back shares add up to {total:g}; nothing is left for the other stages"
+        yield LintProblem(("budget", "held_back"), message, "keep their sum below 1")
+        return
+    yield from _lint_limits(spec)
+    spent = 0.0
+    stages = spec.with_resources().stages
+    for stage in stages:
+        held = shares.review + shares.teardown + (0.0 if stage.kind in _OWN_SHARE else shares.evaluation)
+        spent += attempt_usd(budget, stage)
+        if spent + held * budget.max_cost_usd > budget.max_cost_usd + 1e-9:
+            every = sum(attempt_usd(budget, stage) for stage in stages)
+            message = (
+                f"{budget.max_cost_usd:g} USD do not cover one attempt of each stage: up to '{stage.name}' they may "
+                f"cost {spent:.2f} USD, and {held * budget.max_cost_usd:.2f} USD are held back "
+                f"(all stages: {every:.2f} USD)"
+            )
+            hint = "raise max_cost_usd, or lower max_minutes or held_back"
+            yield LintProblem(("budget", "max_cost_usd"), message, hint, _costs(spec))
+            return
+
+
+def _lint_limits(spec: SessionSpec) -> Iterator[LintProblem]:
+    """The limits of stages and builder leave room for one attempt, and are not larger than what they limit."""
+    budget = spec.budget
+    rate: tuple[Loc, ...] = (("budget", "machine_usd_per_hour"),)
+    for index, stage in enumerate(spec.with_resources().stages):
+        cap = attempt_usd(budget, stage)
+        if stage.max_cost_usd is not None and cap > stage.max_cost_usd + 1e-9:
+            message = (
+                f"one attempt of '{stage.name}' may cost {cap:.2f} USD, its max_cost_usd is {stage.max_cost_usd:g}"
+            )
+            uses: tuple[Loc, ...] = (*rate, ("stages", index, "max_minutes"), ("stages", index, "kind"))
+            yield LintProblem(("stages", index, "max_cost_usd"), message, "raise it, or lower max_minutes", uses)
+    if budget.builder_max_usd is not None and budget.builder_max_usd > budget.max_cost_usd:
+        message = f"builder_max_usd is {budget.builder_max_usd:g}, max_cost_usd of the session {budget.max_cost_usd:g}"
+        yield LintProblem(
+            ("budget", "builder_max_usd"), message, "lower it: it is a part of it", (("budget", "max_cost_usd"),)
+        )
+
+
+def _lint_hours(spec: SessionSpec) -> Iterator[LintProblem]:
+    hours = sum(held_hours(stage) for stage in spec.with_resources().stages)
+    if hours > spec.budget.max_hours + 1e-9:
+        message = f"one attempt of each stage may take {hours:.2f} h, max_hours is {spec.budget.max_hours:g}"
+        hint = "raise max_hours or lower max_minutes"
+        yield LintProblem(("budget", "max_hours"), message, hint, _costs(spec)[2:])
+
+
+def _costs(spec: SessionSpec) -> tuple[Loc, ...]:
+    stages: tuple[Loc, ...] = tuple(
+        ("stages", index, key) for index in range(len(spec.stages)) for key in ("max_minutes", "kind", "resources")
+    )
+    return (("budget", "machine_usd_per_hour"), ("budget", "held_back"), ("resources",), *stages)
+
+
+def lint_constitution(constitution: Constitution) -> list[LintProblem]:
+    """Return every way in which the constitution does not hold what it says."""
+    problems: list[LintProblem] = []
+    ids: dict[str, int] = {}
+    texts: dict[str, int] = {}
+    for index, principle in enumerate(constitution.principles):
+        loc: Loc = ("principles", index)
+        if principle.id in ids:
+            first: Loc = ("principles", ids[principle.id], "id")
+            message = f"id '{principle.id}' is already used by principles[{ids[principle.id]}]"
+            problems.append(LintProblem((*loc, "id"), message, "ids are unique", (first,)))
+        same = " ".join(principle.text.lower().split())
+        if same in texts:
+            first = ("principles", texts[same], "text")
+            message = f"the same text as principles[{texts[same]}]"
+            problems.append(LintProblem((*loc, "text"), message, "remove one of the two", (first,)))
+        ids.setdefault(principle.id, index)
+        texts.setdefault(same, index)
+
+    held = Counter(principle.category for principle in constitution.principles)
+    said = constitution.totals
+    # A principle that could not be read still counts, but its category is not known.
+    categories: tuple[Loc, ...] = tuple(("principles", index, "category") for index in range(held.total()))
+    if said.principles != held.total():
+        message = f"says {said.principles} principles, the file holds {held.total()}"
+        problems.append(LintProblem(("totals", "principles"), message, f"write {held.total()}"))
+    for category, number in said.by_category.items():
+        if number != held[category]:
+            message = f"says {number} in category '{category}', the file holds {held[category]}"
+            hint = f"write {held[category]}" if held[category] else suggest(category, held, "categories in the file")
+            problems.append(LintProblem(("totals", "by_category", category), message, hint, categories))
+    for category in held:
+        if category not in said.by_category:
+            message = f"category '{category}' has {held[category]} principles but no total"
+            hint = f"add {category}: {held[category]}"
+            problems.append(LintProblem(("totals", "by_category", category), message, hint, categories))
+    return problems

@@ -1,0 +1,121 @@
+"""One experiment for several machines: a profile changes values of a spec before it is read, and nothing else.
+
+The merged document is what is checked and registered; each value keeps the place it was written at, so a problem is
+told with the line of the profile when the profile wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from specs.session.problems import LintProblem, Loc, suggest
+from specs.session.yaml_positions import Document
+
+FIXED = ("schema_version", "name", "task", "profile", "profiles")
+"""What makes it this experiment and not another one."""
+FIXED_IN_STAGES = ("name", "kind", "inputs")
+MEASURING = ("evaluate", "perplexity", "choose", "compare", "converse")
+"""Kinds of which a profile may leave a stage out: nothing is made or trained by them."""
+
+
+def profile_names(document: Document) -> tuple[str, ...]:
+    """Return the profiles a spec has, in their order."""
+    profiles: Any = document.data.get("profiles") if isinstance(document.data, dict) else None
+    return tuple(map(str, profiles)) if isinstance(profiles, dict) else ()
+
+
+def apply_profile(document: Document, wanted: str | None) -> list[LintProblem]:
+    """Put the values of a profile in the places of the spec's own; returns what is wrong with that.
+
+    Mappings are merged, everything else is replaced. A spec without ``profiles`` may carry the name of the profile it
+    was made with: that is how a resolved one is written.
+
+    Args:
+        document: the spec; changed in place.
+        wanted: the profile to use, instead of the one that the spec names.
+    """
+    data: Any = document.data
+    if not isinstance(data, dict):
+        return []
+    top = cast(dict[str, Any], data)
+    own = top.get("profile")
+    if "profiles" not in top:
+        if wanted is None or wanted == own:
+            return []
+        return [LintProblem((), f"the spec has no profiles, '{wanted}' was asked for")]
+    profiles: Any = top.pop("profiles")
+    if not isinstance(profiles, dict) or not profiles:
+        return [LintProblem(("profiles",), "must be a mapping of names to what each changes")]
+    chosen = wanted if wanted is not None else own
+    names = ", ".join(map(str, profiles))
+    if chosen is None:
+        hint = f"write profile: NAME, or give --profile NAME; there are {names}"
+        return [LintProblem(("profiles",), "no profile is chosen", hint)]
+    if chosen not in profiles:
+        where: Loc = () if wanted is not None else ("profile",)
+        return [LintProblem(where, f"there is no profile '{chosen}'", suggest(str(chosen), map(str, profiles)))]
+    top["profile"] = chosen
+    return list(_Merge(document, top).whole(("profiles", chosen), cast(Any, profiles)[chosen]))
+
+
+class _Merge:
+    def __init__(self, document: Document, top: dict[str, Any]) -> None:
+        self.document = document
+        self.top = top
+
+    def whole(self, here: Loc, changes: Any) -> Iterator[LintProblem]:
+        """Merge what a profile changes."""
+        if not isinstance(changes, dict):
+            yield LintProblem(here, "must be a mapping of what it changes")
+            return
+        for key, value in cast(dict[str, Any], changes).items():
+            if key in FIXED:
+                yield LintProblem((*here, key), f"a profile cannot change '{key}'", "that is another experiment")
+            elif key == "stages":
+                yield from self._stages((*here, key), value)
+            else:
+                self._value((*here, key), self.top, (key,), value)
+
+    def _stages(self, here: Loc, changes: Any) -> Iterator[LintProblem]:
+        if not isinstance(changes, dict):
+            yield LintProblem(here, "must be a mapping of stage names to what changes in each")
+            return
+        stages: Any = self.top.get("stages")
+        listed: list[Any] = cast(list[Any], stages) if isinstance(stages, list) else []
+        places = {str(one.get("name")): number for number, one in enumerate(listed) if isinstance(one, dict)}
+        left_out: list[int] = []
+        for name, values in cast(dict[str, Any], changes).items():
+            where = (*here, name)
+            if name not in places:
+                yield LintProblem(where, f"there is no stage '{name}'", suggest(name, places))
+            elif values is None and where not in self.document.bad:
+                kind = str(listed[places[name]].get("kind"))
+                if kind in MEASURING:
+                    left_out.append(places[name])
+                    continue
+                message = f"a profile cannot leave out a stage of kind {kind}"
+                yield LintProblem(where, message, f"that is another experiment; it can: {', '.join(MEASURING)}")
+            elif not isinstance(values, dict):
+                yield LintProblem(where, "must be a mapping of what changes in this stage")
+            else:
+                number = places[name]
+                for key, value in cast(dict[str, Any], values).items():
+                    if key in FIXED_IN_STAGES:
+                        message = f"a profile cannot change the '{key}' of a stage"
+                        yield LintProblem((*where, key), message, "that is another experiment")
+                    else:
+                        self._value((*where, key), listed[number], ("stages", number, key), value)
+        for number in sorted(left_out, reverse=True):
+            del listed[number]
+            self.document.close_gap(("stages",), number, len(listed))
+
+    def _value(self, old: Loc, parent: dict[str, Any], new: Loc, value: Any) -> None:
+        key = new[-1]
+        there = parent.get(str(key))
+        if isinstance(value, dict) and isinstance(there, dict):
+            for inner, one in cast(dict[str, Any], value).items():
+                self._value((*old, inner), cast(dict[str, Any], there), (*new, inner), one)
+            return
+        parent[str(key)] = value
+        self.document.replace(old, new)

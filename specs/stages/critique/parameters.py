@@ -1,0 +1,216 @@
+"""The kinds that judge and make pairs: A/B critics of instructions and responses, revisions, preferences."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specs.digests import Contract
+from specs.stages.artifacts import NegativeType
+from specs.stages.kind import StageKind
+from specs.stages.label_scores import Agreement
+from specs.stages.rubric import Rubric
+from specs.stages.sampling import END_MARK, ROLE_STOPS, SHOTS, Sampling, Shot, Stop
+from specs.stages.stage import Placed, StageBase
+
+
+class CriticParameters(Placed):
+    """What all A/B critics share: the label is the next token, its log-probability the evidence."""
+
+    rubric: Rubric | None = None
+    """None: the one that Peergate ships for this kind."""
+    margin: Annotated[float, Field(ge=0, le=20)] = 1.0
+    """Nats between the two labels that make a verdict a confident one."""
+    agreement: Agreement = "both"
+    """``both``: both orders of the labels say the same, each with the margin. ``mean``: the mean of the two does."""
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 16
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+class CritiqueInstructionsParameters(CriticParameters):
+    """Keep the instructions that an A/B critic finds good, with confidence."""
+
+
+class ShownResponse(CriticParameters):
+    """What a critic is shown of a response."""
+
+    shown_characters: Annotated[int, Field(ge=40, le=100_000)] = 500
+    """A response longer than this is cut before it is shown."""
+    first_paragraph: bool = True
+    """Show the first paragraph only."""
+
+
+class CritiqueResponsesParameters(ShownResponse):
+    """Keep the examples whose response an A/B critic finds good, with confidence."""
+
+
+class Pairing(Contract):
+    """What all parameters of stages that make pairs share."""
+
+    length_balance: Annotated[float, Field(gt=0, le=3)] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """The farthest from 0 that the mean of ln(words of chosen / words of rejected) may be: pairs whose ratio is the
+    largest (or the smallest, where rejected responses are longer) are left out until it is. Those that are wrong by
+    their length on purpose do not count. None: nothing is left out for it."""
+    validation_share: Annotated[float, Field(ge=0, le=0.5)] = 0.2
+    """Share of the groups whose pairs are marked for validation."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    @property
+    def keeps_dropped(self) -> bool:
+        """Whether pairs that are left out are written down too; where no rule was set, they are as they were before."""
+        return self.length_balance is not None
+
+
+class PairJudge(Contract):
+    """An A/B critic that has to prefer a revision to its original, in both orders, each with the margin.
+
+    The stage then reads ``judge``, a checkpoint, and ``calibration``, the labelled sample that admits it.
+    """
+
+    rubric: Rubric | None = None
+    """None: the one that Peergate ships for comparisons."""
+    margin: Annotated[float, Field(ge=0, le=20)] = 1.0
+    """Nats between the two labels, in each order."""
+    shown_characters: Annotated[int, Field(ge=40, le=100_000)] = 500
+    """A response longer than this is cut before it is shown."""
+    first_paragraph: bool = True
+    """Show the first paragraph only."""
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 16
+
+    def as_critic(self) -> ShownResponse:
+        """Return it in the form of the other critics; both orders always have to agree."""
+        return ShownResponse(agreement="both", **dict(self))
+
+
+class ReviseParameters(Sampling, Pairing):
+    """Criticise responses by principles of the constitution and write them anew."""
+
+    revisions: Annotated[int, Field(ge=1, le=16)] = 1
+    """Rounds of critique and revision, each by another principle."""
+    max_examples: Annotated[int, Field(ge=1)] | None = None
+    """Use only this many examples, spread evenly over constraint kinds (for a pilot)."""
+    critique_temperature: Annotated[float, Field(gt=0, le=2)] = 0.3
+    revision_temperature: Annotated[float, Field(gt=0, le=2)] = 0.5
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.9
+    critique_tokens: Annotated[int, Field(ge=1, le=4096)] = 96
+    revision_tokens: Annotated[int, Field(ge=1, le=4096)] = 192
+    min_words: Annotated[int, Field(ge=1, le=1000)] = 3
+    """A revision with fewer words is too short to count."""
+    max_length_ratio: Annotated[float, Field(ge=1, le=100)] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """Pairs whose longer response has more than this many times the words of the other are left out. None: none are."""
+    judge: PairJudge | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Who has to prefer a revision to its original, or the pair is left out. None: nobody is asked."""
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 32
+
+    @property
+    def keeps_dropped(self) -> bool:
+        """As in :class:`Pairing`."""
+        return any(rule is not None for rule in (self.length_balance, self.max_length_ratio, self.judge))
+
+
+class PreferParameters(ShownResponse, Sampling, Pairing):
+    """Sample responses, let a judge find the best of them in both orders, and add negatives of known types."""
+
+    samples: Annotated[int, Field(ge=2, le=64)] = 4
+    """k of best-of-k: responses sampled for every prompt."""
+    max_prompts: Annotated[int, Field(ge=1)] | None = None
+    """Use only the first this many prompts, spread evenly over constraint kinds (for a pilot)."""
+    temperature: Annotated[float, Field(gt=0, le=2)] = 0.7
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 128
+    shots: tuple[Shot, ...] = SHOTS
+    """Examples before each prompt, for a model that goes on with bare text."""
+    stops: tuple[Stop, ...] = (END_MARK, "\n\n", *ROLE_STOPS)
+    """What ends a response of a model that goes on with bare text."""
+    hard_negatives: tuple[NegativeType, ...] = ()
+    """Types of which every prompt with a chosen response gets one negative, in turn."""
+    max_length_ratio: Annotated[float, Field(ge=1, le=100)] = 3.0
+    """Pairs whose longer response has more than this many times the words of the other are left out; those that are
+    wrong by their length on purpose stay."""
+
+
+class PreferVerifiedParameters(Pairing):
+    """Pair samples that the task's verifier accepts with samples of the same prompt that it refuses."""
+
+    pairs_per_prompt: Annotated[int, Field(ge=1, le=64)] = 2
+    """The most pairs of one prompt; each sample stands in one of them."""
+    max_length_ratio: Annotated[float, Field(ge=1, le=100)] = 3.0
+    """Pairs whose longer response has more than this many times the words of the other are left out."""
+
+
+class CritiqueInstructionsStage(StageBase):
+    """A ``critique_instructions`` stage."""
+
+    kind: Literal["critique_instructions"]
+    parameters: CritiqueInstructionsParameters = CritiqueInstructionsParameters()
+
+
+class CritiqueResponsesStage(StageBase):
+    """A ``critique_responses`` stage."""
+
+    kind: Literal["critique_responses"]
+    parameters: CritiqueResponsesParameters = CritiqueResponsesParameters()
+
+
+class ReviseStage(StageBase):
+    """A ``revise`` stage."""
+
+    kind: Literal["revise"]
+    parameters: ReviseParameters = ReviseParameters()
+
+
+class PreferStage(StageBase):
+    """A ``prefer`` stage."""
+
+    kind: Literal["prefer"]
+    parameters: PreferParameters = PreferParameters()
+
+
+class PreferVerifiedStage(StageBase):
+    """A ``prefer_verified`` stage."""
+
+    kind: Literal["prefer_verified"]
+    parameters: PreferVerifiedParameters = PreferVerifiedParameters()
+
+
+CRITIQUE_INSTRUCTIONS_KIND = StageKind(
+    job="training.jobs.critique.critique_instructions:critique_instructions",
+    inputs={"model": "checkpoint", "items": "items", "calibration": "items"},
+    outputs={"rows": "rows", "calibration": "rows", "accepted": "items"},
+)
+
+CRITIQUE_RESPONSES_KIND = StageKind(
+    job="training.jobs.critique.critique_responses:critique_responses",
+    inputs={"model": "checkpoint", "examples": "examples", "calibration": "items"},
+    outputs={"rows": "rows", "calibration": "rows", "accepted": "examples"},
+)
+
+REVISE_KIND = StageKind(
+    job="training.jobs.critique.revise:revise",
+    inputs={"model": "checkpoint", "examples": "examples", "constitution": "constitution"},
+    outputs={"rows": "rows", "preferences": "preferences", "examples": "examples"},
+)
+
+REVISE_JUDGED = StageKind(
+    job="training.jobs.critique.revise:revise",
+    inputs={"judge": "checkpoint", "calibration": "items"},
+    outputs={"comparisons": "rows", "calibration": "rows"},
+)
+"""What a ``revise`` stage reads and writes beside that where it has a judge."""
+
+PREFER_KIND = StageKind(
+    job="training.jobs.critique.best_of_n:prefer",
+    inputs={"model": "checkpoint", "judge": "checkpoint", "prompts": "items", "calibration": "items"},
+    outputs={"rows": "rows", "comparisons": "rows", "calibration": "rows", "preferences": "preferences"},
+)
+
+PREFER_VERIFIED_KIND = StageKind(
+    job="training.jobs.critique.best_of_n_verified:prefer_verified",
+    inputs={"samples": "rows", "prompts": "items"},
+    outputs={"rows": "rows", "preferences": "preferences"},
+)

@@ -1,0 +1,169 @@
+"""Rows of critics, revisions and preferences: what was asked, the log-probabilities, and what follows from them.
+
+What follows is stated in the rows and computed again by :func:`contradiction`: a row whose verdict does not follow from
+its own log-probabilities is no evidence. A critique without log-probabilities does not even have the form of a row.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from specs.digests import Contract, Count, Digest
+from specs.stages.answer_end import Finish
+from specs.stages.artifacts import Preference
+from specs.stages.label_scores import TOLERANCE, Agreement, Arrangement, arrangement, decide
+
+
+class CritiqueRow(Contract):
+    """One instruction, or one response to it, as an A/B critic scored it in both orders of the labels."""
+
+    item: str
+    group: str
+    kind: str
+    sample: Count | None
+    """Which of several responses to the item; None for an instruction."""
+    instruction: str
+    response: str | None
+    shown: str | None
+    """What of the response the critic was shown; None for an instruction."""
+    rubric: Digest
+    plain: Arrangement
+    swapped: Arrangement
+    accepted: bool
+
+
+class CalibrationRow(CritiqueRow):
+    """A row with the judgement of a person: what the critic is measured against before its numbers count."""
+
+    label: Literal["good", "bad"]
+
+
+class ComparisonRow(Contract):
+    """Two responses to one instruction as a judge compared them, in both orders."""
+
+    item: str
+    group: str
+    instruction: str
+    first: str
+    second: str
+    first_sample: Count
+    second_sample: Count
+    shown_first: str
+    shown_second: str
+    rubric: Digest
+    plain: Arrangement
+    swapped: Arrangement
+    preferred: Literal["first", "second"] | None
+    """None: the judge abstains."""
+
+
+class JudgeCalibrationRow(ComparisonRow):
+    """A comparison with the judgement of a person."""
+
+    label: Literal["first", "second"]
+
+
+def contradiction(row: CritiqueRow | ComparisonRow, agreement: Agreement, margin: float) -> str | None:
+    """Return how a row's stated verdict does not follow from its own log-probabilities; None where it does.
+
+    Args:
+        row: as the job wrote it.
+        agreement: how the two orders are combined, as granted.
+        margin: as granted, in nats.
+    """
+    for name, given, label in (("plain", row.plain, "A"), ("swapped", row.swapped, "B")):
+        if given.good_label != label:
+            return f"{name}: 'good' is {given.good_label} instead of {label}"
+        try:
+            due = arrangement(given.scores, given.good_label, margin)
+        except ValueError as error:
+            return f"{name}: {error}"
+        if abs(due.margin - given.margin) > TOLERANCE:
+            return f"{name}: margin {given.margin:g} is stated, {due.margin:g} follows"
+        if (due.good, due.confident) != (given.good, given.confident):
+            told = f"good {given.good}, confident {given.confident}"
+            return f"{name}: {told} is stated, good {due.good}, confident {due.confident} follows"
+    verdict = decide(row.plain, row.swapped, agreement, margin)
+    if isinstance(row, CritiqueRow):
+        accepted = verdict is True
+        return None if row.accepted == accepted else f"accepted {row.accepted} is stated, {accepted} follows"
+    preferred = {True: "first", False: "second", None: None}[verdict]
+    return None if row.preferred == preferred else f"{row.preferred} is stated as preferred, {preferred} follows"
+
+
+RevisionFault = Literal["empty", "short", "truncated", "refusal", "unchanged"]
+
+
+class RevisionRound(Contract):
+    """One critique by one principle, and the revision it led to; every text as it was written."""
+
+    principle: str
+    category: str
+    critique_prompt: str
+    critique: str
+    critique_tokens: Count
+    critique_finish: Finish
+    revision_prompt: str
+    revision: str
+    revision_tokens: Count
+    revision_finish: Finish
+    faults: tuple[RevisionFault, ...]
+    """What is wrong with the revision, compared with the text it was made from."""
+
+
+class RevisionRow(Contract):
+    """One chain: the original response, its rounds, and what came out of them."""
+
+    unique_by = ("item", "sample")
+
+    item: str
+    group: str
+    kind: str
+    sample: Count
+    constitution: Digest
+    instruction: str
+    original: str
+    rounds: tuple[RevisionRound, ...] = Field(min_length=1)
+    final: str
+    """The newest revision without a fault; the original where there is none."""
+    usable: bool
+    """Whether the last round has no fault and the chain does not end in the words it began with."""
+
+
+class CandidateRow(Contract):
+    """One sampled response that may become the better or the worse half of a pair."""
+
+    item: str
+    group: str
+    kind: str
+    sample: Count
+    instruction: str
+    prompt: str
+    """All of what the model read."""
+    response: str
+    tokens: Count
+    finish: Finish
+
+
+class VerifiedRow(Contract):
+    """What the task's verifier says of one sample. A sample that the token limit ended is neither."""
+
+    item: str
+    sample: Count
+    verdict: Literal["accepted", "refused", "truncated"]
+
+
+DropReason = Literal["fault", "length_ratio", "original_preferred", "no_preference", "surplus", "length_balance"]
+"""``fault``: no whole pair. ``length_ratio``: one response has too many times the words of the other.
+``original_preferred``, ``no_preference``: what the judge of revisions says. ``surplus``: the prompt has its pairs.
+``length_balance``: it went so that chosen and rejected are of like length on average."""
+
+
+class DroppedPair(Contract):
+    """A pair that was made and is not kept: a line of ``dropped``."""
+
+    reason: DropReason
+    """The first that spoke against it."""
+    pair: Preference

@@ -1,0 +1,180 @@
+"""Metrics of evaluations and of the comparison."""
+
+from __future__ import annotations
+
+from specs.stages.metric import MetricDefinition, defined
+
+_KINDS = "kinds of the held-out items"
+
+_PRIMARY = "held-out items of analysis.kinds.primary, answered by both arms"
+
+_CONTROLLED = "held-out conversations held by both arms, with their history and under every registered control"
+
+
+COMPARED_METRICS: tuple[MetricDefinition, ...] = (
+    defined(
+        "primary_kind_gain",
+        "rule",
+        "difference",
+        _PRIMARY,
+        "share the treatment has right - share the baseline has right",
+        "higher",
+    ),
+    defined(
+        "primary_kind_p",
+        "rule",
+        "probability",
+        _PRIMARY,
+        "exact two-sided McNemar p of the kind, adjusted over all kinds (Benjamini-Hochberg)",
+        "lower",
+    ),
+    defined(
+        "kinds_risen",
+        "rule",
+        "kinds",
+        _KINDS,
+        "kinds that gained more than they lost, with a p so adjusted below analysis.kinds.false_discovery",
+        "higher",
+    ),
+    defined(
+        "kinds_kept",
+        "rule",
+        "kinds",
+        _KINDS,
+        "kinds whose gain has a 95 % interval (Bonett and Price) that begins above -analysis.kinds.margin",
+        "higher",
+    ),
+    defined(
+        "control_excess",
+        "rule",
+        "difference",
+        _CONTROLLED,
+        "gain of the arms - gain of the same models under the control (resampled 95 % interval); the least of all "
+        "controls",
+        "higher",
+    ),
+    defined(
+        "control_excess_p",
+        "rule",
+        "probability",
+        _CONTROLLED,
+        "exact sign test: conversations that changed for the better with their history than under the control, against "
+        "those that did for the worse; the largest of all controls",
+        "lower",
+    ),
+)
+
+
+_TOKENS = "all tokens of all texts, each scored once"
+
+_QUESTIONS = "all questions, each once"
+
+_DUELS = "items answered by both sides, each compared in both orders"
+
+_LABELLED = "the pairs of answers that people have labelled"
+
+_CONVERSATIONS = "all conversations, each once"
+
+_TURNS = "all turns after the first of all conversations"
+
+
+EVALUATION_METRICS: tuple[MetricDefinition, ...] = (
+    defined("texts", "perplexity", "texts", "all texts, each once", "number of rows", "none"),
+    defined("scored_tokens", "perplexity", "model tokens", _TOKENS, "tokens, summed over texts", "none"),
+    defined("nats_per_token", "perplexity", "nats per token", _TOKENS, "negative log-likelihood / tokens", "lower"),
+    defined(
+        "nats_per_byte",
+        "perplexity",
+        "nats per byte",
+        _TOKENS,
+        "negative log-likelihood / UTF-8 bytes of the texts; the same unit for every tokenizer",
+        "lower",
+    ),
+    defined("questions", "choose", "questions", _QUESTIONS, "number of rows", "none"),
+    defined(
+        "choice_accuracy",
+        "choose",
+        "fraction",
+        _QUESTIONS,
+        "questions whose right choice has the largest log-likelihood / questions",
+        "higher",
+    ),
+    defined(
+        "choice_accuracy_per_token",
+        "choose",
+        "fraction",
+        _QUESTIONS,
+        "the same with the log-likelihood of each choice divided by its model tokens",
+        "higher",
+    ),
+    defined(
+        "choice_accuracy_per_byte",
+        "choose",
+        "fraction",
+        _QUESTIONS,
+        "the same with the log-likelihood of each choice divided by its UTF-8 bytes",
+        "higher",
+    ),
+    defined("chance_rate", "choose", "fraction", _QUESTIONS, "mean of 1 / number of choices", "none"),
+    defined("duels", "compare", "items", _DUELS, "number of rows", "none"),
+    defined("win_rate", "compare", "fraction", _DUELS, "(candidate preferred + half of the ties) / items", "higher"),
+    defined(
+        "win_rate_controlled",
+        "compare",
+        "fraction",
+        _DUELS,
+        "win rate at answers of equal length: logistic regression on tanh of the standardised difference in characters",
+        "higher",
+    ),
+    defined("tie_rate", "compare", "fraction", _DUELS, "items without a preference / items", "none"),
+    defined(
+        "order_flips",
+        "compare",
+        "fraction",
+        _DUELS,
+        "items where the two orders prefer different answers / items",
+        "lower",
+    ),
+    defined(
+        "judge_kappa",
+        "compare",
+        "kappa",
+        _LABELLED,
+        "Cohen's kappa of the judge's preference (reference, candidate or tie) with the label",
+        "higher",
+    ),
+    defined(
+        "judge_longer",
+        "compare",
+        "fraction",
+        _LABELLED,
+        "share of the longer answer among the preferences, minus its share among the labels (characters)",
+        "none",
+    ),
+    defined("conversations", "converse", "conversations", _CONVERSATIONS, "number of rows", "none"),
+    defined(
+        "conversation_pass_rate",
+        "converse",
+        "fraction",
+        _CONVERSATIONS,
+        "conversations of which every turn after the first passes / conversations",
+        "higher",
+    ),
+    defined("turn_pass_rate", "converse", "fraction", _TURNS, "turns that pass / turns", "higher"),
+    defined(
+        "lowest_kind_pass_rate",
+        "converse",
+        "fraction",
+        _CONVERSATIONS,
+        "conversation_pass_rate of the kind of conversation where it is lowest",
+        "higher",
+    ),
+    defined(
+        "turn_truncation_rate",
+        "converse",
+        "fraction",
+        "all turns of all conversations",
+        "answers that hit the token limit / turns",
+        "lower",
+    ),
+)

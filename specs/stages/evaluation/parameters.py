@@ -1,0 +1,194 @@
+"""Parameters of the stages that measure a model: evaluate, perplexity, choose, compare, converse."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from specs.digests import Contract
+from specs.stages.answer_end import Form
+from specs.stages.engine_choice import Writing
+from specs.stages.kind import StageKind
+from specs.stages.label_scores import Agreement
+from specs.stages.rubric import Rubric
+from specs.stages.sampling import QUESTION, BatchSize, Seed, Stop, Wrapper, require_prompt
+from specs.stages.stage import ArtifactKind, Placed, StageBase, Task
+
+Prompting = Literal["native", "raw", "wrapped"]
+"""``native``: the chat template for a model declared instruct, the bare text and an empty line for one declared base.
+``raw``: the bare text, for every model. ``wrapped``: the text in the spec's ``wrapper``, for every model."""
+
+
+def _is_native(given: Any) -> bool:
+    return given == "native"
+
+
+class EvaluateParameters(Writing):
+    """Answer every item greedily, once. What is not set is left out, so that older registrations stay the same."""
+
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+    batch_size: BatchSize = 32
+    prompting: Prompting = Field(default="native", exclude_if=_is_native)
+    wrapper: Wrapper | None = Field(default=None, exclude_if=lambda given: given is None)
+    """With ``{prompt}`` where the instruction stands; read with ``prompting: wrapped`` only."""
+    stops: tuple[Stop, ...] = Field(default=(), exclude_if=lambda given: not given)
+    """Strings that end an answer; they and what follows them are not part of it."""
+    scorer: Task | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Which task's verifier judges the answers; the spec's own task where it is not set."""
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _wrapper_fits(self) -> Self:
+        if (self.prompting == "wrapped") != (self.wrapper is not None):
+            raise ValueError("wrapper is given with prompting: wrapped, and only then")
+        require_prompt(self.wrapper)
+        return self
+
+
+class PerplexityParameters(Placed):
+    """Read every text once and add up the surprise of its tokens."""
+
+    window: Annotated[int, Field(ge=2, le=131072)] = 512
+    """Tokens the model reads at a time, the token before the text included."""
+    stride: Annotated[int, Field(ge=1, le=131072)] = 256
+    """Tokens scored in each window after the first; the others of the window are context."""
+    batch_size: BatchSize = 4
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _stride_fits(self) -> Self:
+        if self.stride >= self.window:
+            raise ValueError(f"stride {self.stride} leaves no context in a window of {self.window}")
+        return self
+
+
+class LmEvalTask(Contract):
+    """What a question of a stage's items looks like as a task of lm-eval (``output_type: multiple_choice``).
+
+    Texts are templates of that library: ``prompt``, ``kind``, ``choices`` and ``answer`` are the fields of an item.
+    """
+
+    doc_to_text: Annotated[str, Field(min_length=1, max_length=4000)] = "Question: {{prompt}}\nAnswer:"
+    description: Annotated[str, Field(max_length=4000)] = ""
+    """Stands before every question."""
+    target_delimiter: Annotated[str, Field(max_length=10)] = " "
+    """Stands between the question and each choice."""
+
+
+class ChooseParameters(Placed):
+    """Score each choice of a question by the log-likelihood of its text after the question."""
+
+    question: Annotated[str, Field(max_length=2000)] = QUESTION
+    """With ``{prompt}`` where the question stands; a choice follows after a space."""
+    lm_eval: LmEvalTask | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Have the library lm-eval ask and score, with its own model class; ``question`` is not used then."""
+    lm_eval_task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}$")] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """The same as one of that library's own tasks asks, such as ``arc_easy``; the items hold its documents."""
+    batch_size: BatchSize = 16
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if self.lm_eval is not None and self.question != QUESTION:
+            raise ValueError("a question of lm-eval is written in lm_eval.doc_to_text, not in question")
+        if self.lm_eval_task is not None and (self.lm_eval is not None or self.question != QUESTION):
+            raise ValueError(
+                f"'{self.lm_eval_task}' of lm-eval has its own words: neither lm_eval nor question is given"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _holds_prompt(self) -> Self:
+        if self.question.count("{prompt}") != 1 or self.question != self.question.rstrip():
+            raise ValueError("question holds {prompt} once and does not end in white space")
+        return self
+
+
+class CompareParameters(Placed):
+    """Have a judge say which of two answers is better, in both orders, by the next token (A or B)."""
+
+    rubric: Rubric | None = None
+    """Its own words for the judge; the shipped ones where it is not set."""
+    form: Form = "chat"
+    """Whether the judge is asked through its chat template or goes on with bare text."""
+    agreement: Agreement = "both"
+    """How the two orders are combined; with ``both`` a judge that changes its mind with the order gives a tie."""
+    margin: Annotated[float, Field(ge=0, le=20)] = 0.0
+    """Nats: the least |log p(A) - log p(B)| that counts."""
+    shown_characters: Annotated[int, Field(ge=50, le=100_000)] = 2000
+    """Characters of each answer that the judge is shown."""
+    batch_size: BatchSize = 16
+    seed: Seed = 0
+
+
+class ConverseParameters(Writing):
+    """Hold every conversation turn by turn, greedily; each answer becomes part of what the next one follows."""
+
+    prompting: Literal["transcript", "raw", "native"] = "transcript"
+    """``transcript``: "User: ...", "Assistant: ..." for every model; ``raw``: the turns without roles; ``native``: the
+    chat template for a model declared instruct, as ``raw`` for one declared base."""
+    history: Literal["whole", "none", "shuffled"] = "whole"
+    """The others are controls. ``none``: each turn is asked alone, so whatever needs memory has to fail. ``shuffled``:
+    before it stand as many turns of other conversations, drawn by the seed, so that there is a history of the same
+    length that tells nothing."""
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 150
+    batch_size: BatchSize = 32
+    stops: tuple[Stop, ...] = ("\nUser:", "\nAssistant:")
+    seed: Seed = 0
+
+
+_ITEMS: dict[str, ArtifactKind] = {"model": "checkpoint", "items": "items"}
+
+EVALUATE_KIND = StageKind(job="training.jobs.evaluation.evaluate:evaluate", inputs=_ITEMS, outputs={"rows": "rows"})
+
+PERPLEXITY_KIND = StageKind(
+    job="training.jobs.evaluation.perplexity:perplexity", inputs=_ITEMS, outputs={"rows": "rows"}
+)
+
+CHOOSE_KIND = StageKind(job="training.jobs.evaluation.multiple_choice:choose", inputs=_ITEMS, outputs={"rows": "rows"})
+
+CONVERSE_KIND = StageKind(job="training.jobs.evaluation.multi_turn:converse", inputs=_ITEMS, outputs={"rows": "rows"})
+
+COMPARE_KIND = StageKind(
+    job="training.jobs.evaluation.pairwise_judge:compare",
+    inputs={**_ITEMS, "reference": "rows", "candidate": "rows", "labelled": "items"},
+    outputs={"rows": "rows", "calibration": "rows"},
+)
+
+
+class EvaluateStage(StageBase):
+    """An ``evaluate`` stage."""
+
+    kind: Literal["evaluate"]
+    parameters: EvaluateParameters = EvaluateParameters()
+
+
+class PerplexityStage(StageBase):
+    """A ``perplexity`` stage."""
+
+    kind: Literal["perplexity"]
+    parameters: PerplexityParameters = PerplexityParameters()
+
+
+class ChooseStage(StageBase):
+    """A ``choose`` stage."""
+
+    kind: Literal["choose"]
+    parameters: ChooseParameters = ChooseParameters()
+
+
+class CompareStage(StageBase):
+    """A ``compare`` stage."""
+
+    kind: Literal["compare"]
+    parameters: CompareParameters = CompareParameters()
+
+
+class ConverseStage(StageBase):
+    """A ``converse`` stage."""
+
+    kind: Literal["converse"]
+    parameters: ConverseParameters = ConverseParameters()

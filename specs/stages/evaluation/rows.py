@@ -1,0 +1,105 @@
+"""Raw rows of the kinds that measure a model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from specs.digests import Contract, Count, Digest, Positive
+from specs.stages.answer_end import Finish, require_ending
+from specs.stages.label_scores import Arrangement
+
+
+class EvaluationRow(Contract):
+    """One greedy answer to one held-out item."""
+
+    item: str
+    prompt_tokens: Count
+    output: str
+    output_tokens: Count
+    truncated: bool
+    finish: Finish | None = Field(default=None, exclude_if=lambda given: given is None)
+    """None in rows that were written before it was kept."""
+    stop: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The stop string that ended it."""
+
+    @model_validator(mode="after")
+    def _ended_once(self) -> Self:
+        require_ending(self.truncated, self.finish, self.stop)
+        return self
+
+
+Nats = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""A negative log-likelihood, summed over tokens."""
+
+
+class PerplexityRow(Contract):
+    """One text: its surprise, and by how much of it that is to be divided."""
+
+    item: str
+    nats: Nats
+    tokens: Positive
+    """Model tokens, each scored once; the token put before the text is not one of them."""
+    bytes: Positive
+    """UTF-8 bytes of the text."""
+    windows: Positive
+
+
+class ChoiceScore(Contract):
+    """One choice after its question."""
+
+    nats: Nats
+    tokens: Positive
+    bytes: Positive
+    """UTF-8 bytes of the choice, the space before it not counted."""
+
+
+class ChoiceRow(Contract):
+    """One question; the choices in the order of the item. Which one is right stands in the item alone."""
+
+    item: str
+    prompt_tokens: Positive
+    choices: tuple[ChoiceScore, ...] = Field(min_length=2)
+
+
+class DuelRow(Contract):
+    """Two answers to one item as a judge compared them; ``plain`` shows the reference first, ``swapped`` last.
+
+    In an arrangement "good" means that the answer shown first in ``plain``, the reference, is preferred.
+    """
+
+    item: str
+    reference: str
+    candidate: str
+    rubric: Digest
+    plain: Arrangement
+    swapped: Arrangement
+    preferred: Literal["reference", "candidate"] | None
+    """None: a tie."""
+
+
+class Turn(Contract):
+    """One turn: what the user said and what was answered."""
+
+    user: str
+    output: str
+    prompt_tokens: Positive
+    output_tokens: Count
+    truncated: bool
+    finish: Finish | None = Field(default=None, exclude_if=lambda given: given is None)
+    """None in rows that were written before it was kept."""
+    stop: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The stop string that ended it."""
+
+    @model_validator(mode="after")
+    def _ended_once(self) -> Self:
+        require_ending(self.truncated, self.finish, self.stop)
+        return self
+
+
+class ConversationRow(Contract):
+    """One conversation, all of its turns in order."""
+
+    item: str
+    turns: tuple[Turn, ...] = Field(min_length=1)

@@ -1,0 +1,179 @@
+"""The kinds that train: ``sft`` (examples) and ``dpo`` (preferences), with every setting that changes the result.
+
+A field that was added later is left out of the parameters at its default, so that older registrations keep their
+digests. What the libraries would decide by themselves (device, precision, which modules LoRA adapts) is a field here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from specs.digests import Contract
+from specs.stages.kind import StageKind
+from specs.stages.stage import StageBase
+
+Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,79}$")]
+Loss = Literal["dpo", "ipo", "kto", "orpo", "simpo"]
+REFERENCE_FREE: tuple[Loss, ...] = ("orpo", "simpo")
+"""Losses that compare with no reference model."""
+
+
+def _left_out(default: object) -> Callable[[object], bool]:
+    return lambda given: given == default
+
+
+class TrainingParameters(Contract):
+    """What both kinds of training share."""
+
+    epochs: Annotated[int, Field(ge=1, le=100)] = 1
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 8
+    gradient_accumulation: Annotated[int, Field(ge=1, le=1024)] = 1
+    warmup_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
+    warmup_steps: Annotated[int, Field(ge=0)] | None = Field(default=None, exclude_if=_left_out(None))
+    """Warm up for this many optimizer steps instead of a share of them."""
+    scheduler: Literal["constant", "linear", "cosine"] = "linear"
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    optimizer_kind: Literal["adamw", "paged_adamw_8bit"] = Field(default="adamw", exclude_if=_left_out("adamw"))
+    """``paged_adamw_8bit`` is that of bitsandbytes and needs an NVIDIA GPU."""
+    method: Literal["full", "lora", "qlora"] = Field(default="full", exclude_if=_left_out("full"))
+    """All weights; low-rank adapters (Hu et al. 2021, arXiv:2106.09685); adapters over weights of 4 bits (Dettmers et
+    al. 2023, arXiv:2305.14314), which is meant for an NVIDIA GPU and runs on a CPU where that is asked for."""
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = Field(default=None, exclude_if=_left_out(None))
+    lora_alpha: Annotated[int, Field(ge=1, le=4096)] | None = Field(default=None, exclude_if=_left_out(None))
+    lora_dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(default=None, exclude_if=_left_out(None))
+    target_modules: tuple[Module, ...] | None = Field(default=None, exclude_if=_left_out(None))
+    """The linear layers that get an adapter, by the last part of their name. There is no default: a library's own
+    choice is often two of seven."""
+    gradient_checkpointing: bool = Field(default=False, exclude_if=_left_out(False))
+    """Compute activations again in the backward pass: less memory, more time."""
+    precision: Literal["auto", "float32", "bfloat16", "mixed"] = Field(default="auto", exclude_if=_left_out("auto"))
+    """Of weights and computation; ``mixed`` keeps float32 weights and computes in bfloat16. ``auto`` is float32 on a
+    CPU and bfloat16 on a GPU."""
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", exclude_if=_left_out("auto"))
+    """Where it has to run. ``auto`` takes a GPU where there is one, and the manifest says which it was."""
+    prompt_format: str | None = Field(default=None, min_length=8, max_length=2000, exclude_if=_left_out(None))
+    """Train in completion mode on this text, in which ``{prompt}`` stands for the prompt, instead of the tokenizer's
+    chat template."""
+    response_end: str | None = Field(default=None, min_length=1, max_length=100, exclude_if=_left_out(None))
+    """Written after every response, before the end token; only with ``prompt_format``."""
+    response_start: str | None = Field(default=None, min_length=1, max_length=10, exclude_if=_left_out(None))
+    """Written before every response, with loss; only with ``prompt_format``. A format that ends in ":" needs the space:
+    without it ``:"`` is one token, and what was trained on is not what is asked later."""
+    checkpoint_steps: Annotated[int, Field(ge=1)] | None = Field(default=None, exclude_if=_left_out(None))
+    """Keep what is needed to go on every so many optimizer steps; a job that is started again in its folder goes on
+    from the newest whole one."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        adapter = {
+            "lora_rank": self.lora_rank,
+            "lora_alpha": self.lora_alpha,
+            "lora_dropout": self.lora_dropout,
+            "target_modules": self.target_modules,
+        }
+        if self.method == "full":
+            given = [name for name, value in adapter.items() if value is not None]
+            if given:
+                raise ValueError(f"{', '.join(given)} given, but method is 'full': write method: lora or qlora")
+        else:
+            missing = [name for name, value in adapter.items() if value in (None, ())]
+            if missing:
+                raise ValueError(f"method '{self.method}' needs {', '.join(missing)}")
+            if len(set(self.target_modules or ())) != len(self.target_modules or ()):
+                raise ValueError("target_modules names a module twice")
+        if self.warmup_steps is not None and self.scheduler == "constant":
+            raise ValueError("warmup_steps has no effect with scheduler 'constant'")
+        if self.prompt_format is not None and self.prompt_format.count("{prompt}") != 1:
+            raise ValueError("prompt_format must hold {prompt} once")
+        if self.response_end is not None and self.prompt_format is None:
+            raise ValueError("response_end needs prompt_format: a chat template has its own end")
+        if self.response_start is not None and self.prompt_format is None:
+            raise ValueError("response_start needs prompt_format: a chat template has its own beginning")
+        return self
+
+    @model_validator(mode="after")
+    def _machine_fits(self) -> Self:
+        if self.optimizer_kind != "adamw" and self.device != "cuda":
+            kind = self.optimizer_kind
+            raise ValueError(f"optimizer_kind '{kind}' runs on an NVIDIA GPU only, device is '{self.device}'")
+        if self.method == "qlora" and self.device == "auto":
+            raise ValueError(
+                "method 'qlora' is told where to run, device is 'auto': write cuda, or cpu to try it small"
+            )
+        if self.method == "qlora" and self.precision != "bfloat16":
+            raise ValueError(f"method 'qlora' computes in bfloat16, precision is '{self.precision}'")
+        if self.method == "lora" and self.precision == "mixed" and self.device == "cpu":
+            raise ValueError("precision 'mixed' saves nothing on a CPU, device is 'cpu'")
+        return self
+
+
+class SftParameters(TrainingParameters):
+    """Supervised fine-tuning with loss on the completion only (TRL ``SFTTrainer``)."""
+
+    learning_rate: Annotated[float, Field(ge=0, le=1)] = 2e-5
+    """0 is allowed: it is the control that must end as "no significant difference"."""
+    max_examples_per_kind: Annotated[int, Field(ge=1)] | None = None
+    """Balance the constraint kinds by keeping at most this many examples of each."""
+    max_length: Annotated[int, Field(ge=16, le=131072)] = 256
+    packing: bool = Field(default=False, exclude_if=_left_out(False))
+    """Put several examples into one sequence of ``max_length`` tokens, none of which sees another. Needs an attention
+    that keeps them apart (FlashAttention on an NVIDIA GPU)."""
+
+
+class DpoParameters(TrainingParameters):
+    """Training on pairs of a chosen and a rejected response, by the loss that is named.
+
+    ``dpo``, ``ipo``: Rafailov et al. 2023 (arXiv:2305.18290), Azar et al. 2023 (arXiv:2310.12036), TRL ``DPOTrainer``.
+    ``kto``: Ethayarajh et al. 2024 (arXiv:2402.01306), TRL ``KTOTrainer``, each pair as one good and one bad response.
+    ``orpo``, ``simpo``: Hong et al. 2024 (arXiv:2403.07691), Meng et al. 2024 (arXiv:2405.14734); TRL keeps these two
+    trainers under ``trl.experimental``.
+    """
+
+    loss: Loss = "dpo"
+    learning_rate: Annotated[float, Field(ge=0, le=1)] = 5e-6
+    beta: Annotated[float, Field(gt=0, le=100)] = 0.1
+    simpo_gamma: Annotated[float, Field(ge=0, le=100)] | None = None
+    """The margin that SimPO asks for; only with that loss, and then required."""
+    max_length: Annotated[int, Field(ge=16, le=131072)] = 512
+    """Of prompt and response together; longer ones are cut at the end, and the manifest counts them."""
+    validation_share: Annotated[float, Field(ge=0, le=0.5)] = 0.1
+    """The share of groups kept out of training; their pairs are scored before and after it."""
+
+    @model_validator(mode="after")
+    def _loss_fits(self) -> Self:
+        if (self.simpo_gamma is None) == (self.loss == "simpo"):
+            raise ValueError(f"simpo_gamma belongs to loss 'simpo' and to no other, loss is '{self.loss}'")
+        if self.loss == "kto" and self.batch_size % 2:
+            raise ValueError(f"loss 'kto' compares the responses of a batch: batch_size {self.batch_size} is not even")
+        return self
+
+
+SFT_KIND = StageKind(
+    job="training.jobs.finetuning.sft:sft",
+    inputs={"model": "checkpoint", "examples": "examples"},
+    outputs={"rows": "rows", "checkpoint": "checkpoint"},
+)
+DPO_KIND = StageKind(
+    job="training.jobs.finetuning.dpo:dpo",
+    inputs={"model": "checkpoint", "preferences": "preferences"},
+    outputs={"rows": "rows", "pairs": "rows", "checkpoint": "checkpoint"},
+)
+
+
+class SftStage(StageBase):
+    """An ``sft`` stage."""
+
+    kind: Literal["sft"]
+    parameters: SftParameters = SftParameters()
+
+
+class DpoStage(StageBase):
+    """A ``dpo`` stage."""
+
+    kind: Literal["dpo"]
+    parameters: DpoParameters = DpoParameters()

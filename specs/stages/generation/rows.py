@@ -1,0 +1,110 @@
+"""Raw rows of the kinds that sample text."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from specs.digests import Contract, Count
+from specs.stages.answer_end import Finish, Form, require_ending
+
+
+class GenerationRow(Contract):
+    """One sampled completion."""
+
+    item: str
+    group: str
+    kind: str
+    sample: Count
+    prompt: str
+    completion: str
+    completion_tokens: Count
+    truncated: bool
+    finish: Finish | None = Field(default=None, exclude_if=lambda given: given is None)
+    """None in rows that were written before it was kept."""
+    stop: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The stop string that ended it."""
+
+    @model_validator(mode="after")
+    def _ended_once(self) -> Self:
+        require_ending(self.truncated, self.finish, self.stop)
+        return self
+
+
+class GuardRow(Contract):
+    """One sentinel given to one model in one way, with what the tokenizer made of it."""
+
+    sentinel: str
+    model: Literal["declared", "control"]
+    form: Form
+    prompt: str
+    """What was to be encoded; for the form ``chat`` the text of the template with the prompt inside."""
+    ids: tuple[Count, ...]
+    """As the stages encode it."""
+    ids_with_special: tuple[Count, ...]
+    """As the tokenizer encodes it when it may add special tokens."""
+    decoded: str
+    """What the ids stand for."""
+    template_ids: tuple[Count, ...]
+    """Positions in ``ids`` that hold a special token or one of the chat template."""
+    has_chat_template: bool
+    output: str
+    output_tokens: Count
+    finish: Finish
+    stop: str | None = None
+
+
+class InstructRow(Contract):
+    """One call for new instructions: what was shown, what was asked, what came back."""
+
+    unique_by = ("shard", "round", "call", "probe")
+
+    shard: Count
+    round: Count
+    call: Count
+    """Within the round, from 0."""
+    probe: Annotated[int, Field(ge=0, le=3)]
+    """0 for the work itself; 1 and 2 repeat the same calls with the same seed, 3 with another."""
+    seed: Count
+    form: Form
+    topic: str
+    shown: tuple[str, ...]
+    """Ids of the instructions that stood in the prompt, in order."""
+    first: Count
+    """The number the model was to go on with."""
+    prompt: str
+    prompt_tokens: Count
+    raw: str
+    tokens: Count
+    finish: Finish
+    stop: str | None
+
+
+class RespondRow(Contract):
+    """One answer to one instruction, before and after cleaning."""
+
+    item: str
+    group: str
+    kind: str
+    sample: Count
+    shard: Count
+    seed: Count
+    form: Form
+    instruction: str
+    prompt: str
+    """All of what the model read, examples included."""
+    prompt_tokens: Count
+    raw: str
+    """As it was written, up to the stop string."""
+    tokens: Count
+    finish: Finish
+    stop: str | None
+    completion: str
+    """After cleaning."""
+    completion_tokens: Count
+    """Of the cleaned text, by the tokenizer of the checkpoint that wrote it."""
+    cleaned_by: tuple[str, ...]
+    """The steps that changed something, in order."""
+    marks: tuple[str, ...]
+    """What speaks against keeping it; none for an answer that is kept."""

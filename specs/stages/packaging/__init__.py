@@ -1,0 +1,1 @@
+"""Contracts of the kind that packages a checkpoint."""

@@ -1,0 +1,1 @@
+"""Contracts of the kind that runs a builder's script."""

@@ -1,0 +1,36 @@
+"""Parameters of the kind that runs a builder's script."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specs.digests import Contract, Digest
+from specs.stages.stage import Name, StageBase
+
+
+class RecipeParameters(Contract):
+    """Run a script of the builder in a sandbox; what it may use of the machine is registered here."""
+
+    code: Digest | None = None
+    """Digest of the script. The builder hands it in; a spec does not give it."""
+    memory_mb: Annotated[int, Field(ge=64, le=1_048_576)] = 2048
+    """Of all its processes together. What it writes to /out, /tmp and /dev/shm is in memory too, and not in this."""
+    output_mb: Annotated[int, Field(ge=1, le=65536)] = 64
+    """The most that /out can hold; /tmp and /dev/shm can hold as much again, each."""
+    processes: Annotated[int, Field(ge=1, le=4096)] = 64
+    """Threads are counted too."""
+    gpu: bool = False
+    """Whether it may use the machine's NVIDIA GPUs."""
+    trains: Name | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The input, a checkpoint, that the script trains: what it leaves in the folder ``checkpoint`` of /out is then
+    taken over as output ``checkpoint``, if it is the same model with other weights. None: it leaves nothing to use."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+class RecipeStage(StageBase):
+    """A ``recipe`` stage."""
+
+    kind: Literal["recipe"]
+    parameters: RecipeParameters = RecipeParameters()

@@ -1,0 +1,90 @@
+"""A rubric: the question a critic is asked, and its examples."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from specs.digests import Contract
+
+Judges = Literal["instruction", "response", "comparison"]
+
+PLACES: dict[Judges, tuple[str, ...]] = {
+    "instruction": ("instruction",),
+    "response": ("instruction", "response"),
+    "comparison": ("instruction", "first", "second"),
+}
+"""What a rubric of each sort is about: these stand in its prompt in braces."""
+
+_PLACE = re.compile(r"\{([a-z_]*)\}")
+
+
+class RubricExample(Contract):
+    """A worked example in a rubric's prompt. It is part of what is registered, like every word of the rubric."""
+
+    instruction: str
+    response: str | None = None
+    first: str | None = None
+    second: str | None = None
+    good: bool
+    """In a comparison: whether the first response is the better one."""
+
+
+class Rubric(Contract):
+    """What a critic is asked: ``head``, the worked examples, then ``item``, after which the label is the next token.
+
+    In ``head``, ``{options}`` stands for the two lines that say what A and B mean, ``{bad}`` for the label of the bad
+    one. ``item`` names in braces what it is about. In a comparison A and B are the two responses, and none is "bad".
+    """
+
+    judges: Judges
+    good: Annotated[str, Field(min_length=3, max_length=500)]
+    """What the good label means."""
+    bad: Annotated[str, Field(min_length=3, max_length=500)]
+    head: Annotated[str, Field(min_length=20, max_length=8000)]
+    item: Annotated[str, Field(min_length=10, max_length=2000)]
+    examples: tuple[RubricExample, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        known = {"options"} if self.judges == "comparison" else {"options", "bad"}
+        for what, text, due, allowed in (
+            ("head", self.head, ("options",), known),
+            ("item", self.item, PLACES[self.judges], set(PLACES[self.judges])),
+        ):
+            named = _PLACE.findall(text)
+            unknown = sorted(set(named) - allowed)
+            if unknown:
+                raise ValueError(f"{{{unknown[0]}}} has no meaning in {what}; known are {', '.join(sorted(allowed))}")
+            wrong = [name for name in due if named.count(name) != 1]
+            if wrong:
+                raise ValueError(f"{{{wrong[0]}}} stands {named.count(wrong[0])} times in {what}, it has to stand once")
+        if self.item != self.item.rstrip() or "\n" not in self.item or self.item.endswith("}"):
+            raise ValueError("item ends with a line such as 'Label:', and nothing after it")
+        for example in self.examples:
+            given = {
+                name for name in ("instruction", "response", "first", "second") if getattr(example, name) is not None
+            }
+            if given != set(PLACES[self.judges]):
+                raise ValueError(
+                    f"an example has {', '.join(sorted(given))}; needed are {', '.join(PLACES[self.judges])}"
+                )
+        return self
+
+    def fill_head(self, **texts: str) -> str:
+        """Return the head with texts in its places.
+
+        Raises:
+            KeyError: a place has no text.
+        """
+        return _PLACE.sub(lambda found: texts[found[1]], self.head)
+
+    def fill_item(self, **texts: str) -> str:
+        """Return the item with texts in its places; braces inside the texts mean nothing.
+
+        Raises:
+            KeyError: a place has no text.
+        """
+        return _PLACE.sub(lambda found: texts[found[1]], self.item)

@@ -1,0 +1,123 @@
+"""What the stages of every kind share: names, references, artifact kinds, criteria, ranges and the gate.
+
+The kinds are in ``specs/stages/registry.py``, the parameters of each family in its ``parameters.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from specs.digests import Contract
+from specs.exact import Number, decimal_text, holds
+from specs.resources import LauncherName, Resources
+
+Task = Literal["format_instructions", "instruction_following", "exact_answer"]
+"""What items ask for and which verifier judges the answers (``training/rules/tasks``)."""
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+
+Reference = Annotated[
+    str, StringConstraints(pattern=r"^(model|control|heldout|constitution|[a-z][a-z0-9_]{0,39}\.[a-z][a-z0-9_]{0,39})$")
+]
+"""``model``, ``control``, ``heldout``, ``constitution``, ``data.<name>`` or ``<stage>.<output>``."""
+
+
+ModelKind = Literal["base", "instruct"]
+"""A base model goes on with text; an instruct model was trained on the turns of a chat template."""
+
+ArtifactKind = Literal["checkpoint", "items", "rows", "examples", "preferences", "constitution", "files"]
+
+FOLDERS: tuple[ArtifactKind, ...] = ("checkpoint", "files")
+"""Artifact kinds that are folders. The others are files of one JSON object a line, the constitution is YAML."""
+
+
+class Placed(Contract):
+    """What all parameters of stages that load a model share."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", exclude_if=lambda given: given == "auto")
+    """Where it has to run. ``auto`` takes a GPU where there is one, and the manifest says which it was; ``cuda`` is
+    refused where there is none, nothing runs on the CPU instead."""
+
+
+class Criterion(Contract):
+    """A registered threshold on one metric. Exactly one of the four bounds is given."""
+
+    metric: str
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def bound(self) -> tuple[str, float]:
+        """Return the operator sign and threshold, for example ``(">=", 0.1)``.
+
+        Raises:
+            ValueError: not exactly one bound is given (the loader reports this with its place).
+        """
+        given = [
+            (sign, value)
+            for sign, value in ((">=", self.at_least), ("<=", self.at_most), (">", self.above), ("<", self.below))
+            if value is not None
+        ]
+        if len(given) != 1:
+            raise ValueError("give exactly one of at_least, at_most, above, below")
+        return given[0]
+
+    def met(self, value: Number) -> bool:
+        """Say whether a measured value satisfies this criterion; what is made of counts is given as a fraction."""
+        return holds(value, *self.bound())
+
+    def __str__(self) -> str:
+        sign, limit = self.bound()
+        return f"{self.metric} {sign} {decimal_text(limit)}"
+
+
+class Range(Contract):
+    """The values a builder may move a parameter to, both ends included."""
+
+    min: float
+    max: float
+
+    def holds(self, value: float) -> bool:
+        """Say whether ``value`` lies in the range."""
+        return self.min <= value <= self.max
+
+
+class Gate(Contract):
+    """When the stage's result may be used: criteria, stakes and how many rounds of revision."""
+
+    criteria: tuple[Criterion, ...] = ()
+    stakes: Literal["low", "medium", "high"] = "medium"
+    max_rounds: Annotated[int, Field(ge=1, le=10)] = 2
+    """Attempts in all, the first one included."""
+
+
+class StageBase(Contract):
+    """What all kinds share."""
+
+    name: Name
+    inputs: dict[str, Reference]
+    ranges: dict[str, Range] = {}
+    max_minutes: Annotated[float, Field(gt=0, le=60 * 24 * 30)] = 10.0
+    """The job is ended after this long; also what its price cap is computed from."""
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = Field(default=None, exclude_if=lambda given: given is None)
+    """The most the stage may cost, over all its attempts and the builder's turns on it; reviews do not count."""
+    gate: Gate = Gate()
+    allow_code: bool = Field(default=False, exclude_if=lambda given: not given)
+    """Whether the builder may hand in code for this stage. Left out where it may not: older registrations stay."""
+    pilot: Name | None = Field(default=None, exclude_if=lambda given: given is None)
+    """An earlier stage that does the same on a small scale first. Nothing but sizes may differ between the two, what a
+    builder moved there is moved here too, and rates that the pilot was held to hold here
+    (``specs/session/lint/pilot_rules.py``)."""
+    launcher: LauncherName | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Where its jobs run; the session's where it is not stated."""
+    resources: Resources | None = Field(default=None, exclude_if=lambda given: given is None)
+    """What its jobs ask for; a session's value stands in for each that is not stated here."""
+
+    @property
+    def reads_heldout(self) -> bool:
+        """Whether the held-out split is among the inputs, so that the outputs tell something of it."""
+        return "heldout" in self.inputs.values()

@@ -1,0 +1,1 @@
+"""What the trail holds: entries, their bodies, keys, grants, verdicts."""

@@ -1,0 +1,95 @@
+"""Bodies of the entries of a builder: what its model said, what it asked of tools, what it proposes and claims."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from specs.digests import Contract, Digest
+from specs.trail.builder_tools import Phase
+from specs.trail.grant_and_claim import Claim
+
+
+class Turn(Contract):
+    """``turn``: one answer of the builder's model."""
+
+    stage: str
+    attempt: int
+    phase: Phase
+    number: int
+    said: Digest
+    request: Digest
+    response: Digest
+    model: str
+    stop: Literal["tool_use", "end", "length", "refusal"]
+    usage: dict[str, int] | None
+    usd: float
+    usd_is_measured: bool
+    reservation: str
+    helper: str = Field(default="", exclude_if=lambda given: not given)
+    """The helper that says it; empty for the builder itself."""
+
+
+class Call(Contract):
+    """``call``: what the builder asks of a tool, written before it is carried out."""
+
+    stage: str
+    attempt: int
+    phase: Phase
+    number: int
+    turn: int
+    call_id: str
+    tool: str
+    arguments: Digest
+    helper: str = Field(default="", exclude_if=lambda given: not given)
+
+
+class Result(Contract):
+    """``result``: what came of a call."""
+
+    stage: str
+    attempt: int
+    call: str
+    """The key of the call."""
+    text: Digest
+    is_error: bool
+    ends_phase: bool
+
+
+class Note(Contract):
+    """``note``: what the builder leaves for later."""
+
+    stage: str
+    attempt: int
+    what: Literal["plan", "progress", "complete", "free", "amendment", "helper"]
+    text: Digest
+
+
+class Plan(Contract):
+    """``plan``: what the builder proposes for an attempt."""
+
+    stage: str
+    attempt: int
+    builder: str
+    changes: dict[str, Any]
+    """Parameters that differ from the spec's, as :func:`specs.stages.registry.resolve_parameters` allows them."""
+    reason: str
+    escalate: bool
+    answers: dict[str, str] = {}
+    """Answers to findings of the attempt before, by finding id."""
+    claims: tuple[Claim, ...] = ()
+    """What plans held before there were ``submit`` entries."""
+
+
+class Submit(Contract):
+    """``submit``: what the builder claims of an attempt before it is judged."""
+
+    stage: str
+    attempt: int
+    claims: tuple[Claim, ...]
+    answers: dict[str, str]
+    sent_back: int
+    """How often a submission was refused before."""
+    unsubmitted: str
+    """Why nothing was handed in; empty when something was."""

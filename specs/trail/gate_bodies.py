@@ -1,0 +1,102 @@
+"""Bodies of the entries that a gate writes: from metrics to decision."""
+
+from __future__ import annotations
+
+from specs.digests import Contract, Digest
+from specs.stages.registry import Kind
+from specs.trail.grant_and_claim import Grant
+from specs.trail.no_verdict import Cause
+from specs.trail.verdict import Condition, Outcome, Status
+
+
+class Granted(Grant):
+    """``grant``: the grant itself. The first ones did not bind kind, task and time limit."""
+
+    kind: Kind | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    task: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    max_seconds: float | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
+class Metrics(Contract):
+    """``metrics``: what was computed from the raw rows, or why it was not."""
+
+    stage: str
+    attempt: int
+    metrics: Digest | None
+    why: str
+    code: Digest
+
+
+class Checks(Contract):
+    """``checks``: the results of the deterministic checks."""
+
+    stage: str
+    attempt: int
+    checks: Digest
+    summary: dict[str, Status]
+
+
+class Shown(Contract):
+    """``packet``: what a reviewer is shown."""
+
+    stage: str
+    attempt: int
+    packet: Digest
+
+
+class Judged(Contract):
+    """``verdict``: what a reviewer said of a packet, and of one that costs money what the exchange was."""
+
+    stage: str
+    attempt: int
+    packet: Digest
+    verdict: Digest
+    error: str
+    """Why there is no verdict; what ``verdict`` names then approves nothing."""
+    cause: Cause | None = None
+    """The same in a word."""
+    reviewer: str
+    same_as: int | None = None
+    """The earlier attempt whose verdict this is, because nothing has changed since."""
+    members: int | None = None
+    """Of a panel: how many were asked."""
+    reservation: str | None = None
+    usd: float | None = None
+    usd_is_measured: bool | None = None
+    model: str | None = None
+    request: Digest | None = None
+    response: Digest | None = None
+    statuses: tuple[int | None, ...] | None = None
+    usage: dict[str, int] | None = None
+    seconds: float | None = None
+    reasoning: str | None = None
+
+
+class Opens(Contract):
+    """The stage and attempt that may be granted next."""
+
+    stage: str
+    attempt: int
+
+
+class NamedCondition(Condition):
+    """A condition with the id it is waived by: ``STAGE.ATTEMPT/NUMBER`` of the approval."""
+
+    id: str
+
+
+class Decided(Contract):
+    """``decision``: what the gate computed, and what that opens."""
+
+    stage: str | None
+    """None for the gate of the design."""
+    attempt: int
+    outcome: Outcome
+    reasons: tuple[str, ...]
+    required: dict[str, float | int]
+    decision: Digest
+    opens: Opens | None
+    code: Digest | None = None
+    """Of the code that measured; the first decisions did not name it."""
+    conditions: tuple[NamedCondition, ...] = ()
+    met: tuple[str, ...] = ()

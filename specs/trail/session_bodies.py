@@ -1,0 +1,193 @@
+"""Bodies of the entries that a session writes of itself: its registration, its jobs, its money, its end."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from specs.code_state import CodeState
+from specs.digests import Contract, Digest
+from specs.job_records import Observed, Resumed
+from specs.session.session_spec import Analysis
+from specs.trail.key_policy import Hex, Role
+from specs.trail.verdict import Outcome
+
+Ending = Outcome | Literal["budget", "cancelled", "stop"]
+"""How a session ends: with the outcome of a gate, without money, or because somebody ended it."""
+
+
+class Over(Contract):
+    """Who had the session before it was taken over: it showed no sign of life for some seconds."""
+
+    epoch: int
+    by: str
+    host: str
+    pid: int
+    silent_s: float
+
+
+class Lease(Contract):
+    """Which process took the session up, and under which number: entries under an older one are refused."""
+
+    epoch: int
+    host: str
+    pid: int
+    over: Over | None = None
+    """None when nobody held it."""
+
+
+class Open(Contract):
+    """``open``: what was registered, before anything else happened."""
+
+    registration: Digest
+    spec: Digest
+    source: Digest
+    """Of the spec file as it was given."""
+    constitution: Digest
+    data: dict[str, Digest]
+    analysis: Analysis
+    """Of conversations, with a rule on kinds or with controls from version 6 on."""
+    builder: str
+    reviewer: str
+    by: str
+    reviewer_confined: bool | None = None
+    """Whether the reviewer's process is kept by the system from writing anywhere; not told before version 2."""
+    lease: Lease | None = None
+    """Not told before version 3."""
+    measured_by: Digest | None = None
+    """Of the measuring code that is registered with the spec, which is kept by file; not told before version 4."""
+    code_state: CodeState | None = None
+    """Which code registered the session; not told before version 5."""
+
+
+class Workspace(Contract):
+    """``workspace``: the first entry of a trail of requested reviews."""
+
+    what: str = ""
+    """Not in every early one."""
+
+
+class Model(Contract):
+    """``model``: the weights the session starts from."""
+
+    source: str
+    kind: Literal["base", "instruct"]
+    path: str
+    digest: Digest
+
+
+class Launch(Contract):
+    """``launch``: the intent to run a job, written before the job exists."""
+
+    key: str
+    stage: str
+    attempt: int
+    grant: Digest
+    order: Digest
+    launcher: str
+    resumes: Resumed | None = None
+    """The saved step that the job goes on from; not told before version 2."""
+
+
+class Output(Contract):
+    """One thing a job left; ``stored`` when its bytes are in the content store."""
+
+    path: str
+    digest: Digest
+    bytes: int
+    stored: bool
+
+
+class Exit(Contract):
+    """``exit``: how a job ended and what it left."""
+
+    key: str
+    stage: str
+    attempt: int
+    exit: Digest
+    manifest: Digest | None
+    """None when the job left none, or one without the form of a manifest."""
+    outputs: dict[str, Output]
+    log: Digest
+    observed: Observed | None = None
+    """How long the job can have run, as it was seen from here."""
+
+
+class Lost(Contract):
+    """``lost``: a job that is gone and left no exit record, or that never began."""
+
+    key: str
+    stage: str
+    attempt: int
+    why: str = ""
+    """Why it was given up, in words of what was to run it, which are untrusted; not told before version 2."""
+
+
+class Spend(Contract):
+    """``spend``: money set aside for a job, what it leaves, a review or a turn, or what that took in the end."""
+
+    what: Literal["reserve", "settle"]
+    job: str
+    """The key of the job, review or turn."""
+    party: Literal["job", "storage", "reviewer", "builder", "helper"]
+    stage: str
+    usd: float
+    seconds: float | None = None
+    """Of a settled job: its wall time."""
+    bytes: int | None = None
+    """Of settled storage: what is kept; None when nobody knows."""
+    task: str = ""
+    """A helper's."""
+
+
+class Shortage(Contract):
+    """``budget``: what comes next does not fit in the budget, so a person is asked."""
+
+    stage: str | None
+    """None is the design gate."""
+    attempt: int
+    at: Literal["design_gate", "plan", "launch", "submit", "review"]
+    """The node of the session graph that could not go on."""
+    reasons: tuple[str, ...]
+
+
+class By(Contract):
+    """``pause``: who did it."""
+
+    by: str
+
+
+class Resume(By):
+    """``resume``: who did it, and on what kind of machine, which may be another one."""
+
+    reviewer_confined: bool | None = None
+    """As in ``open``."""
+    lease: Lease | None = None
+    """As in ``open``."""
+    code_state: CodeState | None = None
+    """Which code goes on with it; not told before version 4."""
+
+
+class Keys(Contract):
+    """``keys``: a key that was replaced; the policy stands beside the body."""
+
+    role: Role
+    old: Hex
+    new: Hex
+    revoked: bool
+    by: str
+    reason: str
+
+
+class Report(Contract):
+    """``report``: the files of the report, by path in the run folder."""
+
+    files: dict[str, Digest]
+    outcome: Ending
+
+
+class Close(Contract):
+    """``close``: the end."""
+
+    decision: Ending
+    report: Digest
+    """Of the ``report`` entry."""

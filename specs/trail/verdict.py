@@ -1,0 +1,207 @@
+"""Checks, findings, verdicts and decisions: what the gate is made of."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from specs.digests import Contract, Digest
+from specs.exact import shown
+from specs.stages.stage import Criterion
+from specs.trail.grant_and_claim import ClaimResult
+from specs.trail.no_verdict import NoVerdict
+
+Status = Literal["PASS", "WARN", "FAIL", "NOT_APPLICABLE", "BLOCKED", "ERROR"]
+Severity = Literal["blocking", "major", "minor", "note"]
+Outcome = Literal["approve", "revise", "reject", "escalate", "null"]
+"""``null``: the evidence is sound and shows no significant difference; the session closes with that result."""
+
+CLOSED: tuple[Status, ...] = ("FAIL", "BLOCKED", "ERROR")
+"""Statuses that keep the gate closed when the check is blocking."""
+
+
+class RequiredChange(Contract):
+    """What would repair a finding. With ``parameter`` and ``value`` a builder can apply it."""
+
+    text: str
+    parameter: str | None = None
+    value: float | int | None = None
+
+
+class CheckResult(Contract):
+    """What one deterministic check found: a figure, and the rows or lines that show it."""
+
+    id: str
+    title: str
+    status: Status
+    blocking: bool
+    detail: str
+    figure: float | None = None
+    threshold: str | None = None
+    shown: tuple[dict[str, Any], ...] = ()
+    evidence: tuple[Digest, ...] = ()
+    required_change: RequiredChange | None = None
+    repairable: bool = True
+    """False when no parameter can mend it: the data or the design itself is wrong."""
+
+
+class Span(Contract):
+    """A place in an artifact: a JSON pointer into a JSON value, or a 1-based line range of a text."""
+
+    artifact: Digest
+    pointer: str | None = None
+    lines: tuple[int, int] | None = None
+    quote: str = ""
+
+
+class Finding(Contract):
+    """One thing a reviewer saw, with the places that show it."""
+
+    id: str
+    severity: Severity
+    statement: str
+    evidence: tuple[Span, ...]
+    required_change: RequiredChange | None = None
+    ruled_out: str = ""
+
+
+class Condition(Contract):
+    """What has to hold before a later stage starts. An approval carries it; it blocks the stage until met or waived."""
+
+    text: str
+    stage: str
+    """The later stage that must not start before."""
+    criterion: Criterion | None = None
+    """Judged by code once its metric is measured; without one only a person can settle the condition."""
+
+
+class Vote(Contract):
+    """What one member of a panel said, or why it said nothing."""
+
+    reviewer: str
+    approve: bool | None
+    """None when the member gave no verdict."""
+    verdict: Digest | None = None
+    error: str = ""
+    """What happened, when it gave none."""
+
+
+class Verdict(Contract):
+    """What a reviewer returns. It proposes; ``decide()`` disposes."""
+
+    schema_version: Literal[1] = 1
+    reviewer: str
+    findings: tuple[Finding, ...]
+    recommendation: str
+    reasoning: str
+    risks: tuple[str, ...]
+    conditions: tuple[Condition, ...] = ()
+    approve: bool
+    not_judged: tuple[str, ...] = ()
+    votes: tuple[Vote, ...] = ()
+    """Of a panel, what each member said; the findings are those of all of them."""
+    quorum: int = 1
+    """How many votes a panel's approval takes, and how many verdicts any answer of it."""
+    no_verdict: NoVerdict | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Why nobody judged; what is above then approves nothing."""
+
+
+class CriterionResult(Contract):
+    """A criterion against the measured value; ``value`` is None when the metric was not measured."""
+
+    criterion: Criterion
+    value: float | None
+    counts: tuple[int, int] | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Of a fraction: how many of how many."""
+    met: bool
+    hypothesis: bool = False
+    """True for the registered hypothesis itself: unmet on sound evidence is a null, not a failure."""
+
+    def measured(self) -> str:
+        """Return the measured value in words: ``17 of 60 (0.283333)``."""
+        return _measured(self.criterion, self.value, self.counts)
+
+    def unmet(self) -> str:
+        """Return what was asked beside what was measured."""
+        return f"{self.criterion} is not met: {self.measured()}"
+
+
+class ConditionResult(Contract):
+    """An open condition of an earlier approval against what was measured since."""
+
+    id: str
+    """``STAGE.ATTEMPT/NUMBER`` of the approval it comes from."""
+    condition: Condition
+    due: bool
+    """True when the stage it blocks is the one that this gate would open, or an earlier one."""
+    value: float | None
+    counts: tuple[int, int] | None = Field(default=None, exclude_if=lambda given: given is None)
+    met: bool
+
+    def measured(self) -> str:
+        """Return the measured value in words."""
+        return _measured(self.condition.criterion, self.value, self.counts)
+
+
+def _measured(criterion: Criterion | None, value: float | None, counts: tuple[int, int] | None) -> str:
+    if value is None or criterion is None:
+        return "not measured"
+    number = shown(value, criterion.bound()[1])
+    return f"{counts[0]} of {counts[1]} ({number})" if counts else number
+
+
+class Packet(Contract):
+    """What a reviewer sees: built by Peergate, no builder prose; everything else by digest."""
+
+    schema_version: Literal[1] = 1
+    stage: str
+    kind: str
+    registration: Digest
+    registered: dict[str, Any]
+    granted_parameters: dict[str, Any]
+    allowed_ranges: dict[str, tuple[float, float]]
+    metrics: dict[str, Any]
+    metrics_digest: Digest | None
+    criteria: tuple[CriterionResult, ...]
+    checks: tuple[CheckResult, ...]
+    checks_digest: Digest
+    sample_rows: tuple[dict[str, Any], ...]
+    flagged_rows: tuple[dict[str, Any], ...]
+    log_tail: str
+    attempts: tuple[dict[str, Any], ...]
+    evaluations_of_heldout: int
+    claims: tuple[ClaimResult, ...]
+    left_out: dict[str, int]
+    effective: dict[str, Any] = {}
+    """Settings as the job read them back from the objects that did the work, with device and precision."""
+    conditions: tuple[ConditionResult, ...] = ()
+    """Conditions of earlier approvals that are open."""
+    lifted: dict[str, str] = {}
+    """Checks that a person has lifted for this stage, and why."""
+    previous_findings: tuple[dict[str, Any], ...] = ()
+    """What was found in the attempt before."""
+    unchanged_since: int | None = None
+    """The earlier attempt that gave the same metrics, checks and rows."""
+    code: str = Field(default="", exclude_if=lambda given: not given)
+    """The script of a recipe, as it ran."""
+    lineages: dict[str, tuple[dict[str, Any], ...]] = Field(default={}, exclude_if=lambda given: not given)
+    """By input, where its weights come from, if a builder's script trained them at some point."""
+
+
+class Decision(Contract):
+    """The gate's answer: computed from findings, checks and criteria, and from nothing else."""
+
+    schema_version: Literal[1] = 1
+    stage: str
+    attempt: int
+    outcome: Outcome
+    reasons: tuple[str, ...]
+    required_changes: tuple[RequiredChange, ...] = ()
+    dropped_findings: int = 0
+    conditions: tuple[Condition, ...] = ()
+    """What an approval carries over to later stages."""
+    met: tuple[str, ...] = ()
+    """Ids of due conditions that hold now."""
+    packet: Digest
+    verdict: Digest

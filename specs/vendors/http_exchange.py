@@ -1,0 +1,176 @@
+"""One HTTP exchange with an API: bounded in time and size, recorded, and repeated only where that cannot cost twice.
+
+The SDKs build requests and read responses; they are told not to repeat anything themselves (``max_retries=0``).
+May be repeated: a call that the API refused with 408, 409, 429 or 5xx, or that never reached it. A call that timed out
+or was cut off may have been billed. A review repeats at most ``RETRIES`` times, never past its deadline, and nothing
+that may have been billed; a builder waits longer (``agents/providers/turn_retries.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import ssl
+import time
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import Any
+
+import httpx2
+
+from specs.masking import SHORTEST_VALUE, Masker
+from specs.text import plain
+
+RETRIES = 3
+BACKOFF_S = 1.0
+JITTER = 0.25
+"""Waits are up to so much longer than they have to be: those who were refused together do not come back together."""
+REASON_CHARACTERS = 500
+MAX_RESPONSE_BYTES = 4 * 2**20
+_REFUSED_FOR_NOW = (408, 409, 429)
+_HEADERS = ("host", "accept", "content-type", "content-length", "user-agent", "anthropic-version")
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Return what servers are verified by; reading it takes longer than most of what else a call does here."""
+    return httpx2.create_ssl_context()
+
+
+class RecordedClient(httpx2.Client):
+    """An HTTP client for one turn or one review: keeps the bodies, ends at a deadline and masks secrets in answers.
+
+    Redirects are not followed: the SDKs put the key into headers of their own, which would travel along. Sent are the
+    headers of ``_HEADERS`` and the key, nothing else: the SDKs add what ``OPENAI_CUSTOM_HEADERS`` and its like hold,
+    which may be secrets of one vendor, and the address may be somebody else's.
+    """
+
+    def __init__(self, timeout_s: float, key: str, most_bytes: int | None = None) -> None:
+        super().__init__(follow_redirects=False, verify=_certificates())
+        self.started = time.monotonic()
+        self.deadline = self.started + timeout_s
+        self._authorization = f"Bearer {key.strip()}"
+        self._most_bytes = most_bytes or MAX_RESPONSE_BYTES
+        self._masker = Masker(os.environ, {key.strip(): "the key"} if len(key.strip()) >= SHORTEST_VALUE else {})
+        self.sent = b""
+        self.received: bytes | None = None
+        self.statuses: list[int | None] = []
+        self._reached = False
+        self._answer_headers = httpx2.Headers()
+
+    @property
+    def remaining_s(self) -> float:
+        """Return the seconds left for all calls of this client."""
+        return self.deadline - time.monotonic()
+
+    @property
+    def was_reached(self) -> bool:
+        """Say whether the last call came as far as the server."""
+        return self._reached
+
+    @property
+    def may_be_billed(self) -> bool:
+        """Say whether the last call may cost something although its answer could not be used."""
+        status = self.statuses[-1] if self.statuses else None
+        return self._reached and (status is None or status < 400)
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text without the key and every other secret."""
+        return self._masker.text(text)
+
+    def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request and read its whole response; ``stream`` is not supported and ignored."""
+        self.sent, self.received, self._reached = request.read(), None, False
+        self._answer_headers = httpx2.Headers()
+        self.statuses.append(None)
+        options["stream"] = True
+        left = max(self.remaining_s, 0.001)
+        request.extensions["timeout"] = {"connect": left, "read": left, "write": left, "pool": left}
+        own = {name: request.headers[name] for name in _HEADERS if name in request.headers}
+        request.headers = httpx2.Headers(own | {"authorization": self._authorization, "accept-encoding": "identity"})
+        try:
+            response = super().send(request, **options)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            raise
+        except httpx2.HTTPError:
+            self._reached = True
+            raise
+        self._reached = True
+        data = self._without_secrets(self._read(response))
+        self.received, self.statuses[-1], self._answer_headers = data, response.status_code, response.headers
+        headers = [
+            (name, value)
+            for name, value in response.headers.multi_items()
+            if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
+        ]
+        return httpx2.Response(response.status_code, headers=headers, content=data, request=request)
+
+    def _without_secrets(self, data: bytes) -> bytes:
+        """Return a body without secrets; each event of a stream is masked alone, so that the others stay whole."""
+        if data.lstrip()[:1] in (b"{", b"[") or b"data:" not in data:
+            return self._masker.data(data)
+        lines = data.splitlines(keepends=True)
+        return b"".join(b"data:" + self._masker.data(one[5:]) if one[:5] == b"data:" else one for one in lines)
+
+    def _read(self, response: httpx2.Response) -> bytes:
+        """Read the body. A server that sends a byte now and then ends at the deadline as well."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            for piece in response.iter_bytes():
+                pieces.append(piece)
+                size += len(piece)
+                if size > self._most_bytes:
+                    raise httpx2.ReadError(f"the response is longer than {self._most_bytes} bytes")
+                if self.remaining_s <= 0:
+                    raise httpx2.ReadTimeout("the response did not end in time")
+        finally:
+            response.close()
+        return b"".join(pieces)
+
+    @property
+    def refused_for_now(self) -> bool:
+        """Say whether the last call cost nothing and may be repeated as it was."""
+        status = self.statuses[-1] if self.statuses else None
+        return not self._reached or status in _REFUSED_FOR_NOW or (status is not None and status >= 500)
+
+    @property
+    def told_to_wait_s(self) -> float | None:
+        """Return what the last answer asks to wait; None when it says nothing."""
+        return retry_after_s(self._answer_headers)
+
+    def wait_s(self) -> float | None:
+        """Return how long to wait before the last call is repeated; None when it must not be."""
+        if len(self.statuses) > RETRIES or not self.refused_for_now:
+            return None
+        wait = backoff_s(len(self.statuses) - 1, self.told_to_wait_s)
+        return wait if wait < self.remaining_s else None
+
+    def why(self, error: Exception) -> str:
+        """Say in one line why there is no answer, without the key."""
+        calls = len(self.statuses)
+        status = self.statuses[-1] if self.statuses else None
+        said = plain(self.without_secrets(str(error)), REASON_CHARACTERS)
+        answered = "no whole response" if status is None else f"status {status}"
+        return f"{answered} after {calls} {'call' if calls == 1 else 'calls'}: {type(error).__name__}: {said}"
+
+
+def backoff_s(repeats: int, told: float | None, longest_s: float = float("inf")) -> float:
+    """Return how long to wait after so many repeats: what the server asks for, or twice as long each time."""
+    wait = min(BACKOFF_S * 2 ** min(repeats, 30), longest_s) if told is None else told
+    return wait * random.uniform(1, 1 + JITTER)
+
+
+def retry_after_s(headers: httpx2.Headers) -> float | None:
+    """Return what the server asks to wait, in seconds; None when it says nothing that can be read."""
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers[name]) / unit
+        except (KeyError, ValueError):
+            continue
+        # Not a number, or a wait that never ends, is no less a reason to wait: the deadline decides.
+        return max(seconds, 0.0) if seconds == seconds else None
+    try:
+        return max(parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time(), 0.0)
+    except (KeyError, ValueError, TypeError):
+        return None

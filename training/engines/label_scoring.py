@@ -1,0 +1,155 @@
+"""Next-token log-probabilities of the labels A and B: many prompts in one pass, what they begin with read once.
+
+The same prompts, batch size and thread count give the same figures; other batch sizes give figures that differ in the
+last digits of the arithmetic. What is scored is the whole prompt, tokenized whole: the beginning that prompts share is
+found among their token ids, so that it never cuts a token in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from specs.digests import digest_bytes
+from specs.stages.answer_end import Form
+from specs.stages.label_scores import DIGITS, LabelScores
+from training.engines.prefix_reading import common, keeps_apart, last_logits, passes
+from training.rules.prompt_encoding import EncodingFault, encode_bare, encode_chat, prompt_ids
+from training.rules.rubric_prompts import Prompts
+
+SHARED_AT_LEAST = 8
+"""Tokens: a shorter common beginning is not worth a cache."""
+
+
+class Labels(NamedTuple):
+    """Token ids of the labels without and with a leading space; None where that takes several tokens."""
+
+    a: int | None
+    a_spaced: int | None
+    b: int | None
+    b_spaced: int | None
+
+
+class NoLabels(Exception):
+    """The tokenizer has no single token for a label, or the same one for both."""
+
+
+def labels_of(tokenizer: Any) -> Labels:
+    """Return the ids of "A", " A", "B" and " B".
+
+    Raises:
+        NoLabels: a label is no single token in either form, or both labels are the same token.
+    """
+
+    def single(text: str) -> int | None:
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_token_id else None
+
+    found = Labels(single("A"), single(" A"), single("B"), single(" B"))
+    a, b = {found.a, found.a_spaced} - {None}, {found.b, found.b_spaced} - {None}
+    if not a or not b or a & b:
+        raise NoLabels(f"the tokenizer writes A as {sorted(a, key=str)} and B as {sorted(b, key=str)}")
+    return found
+
+
+def encode_prompt(tokenizer: Any, prompt: str, form: Form) -> list[int]:
+    """Return the token ids after which the label follows.
+
+    A base model reads the bare text. For a chat model the prompt is a user's turn, and its last line, such as
+    ``Label:``, begins the answer.
+
+    Raises:
+        EncodingFault: the prompt is not encoded as the bare text it is, or a chat model has no chat template.
+    """
+    if form == "completion":
+        return list(prompt_ids(tokenizer, prompt, form).ids)
+    if encode_bare(tokenizer, prompt).template_ids:
+        raise EncodingFault("the question holds a special token or one of the chat template")
+    question, _, opening = prompt.rpartition("\n")
+    return [*encode_chat(tokenizer, question.rstrip()).ids, *encode_bare(tokenizer, opening).ids]
+
+
+def score(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    *,
+    form: Form,
+    batch_size: int,
+) -> list[LabelScores]:
+    """Return the log-probabilities of the labels after each prompt, in the order given; equal prompts are read once.
+
+    Args:
+        model: a causal language model of transformers, in evaluation mode.
+        tokenizer: its tokenizer.
+        prompts: texts, as from ``training/rules/rubric_prompts.py``.
+        form: bare text, or the model's chat template.
+        batch_size: prompts read together.
+
+    Raises:
+        NoLabels: as :func:`labels_of`.
+        EncodingFault: as :func:`encode_prompt`.
+        ValueError: a prompt is longer than the model's context.
+    """
+    import torch
+
+    labels = labels_of(tokenizer)
+    texts = list(dict.fromkeys(prompts))
+    ids = [encode_prompt(tokenizer, text, form) for text in texts]
+    longest = max((len(one) for one in ids), default=0)
+    limit = getattr(model.config, "max_position_embeddings", None)
+    if limit is not None and longest > limit:
+        raise ValueError(f"a prompt has {longest} tokens, the model reads {limit}")
+    shared = _shared(ids)
+    tails = [one[shared:] for one in ids]
+    found: dict[str, LabelScores] = {}
+    with torch.inference_mode():
+        before = None
+        if shared:
+            start = torch.tensor([ids[0][:shared]], device=model.device)
+            before = model(input_ids=start, use_cache=True, logits_to_keep=1).past_key_values
+        tree = keeps_apart(model, longest)
+        for chosen in passes(tails, batch_size):
+            logits = last_logits(model, [tails[index] for index in chosen], shared, before, tree)
+            logs = torch.log_softmax(logits, -1)
+            columns = [None if id is None else logs[:, id].tolist() for id in labels]
+            for row, index in enumerate(chosen):
+                forms = [None if column is None else round(column[row], DIGITS) for column in columns]
+                found[texts[index]] = LabelScores(
+                    a=forms[0],
+                    a_spaced=forms[1],
+                    b=forms[2],
+                    b_spaced=forms[3],
+                    prompt=digest_bytes(texts[index].encode()),
+                    prompt_tokens=len(ids[index]),
+                )
+    return [found[text] for text in prompts]
+
+
+def score_both(
+    model: Any, tokenizer: Any, prompts: Sequence[Prompts], *, form: Form, batch_size: int, alike: bool
+) -> tuple[list[LabelScores], list[LabelScores]]:
+    """Return the scores of the plain prompts and those of the swapped ones, as :func:`score` does.
+
+    Args:
+        model: as for :func:`score`, like ``tokenizer``, ``form`` and ``batch_size``.
+        tokenizer: its tokenizer.
+        prompts: the two prompts of each question.
+        form: bare text, or the model's chat template.
+        batch_size: prompts read together.
+        alike: both orders have one long beginning in common, as those of a comparison have. They are read together
+            then; otherwise one order after the other, each with a beginning of its own.
+    """
+    orders = [[one[order] for one in prompts] for order in (0, 1)]
+    calls = [[*orders[0], *orders[1]]] if alike else orders
+    found = [one for texts in calls for one in score(model, tokenizer, texts, form=form, batch_size=batch_size)]
+    return found[: len(prompts)], found[len(prompts) :]
+
+
+def _shared(ids: list[list[int]]) -> int:
+    """Return how many tokens all prompts begin with, leaving at least one of each to be read."""
+    if len(ids) < 2:
+        return 0
+    # Of all sequences the first and the last in order differ the earliest.
+    count = min(common(min(ids), max(ids)), min(len(one) for one in ids) - 1)
+    return count if count >= SHARED_AT_LEAST else 0

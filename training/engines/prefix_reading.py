@@ -1,0 +1,175 @@
+"""Last logits of many prompts that begin alike, with as few tokens read as there are different beginnings.
+
+Prompts are laid out as a tree of tokens in one row: what two of them begin with stands there once, and a mask lets each
+token see what stands before it in its own prompt and nothing else (tree attention: Miao et al. 2023, arXiv:2305.09781).
+Nothing is padded. A model that cannot be read so is read in padded rows instead.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from training.engines.logit_tolerance import most_difference
+
+PASS_TOKENS = 512
+"""Most tokens of a pass with several prompts: attention over a tree grows with their square."""
+_APART: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+class Tree(NamedTuple):
+    """Prompts laid out in one row; the root is what stands in the cache."""
+
+    ids: list[int]
+    depths: list[int]
+    """How many tokens of its own prompt stand before each token, those of the cache left out."""
+    ends: list[int]
+    """For each prompt the place of its last token."""
+    paths: list[tuple[int, list[int]]]
+    """For each prompt how many tokens it shares with the one before it, and the places of all its tokens."""
+
+
+def planted(prompts: Sequence[Sequence[int]]) -> Tree:
+    """Return the tree of prompts that are in lexicographic order and not empty."""
+    ids: list[int] = []
+    depths: list[int] = []
+    paths: list[tuple[int, list[int]]] = []
+    before: Sequence[int] = ()
+    path: list[int] = []
+    for prompt in prompts:
+        # In lexicographic order no earlier prompt shares more than the one just before.
+        alike = common(before, prompt)
+        path = [*path[:alike], *range(len(ids), len(ids) + len(prompt) - alike)]
+        ids.extend(prompt[alike:])
+        depths.extend(range(alike, len(prompt)))
+        paths.append((alike, path))
+        before = prompt
+    return Tree(ids, depths, [path[-1] for _, path in paths], paths)
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many tokens two prompts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
+def passes(prompts: Sequence[Sequence[int]], most: int) -> list[list[int]]:
+    """Divide prompts into passes and return their numbers, in lexicographic order of the prompts.
+
+    Args:
+        prompts: token ids, without those of the cache.
+        most: prompts of one pass; with several prompts it also has at most ``PASS_TOKENS`` tokens.
+    """
+    order = sorted(range(len(prompts)), key=lambda number: (prompts[number], number))
+    found: list[list[int]] = []
+    tokens = 0
+    for number in order:
+        prompt = prompts[number]
+        new = len(prompt) - common(prompts[found[-1][-1]], prompt) if found else 0
+        if not found or len(found[-1]) == most or tokens + new > PASS_TOKENS:
+            found.append([])
+            tokens, new = 0, len(prompt)
+        found[-1].append(number)
+        tokens += new
+    return found
+
+
+def last_logits(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: Any, tree: bool) -> Any:
+    """Return the logits after each prompt, in float32: prompts by vocabulary.
+
+    Args:
+        model: a causal language model of transformers, in evaluation mode.
+        prompts: token ids of one pass, in lexicographic order, without the shared ones.
+        shared: how many tokens stand in the cache.
+        before: that cache, of one row; None without one. It is left as it is.
+        tree: lay them out as a tree; else in padded rows.
+    """
+    return _as_tree(model, prompts, shared, before) if tree else _in_rows(model, prompts, shared, before)
+
+
+def keeps_apart(model: Any, longest: int) -> bool:
+    """Return whether prompts of up to so many tokens can be laid out as a tree: asked of the model, once.
+
+    Three prompts are read both ways. A model that ignores mask or positions lets one see the other, and its logits
+    differ; one that does not take such a mask raises. A sliding window is not in the mask that it is given, so it has
+    to be longer than every prompt.
+    """
+    config = model.config.get_text_config()
+    windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+    if any(window is not None and longest > window for window in windows):
+        return False
+    if model not in _APART:
+        _APART[model] = _probed(model, config.vocab_size)
+    return _APART[model]
+
+
+def _probed(model: Any, vocabulary: int) -> bool:
+    import torch
+
+    ids = [(7 * n + 3) % vocabulary for n in range(12)]
+    start, tails = ids[:4], sorted((ids[4:8], [*ids[4:6], *ids[9:11]], ids[8:12]))
+    with torch.inference_mode():
+        rows = torch.tensor([start + tail for tail in tails], device=model.device)
+        try:
+            alone = model(input_ids=rows, use_cache=False).logits[:, -1].float()
+            before = model(input_ids=rows[:1, : len(start)], use_cache=True, logits_to_keep=1).past_key_values
+            together = _as_tree(model, tails, len(start), before)
+        # Whatever a model has against it: it is read in rows then.
+        except Exception:
+            return False
+        difference = float((alone - together).abs().max() / alone.abs().max())
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    return difference <= most_difference(dtype)
+
+
+def _as_tree(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: Any) -> Any:
+    import torch
+
+    tree = planted(prompts)
+    device, count = model.device, len(tree.ids)
+    hidden = torch.finfo(model.dtype).min
+    mask = torch.full((count, shared + count), hidden, dtype=model.dtype)
+    mask[:, :shared] = 0
+    for alike, path in tree.paths:
+        own = torch.tensor(path)
+        seen = torch.full((len(path) - alike, len(path)), hidden, dtype=model.dtype).triu(alike + 1)
+        mask[own[alike:, None], shared + own[None]] = seen
+    named = {} if before is None else {"past_key_values": copy.deepcopy(before)}
+    out = model(
+        input_ids=torch.tensor([tree.ids], device=device),
+        attention_mask=mask[None, None].to(device),
+        position_ids=shared + torch.tensor([tree.depths], device=device),
+        use_cache=before is not None,
+        # Logits are as wide as the vocabulary: only the places where some prompt ends are computed.
+        logits_to_keep=torch.tensor(tree.ends, device=device),
+        **named,
+    )
+    return out.logits[0].float()
+
+
+def _in_rows(model: Any, prompts: Sequence[Sequence[int]], shared: int, before: Any) -> Any:
+    import torch
+
+    longest = max(len(prompt) for prompt in prompts)
+    device = model.device
+    # Right padding: what is read never looks at what comes after it.
+    ids = torch.zeros((len(prompts), longest), dtype=torch.long)
+    mask = torch.zeros((len(prompts), shared + longest), dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        ids[row, : len(prompt)] = torch.tensor(prompt)
+        mask[row, : shared + len(prompt)] = 1
+    ends = torch.tensor([len(prompt) - 1 for prompt in prompts], device=device)
+    places, which = ends.unique(return_inverse=True)
+    named: dict[str, Any] = {}
+    if before is not None:
+        repeated = copy.deepcopy(before)
+        repeated.batch_repeat_interleave(len(prompts))
+        named["past_key_values"] = repeated
+    positions = torch.arange(shared, shared + longest, device=device)[None].expand(len(prompts), -1)
+    out = model(
+        input_ids=ids.to(device), attention_mask=mask.to(device), position_ids=positions,
+        use_cache=before is not None, logits_to_keep=places, **named,
+    )  # fmt: skip
+    return out.logits[torch.arange(len(prompts), device=device), which].float()

@@ -1,0 +1,1 @@
+"""Programs that write the items of shipped data sets."""

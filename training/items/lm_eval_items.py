@@ -1,0 +1,89 @@
+"""Write documents of a task of lm-eval as items, for a ``choose`` stage with ``lm_eval_task``.
+
+``python -m training.items.lm_eval_items --task arc_easy --docs FILE --out FILE``. The documents are a JSONL file of
+your own, in the form that the task's data have (for ``arc_easy``: ``question``, ``choices`` with ``label`` and
+``text``, ``answerKey``); nothing is fetched. An item holds question and choices as the task's templates write them,
+and the document, so that the library can ask it again and be compared. Tasks of the type multiple_choice whose choices
+follow one and the same text are taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from specs.stages.artifacts import Item
+from training.jobs.evaluation.lm_eval_task import NAME, of_the_library, place_of, require_lm_eval, write_task
+from training.rules.tasks import write_items
+from training.rules.tasks.choices import DOCUMENT, answer_of
+
+
+def items_of(task: str, documents: Sequence[dict[str, Any]], folder: Path) -> list[Item]:
+    """Return the documents as items, as many as the task makes of them.
+
+    Args:
+        task: one of the library's own.
+        documents: in the form of its data.
+        folder: where the task and its data are written for the library.
+
+    Raises:
+        ValueError: the library has no such task, it is none of multiple choice, or a document gives no question whose
+            choices follow one text.
+    """
+    from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+
+    write_task(folder, documents, of_the_library(task))
+    manager: Any = TaskManager(include_path=str(folder), include_defaults=False)
+    built: Any = manager.load([NAME])["tasks"][NAME]
+    built.build_all_requests()
+    asked: dict[int, list[Any]] = {}
+    for one in built.instances:
+        asked.setdefault(one.doc_id, []).append(one)
+    return [_item(task, number, asked[number], built) for number in sorted(asked)]
+
+
+def _item(task: str, number: int, asked: list[Any], built: Any) -> Item:
+    texts = {one.arguments[0] for one in asked}
+    if len(texts) != 1:
+        raise ValueError(f"document {number}: '{task}' puts the choices before the end of the question")
+    choices = [str(one.arguments[1]).strip() for one in asked]
+    document = asked[0].doc
+    target = built.doc_to_target(document)
+    right = place_of(target, choices)
+    if right is None:
+        raise ValueError(f"document {number}: '{task}' holds {target!r} for right, which is none of {choices}")
+    constraint: dict[str, str | int] = {f"choice_{place}": one for place, one in enumerate(choices, 1)}
+    constraint |= {"answer": right + 1, DOCUMENT: json.dumps(document, ensure_ascii=False)}
+    key = f"{task}-{number}"
+    item = Item(id=key, group=key, kind=task, prompt=texts.pop(), constraint=constraint)
+    answer_of(item)
+    return item
+
+
+def main() -> int:
+    """Write the file that is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m training.items.lm_eval_items", description=__doc__)
+    parser.add_argument("--task", required=True, help="one of lm-eval's own tasks, of multiple choice")
+    parser.add_argument("--docs", type=Path, required=True, help="JSONL, one document of the task a line")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    require_lm_eval()
+    try:
+        documents = [json.loads(line) for line in given.docs.read_text(encoding="utf-8").splitlines() if line.strip()]
+        with tempfile.TemporaryDirectory() as folder:
+            items = items_of(given.task, documents, Path(folder))
+    except (OSError, ValueError) as error:
+        print(f"{error}", file=sys.stderr)
+        return 2
+    write_items(given.out, items)
+    print(f"{given.out}: {len(items)} items")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

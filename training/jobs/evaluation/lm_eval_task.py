@@ -1,0 +1,181 @@
+"""Multiple choice asked and scored by lm-eval (EleutherAI's evaluation harness) with its own class for our model.
+
+The stage's items are the task's data, so that they are registered and compared like those of every other stage, and
+nothing is fetched. How they are asked says the spec, or a task of the library's own; for that one an item holds the
+document the task reads (``training/items/lm_eval_items.py`` writes such items). What comes back are log-likelihoods;
+what is right is measured from them afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from specs.stages.artifacts import Item
+from specs.stages.evaluation.parameters import LmEvalTask
+from specs.stages.evaluation.rows import ChoiceRow, ChoiceScore
+from training.jobs.job import refuse
+from training.rules.tasks.choices import DOCUMENT, answer_of, choices_of
+
+NAME = "registered_items"
+"""The task's name in lm-eval."""
+_LOCAL: dict[str, Any] = {
+    "task": NAME,
+    "dataset_path": "json",
+    "dataset_name": None,
+    "test_split": "test",
+    "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
+}
+_OWN: dict[str, Any] = {"output_type": "multiple_choice", "doc_to_choice": "choices", "doc_to_target": "answer"}
+_ONE_SPLIT = {"training_split": None, "validation_split": None, "fewshot_split": None, "num_fewshot": 0}
+
+
+class Asked(NamedTuple):
+    """Rows in the order of the items, and what the library says of its run."""
+
+    rows: list[ChoiceRow]
+    facts: dict[str, Any]
+
+
+def ask_lm_eval(
+    model: Any, tokenizer: Any, items: Sequence[Item], task: LmEvalTask | str, batch_size: int, folder: Path
+) -> Asked:
+    """Run the task on a loaded model; leave with exit code 4 where lm-eval is not installed.
+
+    Args:
+        model: a causal language model of transformers, in evaluation mode.
+        tokenizer: its tokenizer.
+        items: the questions.
+        task: how they are written, or the name of a task of the library's own.
+        batch_size: choices read together.
+        folder: where the task and its data are written for the library.
+
+    Raises:
+        ValueError: an item is no question with choices, a question with a choice is longer than the model's context
+            (the library would cut it), the library asked something else than the items, or has no such task.
+    """
+    require_lm_eval()
+    from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+    from lm_eval.models.huggingface import HFLM  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+    from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+
+    if isinstance(task, str):
+        documents, described = [_document(item) for item in items], of_the_library(task) | {"process_docs": None}
+    else:
+        documents, described = [_own(item) for item in items], _OWN | task.model_dump(mode="json")
+    write_task(folder, documents, described)
+    reader: Any = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=batch_size)
+    found: Any = simple_evaluate(
+        model=reader,
+        tasks=[NAME],
+        # Only this folder: the library's own tasks come from the hub.
+        task_manager=TaskManager(include_path=str(folder), include_defaults=False),
+        num_fewshot=0,
+        bootstrap_iters=0,
+        log_samples=True,
+    )
+    samples = {int(one["doc_id"]): one for one in found["samples"][NAME]}
+    if set(samples) != set(range(len(items))):
+        raise ValueError(f"lm-eval answered {len(samples)} of {len(items)} questions")
+    rows = [_row(reader, item, samples[place]) for place, item in enumerate(items)]
+    stated = {name: value for name, value in found["results"][NAME].items() if isinstance(value, float)}
+    return Asked(rows, {"version": version("lm_eval"), "states": stated})
+
+
+def require_lm_eval() -> None:
+    """Leave with exit code 4 where lm-eval is not installed."""
+    if find_spec("lm_eval") is None:
+        refuse("choose with lm_eval: lm-eval is not installed (pip install 'peergate[lm-eval]')")
+
+
+def of_the_library(name: str) -> dict[str, Any]:
+    """Return what makes a task of the library's own read a local file and nothing else.
+
+    Raises:
+        ValueError: there is no such task, it is not a single one that a file describes, or no multiple choice.
+    """
+    found: Any = _index().get(name)
+    if found is None:
+        raise ValueError(f"lm-eval {version('lm_eval')} has no task '{name}'")
+    if found.kind.name != "TASK" or not found.yaml_path:
+        raise ValueError(f"'{name}' of lm-eval is a {found.kind.name.lower()}, not one task that a file describes")
+    kind = found.cfg.get("output_type", "generate_until")
+    if kind != "multiple_choice":
+        raise ValueError(f"'{name}' of lm-eval is of type {kind}; choose scores multiple_choice")
+    return {"include": str(found.yaml_path), "process_results": None, **_ONE_SPLIT}
+
+
+@cache
+def _index() -> dict[str, Any]:
+    """Return what the library has, by name: thousands of files are read for it."""
+    from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+
+    manager: Any = TaskManager()
+    return manager.task_index
+
+
+def write_task(folder: Path, documents: Sequence[dict[str, Any]], described: dict[str, Any]) -> None:
+    """Write a task and its data, and have the library keep what it makes of them in the folder too.
+
+    JSON is YAML, so that no text of the spec can change what the file says.
+    """
+    libraries: Any = import_module("datasets")
+    libraries.config.HF_DATASETS_CACHE = folder / "cache"
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / "items.jsonl"
+    data.write_text("".join(f"{json.dumps(one)}\n" for one in documents), encoding="utf-8")
+    whole = described | _LOCAL | {"dataset_kwargs": {"data_files": {"test": str(data)}}}
+    (folder / f"{NAME}.yaml").write_text(json.dumps(whole), encoding="utf-8")
+
+
+def _own(item: Item) -> dict[str, Any]:
+    return {"prompt": item.prompt, "kind": item.kind, "choices": list(choices_of(item)), "answer": answer_of(item)}
+
+
+def _document(item: Item) -> dict[str, Any]:
+    given = item.constraint.get(DOCUMENT)
+    try:
+        document: Any = json.loads(given) if isinstance(given, str) else None
+    except json.JSONDecodeError:
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError(
+            f"'{item.id}' holds no document for a task of lm-eval in its constraint ({DOCUMENT}): "
+            "python -m training.items.lm_eval_items writes such items"
+        )
+    return cast("dict[str, Any]", document)
+
+
+def place_of(target: Any, choices: Sequence[str]) -> int | None:
+    """Return the place of the choice a task holds for right, by its number or its text; None where it is none."""
+    if isinstance(target, int):
+        return target
+    named = str(target).strip()
+    return choices.index(named) if named in choices else None
+
+
+def _row(reader: Any, item: Item, sample: Any) -> ChoiceRow:
+    choices = choices_of(item)
+    asked: list[tuple[str, str]] = [(before, after) for before, after in sample["arguments"]]
+    texts = [after.strip() for _, after in asked]
+    if texts != list(choices) or place_of(sample["target"], choices) != answer_of(item):
+        raise ValueError(f"lm-eval asked '{item.id}' with other choices, or holds another one for right")
+    if DOCUMENT in item.constraint and {before for before, _ in asked} != {item.prompt}:
+        raise ValueError(f"lm-eval asked '{item.id}' in other words: {asked[0][0]!r}, the item has {item.prompt!r}")
+    scores: list[ChoiceScore] = []
+    prompt_tokens: list[int] = []
+    for (before, after), choice, ((nats, _),) in zip(asked, choices, sample["resps"], strict=True):
+        context, continuation = reader._encode_pair(before, after)
+        if len(context) + len(continuation) > reader.max_length:
+            tokens = len(context) + len(continuation)
+            raise ValueError(f"'{item.id}' with a choice has {tokens} tokens, the model reads {reader.max_length}")
+        # A log-likelihood of 0 can be rounded to the other side.
+        scores.append(ChoiceScore(nats=max(0.0, -float(nats)), tokens=len(continuation), bytes=len(choice.encode())))
+        prompt_tokens.append(len(context))
+    return ChoiceRow(item=item.id, prompt_tokens=min(prompt_tokens), choices=tuple(scores))

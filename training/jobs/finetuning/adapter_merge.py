@@ -1,0 +1,115 @@
+"""What is kept of a trained model: the checkpoint that later stages read, with adapters merged into it.
+
+A model of 4 bits cannot take a merge, so its weights are read again in bfloat16: 65.5 GB for 32 billion parameters,
+more than a GPU of 80 GB has left beside what was trained. So what was trained is given up first, and the second copy is
+read, merged and saved on the CPU, whatever training ran on. Adapters of other models are merged where they are.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from training.engines import checkpoint
+from training.engines.logit_tolerance import most_difference
+from training.jobs.finetuning.trained_model import Prepared
+
+
+def save_trained(trainer: Any, prepared: Prepared, source: Path, out: Path) -> dict[str, float]:
+    """Save the checkpoint that later stages read; adapters are merged, and kept under ``adapter`` as well.
+
+    Trainer and ``prepared`` have no model afterwards. Returns what the merging changed, as facts.
+
+    Args:
+        trainer: that has trained.
+        prepared: what it was built from.
+        source: the checkpoint that training started from.
+        out: the folder to make.
+
+    Raises:
+        SystemExit: the merged model does not compute what the one with adapters computed, or no tokenizer was saved.
+    """
+    trained, tokenizer = trainer.model, prepared.tokenizer
+    release(trainer, prepared)
+    if prepared.adapter is None:
+        checkpoint.save(trained, tokenizer, out)
+        _require_tokenizer(out)
+        return {}
+    trained.eval()
+    probe, facts = _probe(tokenizer), dict[str, float]()
+    before = _logits(trained, probe)
+    _save_adapter(trained, out / "adapter")
+    if getattr(trained.get_base_model(), "is_loaded_in_4bit", False):
+        del trained
+        checkpoint.free()
+        trained = read_again(source, out / "adapter")
+        whole = _logits(trained, probe)
+        # What training saw and what is kept differ by the rounding to 4 bits, which no merge can help.
+        facts["quantisation_difference"] = _share(before, whole)
+        before = whole
+    merged = trained.merge_and_unload()
+    facts["merge_difference"] = difference = _share(before, _logits(merged, probe))
+    dtype = checkpoint.device_of(merged)[1]
+    if not difference <= most_difference(dtype):
+        raise SystemExit(f"merging the adapters changed logits by {difference:.3g} of the largest, in {dtype}")
+    checkpoint.save(merged, tokenizer, out)
+    _require_tokenizer(out)
+    return facts
+
+
+def release(trainer: Any, prepared: Prepared) -> None:
+    """Take model, gradients, optimizer and schedule from a trainer that is done, and from what it was built from.
+
+    Its log and settings stay. Whoever asked for the model before still holds it.
+    """
+    trainer.model.zero_grad(set_to_none=True)
+    trainer.accelerator.free_memory()
+    for holder in (trainer, trainer.callback_handler):
+        for name in ("model", "model_wrapped", "ref_model", "optimizer", "lr_scheduler"):
+            if hasattr(holder, name):
+                setattr(holder, name, None)
+    prepared.model = None
+    checkpoint.free()
+
+
+def _share(before: Any, after: Any) -> float:
+    return float((before - after).abs().max() / before.abs().max())
+
+
+def _probe(tokenizer: Any) -> Any:
+    return tokenizer("The quick brown fox jumps over the lazy dog.", return_tensors="pt")["input_ids"]
+
+
+def _logits(model: Any, ids: Any) -> Any:
+    import torch
+
+    with torch.no_grad():
+        return model(ids.to(next(model.parameters()).device)).logits.float().cpu()
+
+
+def read_again(source: Path, adapter: Path) -> Any:
+    """Return the starting weights in bfloat16 with the adapters, on the CPU."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    whole: Any = AutoModelForCausalLM.from_pretrained(source, local_files_only=True, dtype=torch.bfloat16)
+    # Without the device, peft puts the adapters on a GPU where there is one.
+    return PeftModel.from_pretrained(whole, adapter, torch_device="cpu").eval()
+
+
+def _save_adapter(trained: Any, folder: Path) -> None:
+    """Save adapters so that their digest depends on what was trained: no place of this job, lists in order."""
+    trained.save_pretrained(folder)
+    (folder / "README.md").unlink(missing_ok=True)
+    path = folder / "adapter_config.json"
+    config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    config["base_model_name_or_path"] = None
+    config["target_modules"] = sorted(config["target_modules"])
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _require_tokenizer(folder: Path) -> None:
+    if not (folder / "tokenizer.json").is_file() and not (folder / "tokenizer_config.json").is_file():
+        raise SystemExit(f"no tokenizer was saved in {folder}: the checkpoint could not be used")

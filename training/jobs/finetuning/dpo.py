@@ -1,0 +1,142 @@
+"""Training on preferences with TRL: every optimizer step written down, pairs kept out scored before and after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
+from specs.stages.finetuning.rows import PairScore, PreferenceStep
+from training.engines.checkpoint import device_of
+from training.jobs.finetuning import trainer_args as conduct
+from training.jobs.finetuning.adapter_merge import save_trained
+from training.jobs.finetuning.loss_comparison import share
+from training.jobs.finetuning.loss_masks import MaskProof, expected
+from training.jobs.finetuning.pair_scores import Scored, score
+from training.jobs.finetuning.preference_trainers import build, single_order
+from training.jobs.finetuning.trained_model import Prepared, prepare
+from training.jobs.finetuning.training_texts import Sides, style_of
+from training.jobs.job import Done, Job, run_stage
+from training.jobs.saved_steps import clear, newest_whole, train
+from training.rules.finetuning.preference_split import divide, read_preferences
+
+_MOST, _FEWEST, _SHARE = 16, 2, 0.01
+"""Pairs whose reference log-probabilities are computed before TRL has the model; the share is one of all passes."""
+
+
+def dpo(job: Job) -> Done:
+    """Write ``rows`` (one per step), ``pairs`` (one per pair that was kept out) and ``checkpoint``."""
+    parameters = job.parameters
+    assert isinstance(parameters, DpoParameters)
+    preferences = read_preferences(job.inputs["preferences"])
+    try:
+        split = divide(preferences, parameters.validation_share, parameters.seed)
+    except ValueError as error:
+        raise SystemExit(str(error)) from error
+    if not split.train:
+        raise SystemExit("there is no pair to train on")
+    prepared = prepare(job.inputs["model"], parameters)
+    style = style_of(prepared.tokenizer, parameters, job.order.declared())
+    sides = [Sides(style, one.prompt, (one.chosen, one.rejected)) for one in preferences]
+    training, kept = [sides[place] for place in split.train], [sides[place] for place in split.validation]
+    before = _scored(prepared.model, prepared, kept, parameters)
+    places = probed(len(training), parameters.epochs, resumed=newest_whole(job.folder / "trainer") is not None)
+    probe = _scored(prepared.model, prepared, [training[place] for place in places], parameters)
+    proof = MaskProof(expected(prepared.tokenizer, training))
+    trainer = build(job, prepared, training, parameters, proof)
+    train(trainer, job.folder / "trainer")
+    facts = _reference_facts(trainer, dict(zip(places, probe, strict=True)), len(training), parameters)
+    job.write_rows("rows", [_step(entry) for entry in conduct.logged(trainer)])
+    after = _scored(trainer.model, prepared, kept, parameters)
+    job.write_rows(
+        "pairs",
+        [
+            PairScore(
+                pair=place,
+                group=preferences[place].group,
+                chosen_tokens=one.chosen_tokens,
+                rejected_tokens=one.rejected_tokens,
+                chosen_before=one.chosen,
+                rejected_before=one.rejected,
+                chosen_after=two.chosen,
+                rejected_after=two.rejected,
+            )
+            for place, one, two in zip(split.validation, before, after, strict=True)
+        ],
+    )
+    effective = trainer.settings() | style.settings()
+    facts |= conduct.seen_facts(trainer, proof)
+    facts |= {"pairs": len(split.train), "validation_pairs": len(split.validation)}
+    facts |= conduct.lengths(training, prepared.tokenizer, parameters.max_length)
+    device, dtype = device_of(trainer.model)
+    facts |= save_trained(trainer, prepared, job.inputs["model"], job.out / "checkpoint")
+    clear(job.folder / "trainer")
+    tokens = sum(entry["tokens"] for entry in conduct.logged(trainer))
+    return Done(device, dtype, tokens, effective, facts)
+
+
+def _scored(model: Any, prepared: Prepared, pairs: list[Sides], parameters: DpoParameters) -> list[Scored]:
+    return score(
+        model,
+        prepared.tokenizer,
+        pairs,
+        batch_size=2 * parameters.batch_size,
+        max_length=parameters.max_length,
+    )
+
+
+def _step(entry: dict[str, Any]) -> PreferenceStep:
+    return PreferenceStep(
+        step=entry["step"],
+        epoch=entry["epoch"],
+        loss=entry["loss"],
+        learning_rate=entry["learning_rate"],
+        grad_norm=entry["grad_norm"],
+        tokens=entry["tokens"],
+        chosen_reward=entry.get("rewards/chosen"),
+        rejected_reward=entry.get("rewards/rejected"),
+        margin=entry.get("rewards/margins"),
+        accuracy=entry.get("rewards/accuracies"),
+    )
+
+
+def probed(pairs: int, epochs: int, *, resumed: bool) -> list[int]:
+    """Return the pairs whose reference is computed without TRL and before it: spread evenly, with the first and last.
+
+    A pair takes two forward passes. Training takes two for TRL's reference and, a backward pass counted as two forward
+    ones, six an epoch. With few pairs the first batch is the better part of the proof (:func:`_reference_facts`); a
+    training that is resumed has no such batch, and takes the most.
+    """
+    wanted = _MOST if resumed else round(_SHARE * pairs * (2 + 6 * epochs) / 2)
+    count = min(max(wanted, _FEWEST), _MOST, pairs)
+    return sorted({round(n * (pairs - 1) / max(1, count - 1)) for n in range(count)})
+
+
+def _reference_facts(trainer: Any, probe: dict[int, Scored], pairs: int, parameters: DpoParameters) -> dict[str, Any]:
+    """Compare TRL's reference log-probabilities with those computed here: of a few pairs before TRL had the model.
+
+    And of the first batch, whose closed form is computed with the weights that training begins from, which are the
+    reference. The difference is a share of the value, or nats where that is below 1. Which response is which is part
+    of it.
+    """
+    if parameters.loss in REFERENCE_FREE:
+        return {}
+    data = trainer.train_dataset
+    ours: dict[tuple[int, int], float] = {}
+    for place, one in probe.items():
+        ours |= {(place, 0): one.chosen, (place, 1): one.rejected}
+    if parameters.loss == "kto":
+        theirs = dict(zip(single_order(pairs, parameters.seed), data["ref_logps"], strict=True))
+    else:
+        theirs = {(place, 0): value for place, value in enumerate(data["ref_chosen_logps"])}
+        theirs |= {(place, 1): value for place, value in enumerate(data["ref_rejected_logps"])}
+    found = [share(value, theirs[place]) for place, value in ours.items()]
+    first = [one for one in trainer.compared.values() if one.reference is not None]
+    worst = max([*found, *(one.reference for one in first)])
+    return {
+        "reference_difference": float(worst),
+        "reference_responses": len(ours) + sum(one.responses for one in first),
+    }
+
+
+if __name__ == "__main__":
+    run_stage("dpo", dpo)

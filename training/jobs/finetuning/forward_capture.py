@@ -1,0 +1,136 @@
+"""What the model was given and what came out of its layers while a trainer computed a loss, and what follows from it.
+
+A loss that is computed again from a forward pass of its own costs as much as a third of a step. So the pass that the
+trainer makes anyway is listened to: what its layers gave for tokens of responses is kept, and only the last layer, from
+there to log-probabilities, is computed again. It is the model's own last layer and not the trainer's: TRL projects,
+takes logarithms and sums in code of its own (``add_fused_lm_head``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from training.jobs.finetuning.loss_masks import View, key, mismatched, views
+from training.rules.finetuning.losses import Response
+
+_PIECE = 128
+"""Tokens whose log-probabilities are computed at a time."""
+
+
+class NotGiven(Exception):
+    """The model was not given a sequence that the trainer has in its batch."""
+
+
+class Witness:
+    """Listens to the forward passes of a trainer's model for the sequences of one batch."""
+
+    def __init__(self, trainer: Any, inputs: dict[str, Any]) -> None:
+        self.loss = math.nan
+        self._trainer = trainer
+        whole = trainer.model
+        self._model: Any = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
+        drift = [mismatched(inputs)] if "KL_input_ids" in inputs else []
+        self._begins = {one.key: one.begin for view in (*views(inputs), *drift) for one in _responses(view)}
+        self._passes: list[dict[bytes, Any]] = []
+        self._answer: Any = None
+
+    @contextmanager
+    def listening(self) -> Generator[None]:
+        """Keep what the layers give for tokens of responses while this lasts: for each as much as the model is wide."""
+        handle = self._model.base_model.register_forward_hook(self._heard, with_kwargs=True)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def _heard(self, _: Any, given: tuple[Any, ...], named: dict[str, Any], answer: Any) -> None:
+        ids = named["input_ids"] if "input_ids" in named else given[0]
+        hidden = answer.last_hidden_state.detach()
+        found: dict[bytes, Any] = {}
+        for row, places in _sequences(ids, named):
+            name = key(ids[row, places].cpu().numpy())
+            if name in self._begins:
+                # The tokens before those of the response are what these are predicted from.
+                found[name] = hidden[row, places][self._begins[name] - 1 : -1].clone()
+        self._passes.append(found)
+        self._answer = type(answer)
+
+    def responses(self, view: View) -> list[Response]:
+        """Return what the listened pass gave the responses of sequences, in their order.
+
+        Raises:
+            NotGiven: no pass had all of these sequences.
+        """
+        import torch
+
+        wanted = list(_responses(view))
+        heard = next((one for one in self._passes if all(sequence.key in one for sequence in wanted)), None)
+        if heard is None:
+            raise NotGiven(f"the model was not given the {len(wanted)} sequences of the batch as they are in it")
+        new = [one for one in wanted if not isinstance(heard[one.key], Response)]
+        if new:
+            hidden = torch.cat([heard[one.key] for one in new])
+            ids = torch.cat([torch.as_tensor(one.ids, device=hidden.device) for one in new])
+            parts = self._picked(hidden, ids).double().split([len(one.ids) for one in new])
+            # In place of what they were computed from, which is not needed again.
+            heard |= {one.key: Response(float(part.sum()), len(part)) for one, part in zip(new, parts, strict=True)}
+        return [heard[one.key] for one in wanted]
+
+    def _picked(self, hidden: Any, wanted: Any) -> Any:
+        """Return the log-probability of each wanted token [tokens] after what the layers gave [tokens, width]."""
+        import torch
+
+        found: list[Any] = []
+        with torch.no_grad(), self._trainer.accelerator.autocast():
+            for begin in range(0, len(wanted), _PIECE):
+                part = slice(begin, begin + _PIECE)
+                logits = self._logits(hidden[part]).float()
+                found.append(logits.gather(-1, wanted[part, None]).squeeze(-1) - logits.logsumexp(-1))
+        return torch.cat(found)
+
+    def _logits(self, hidden: Any) -> Any:
+        """Have the model go on from what its layers gave: scales and caps of logits are the model's own."""
+        layers, answer = self._model.base_model, self._answer(last_hidden_state=hidden[None])
+        before = vars(layers).get("forward")
+
+        def given(*_: Any, **__: Any) -> Any:
+            return answer
+
+        layers.forward = given
+        try:
+            return self._model(input_ids=hidden.new_zeros((1, len(hidden)), dtype=int), use_cache=False).logits[0]
+        finally:
+            if before is None:
+                del layers.forward
+            else:
+                layers.forward = before
+
+
+class _Response(NamedTuple):
+    """A sequence by its ids, where its response begins, and the ids of that."""
+
+    key: bytes
+    begin: int
+    ids: Any
+
+
+def _responses(view: View) -> Iterator[_Response]:
+    for place in range(len(view.ids)):
+        real = view.real[place]
+        ids, begin = view.ids[place][real], int(view.carried[place][real].argmax())
+        yield _Response(key(ids), begin, ids[begin:])
+
+
+def _sequences(ids: Any, named: dict[str, Any]) -> Iterator[tuple[int, Any]]:
+    """Yield (row, places) of each sequence in a pass: what is no padding, or of a packed row what begins anew."""
+    mask, positions = named.get("attention_mask"), named.get("position_ids")
+    if mask is None and positions is not None and len(ids) == 1:
+        starts = [*(positions[0] == 0).nonzero().flatten().tolist(), ids.shape[1]]
+        for begin, end in zip(starts, starts[1:], strict=False):
+            yield 0, slice(begin, end)
+        return
+    for row in range(len(ids)):
+        yield row, slice(None) if mask is None else mask[row] == 1

@@ -1,0 +1,124 @@
+"""Supervised fine-tuning with TRL, loss on the completion only, every optimizer step written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specs.stages.artifacts import Example
+from specs.stages.finetuning.parameters import SftParameters
+from specs.stages.finetuning.rows import TrainingRow
+from training.engines.checkpoint import device_of
+from training.jobs.finetuning import trainer_args as conduct
+from training.jobs.finetuning.adapter_merge import save_trained
+from training.jobs.finetuning.loss_masks import MaskProof, expected
+from training.jobs.finetuning.packing import require_packing
+from training.jobs.finetuning.trained_model import Prepared, prepare
+from training.jobs.finetuning.trainer_hooks import callbacks, watched
+from training.jobs.finetuning.training_texts import Sides, style_of
+from training.jobs.job import Done, Job, run_stage
+from training.jobs.saved_steps import clear, train
+from training.rules.seeded_order import file_order
+
+
+def sft(job: Job) -> Done:
+    """Write ``rows`` (one per step) and ``checkpoint``."""
+    parameters = job.parameters
+    assert isinstance(parameters, SftParameters)
+    with job.inputs["examples"].open("rb") as handle:
+        accepted = [Example.model_validate_json(line) for line in handle if line.strip()]
+    examples = balance(accepted, parameters.max_examples_per_kind, parameters.seed)
+    if not examples:
+        raise SystemExit("there is no example to train on")
+    prepared = prepare(job.inputs["model"], parameters)
+    facts = {"packing_difference": require_packing(prepared.model, prepared.device)} if parameters.packing else {}
+    style = style_of(prepared.tokenizer, parameters, job.order.declared())
+    sides = [Sides(style, example.prompt, (example.completion,)) for example in examples]
+    proof = MaskProof(expected(prepared.tokenizer, sides))
+    trainer = _trainer(job, prepared, sides, parameters, proof)
+    train(trainer, job.folder / "trainer")
+    rows = [
+        TrainingRow(
+            step=entry["step"],
+            epoch=entry["epoch"],
+            loss=entry["loss"],
+            learning_rate=entry["learning_rate"],
+            grad_norm=entry["grad_norm"],
+            tokens=entry["tokens"],
+        )
+        for entry in conduct.logged(trainer)
+    ]
+    job.write_rows("rows", rows)
+    effective = trainer.settings() | style.settings()
+    facts |= conduct.seen_facts(trainer, proof) | _facts(examples, sides, prepared.tokenizer, parameters)
+    device, dtype = device_of(trainer.model)
+    facts |= save_trained(trainer, prepared, job.inputs["model"], job.out / "checkpoint")
+    clear(job.folder / "trainer")
+    return Done(device, dtype, sum(row.tokens for row in rows), effective, facts)
+
+
+def balance(examples: list[Example], per_kind: int | None, seed: int) -> list[Example]:
+    """Return at most ``per_kind`` examples of each kind, spread over topics, in an order fixed by the seed."""
+    shuffled = sorted(examples, key=lambda one: file_order(f"{one.item}/{one.sample}", seed))
+    if per_kind is None:
+        return shuffled
+    # First of all topics the first example, then the second: a topic with many must not crowd out others.
+    seen: dict[tuple[str, str], int] = {}
+    ranked: list[tuple[int, Example]] = []
+    for one in shuffled:
+        place = seen.get((one.kind, one.group), 0)
+        seen[one.kind, one.group] = place + 1
+        ranked.append((place, one))
+    taken: dict[str, int] = {}
+    kept: list[Example] = []
+    for _, one in sorted(ranked, key=lambda pair: pair[0]):
+        taken[one.kind] = taken.get(one.kind, 0) + 1
+        if taken[one.kind] <= per_kind:
+            kept.append(one)
+    return sorted(kept, key=lambda one: file_order(f"{one.item}/{one.sample}", seed))
+
+
+def _trainer(job: Job, prepared: Prepared, sides: list[Sides], parameters: SftParameters, proof: MaskProof) -> Any:
+    from datasets import Dataset
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    conduct.quiet()
+    steps = conduct.steps_of(len(sides), parameters)
+    config = SFTConfig(
+        **conduct.arguments(job, parameters, parameters.learning_rate, steps, prepared.device),
+        max_length=parameters.max_length,
+        completion_only_loss=True,
+        packing=parameters.packing,
+    )
+    watchers = callbacks(job, job.order.parameters)
+    trainer = watched(SFTTrainer, proof, modules=parameters.target_modules)(
+        model=prepared.model,
+        args=config,
+        train_dataset=Dataset.from_list(
+            [{"prompt": one.prompt(), "completion": one.response(one.responses[0])} for one in sides]
+        ),
+        processing_class=prepared.tokenizer,
+        peft_config=prepared.adapter,
+        callbacks=watchers,
+    )
+    if parameters.packing:
+        conduct.count_packed(trainer, parameters)
+    conduct.attach(watchers, trainer)
+    return trainer
+
+
+def _facts(examples: list[Example], sides: list[Sides], tokenizer: Any, parameters: SftParameters) -> dict[str, Any]:
+    by_kind: dict[str, int] = {}
+    for example in examples:
+        by_kind[example.kind] = by_kind.get(example.kind, 0) + 1
+    lengths = conduct.lengths(sides, tokenizer, parameters.max_length)
+    return {
+        "examples": len(examples),
+        "examples_by_kind": by_kind,
+        "groups": len({example.group for example in examples}),
+        **lengths,
+    }
+
+
+if __name__ == "__main__":
+    run_stage("sft", sft)

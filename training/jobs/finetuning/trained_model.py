@@ -1,0 +1,133 @@
+"""The model that is trained: where it runs, in which precision, with which adapters.
+
+What is kept: ``adapter_merge.py``.
+
+Nothing is left to a library's own choice: a GPU that is asked for and not there is refused, and so is a module name
+that no layer has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from specs.stages.finetuning.parameters import TrainingParameters
+from training.engines import checkpoint
+from training.jobs.finetuning.import_stubs import leave_out_scipy
+from training.jobs.job import refuse
+
+
+@dataclass
+class Prepared:
+    """A loaded model with its tokenizer, and the adapters it is still to be given (None for full training)."""
+
+    model: Any
+    """None once what was trained is saved: nothing may hold it while a second one is loaded."""
+    tokenizer: Any
+    device: str
+    adapter: Any | None
+
+
+def prepare(folder: Path, parameters: TrainingParameters) -> Prepared:
+    """Load a checkpoint as the parameters say; leave with exit code 4 where this machine cannot do it."""
+    leave_out_scipy()
+    import torch
+
+    device = _device(parameters.device, gpu=torch.cuda.is_available())
+    if parameters.method == "qlora" or parameters.optimizer_kind != "adamw":
+        _require_bitsandbytes(parameters)
+    if parameters.precision == "auto" and parameters.method != "qlora" and parameters.device == "auto":
+        model, tokenizer = checkpoint.load(folder)
+    else:
+        model, tokenizer = _load(folder, parameters, device)
+    return Prepared(model.train(), tokenizer, device, adapter(model, parameters))
+
+
+def _device(wanted: str, *, gpu: bool) -> str:
+    if wanted == "cuda" and not gpu:
+        refuse(
+            "device: cuda was granted, and torch finds no NVIDIA GPU on this machine; nothing runs on the CPU instead"
+        )
+    return "cuda:0" if gpu and wanted != "cpu" else "cpu"
+
+
+def _require_bitsandbytes(parameters: TrainingParameters) -> None:
+    if find_spec("bitsandbytes") is None:
+        what = "method: qlora" if parameters.method == "qlora" else f"optimizer_kind: {parameters.optimizer_kind}"
+        refuse(f"{what} needs the package bitsandbytes, which is not installed: pip install 'peergate[qlora]'")
+
+
+def _load(folder: Path, parameters: TrainingParameters, device: str) -> tuple[Any, Any]:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    precision = parameters.precision
+    if precision == "auto":
+        precision = "bfloat16" if device.startswith("cuda") else "float32"
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    if parameters.method == "qlora":
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, local_files_only=True, dtype=dtype, quantization_config=four_bits(), device_map={"": device}
+        )
+        if device == "cpu":
+            _keep_constants(model)
+        return model, tokenizer
+    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
+    return model.to(device), tokenizer
+
+
+def _keep_constants(model: Any) -> None:
+    """Have the layers of 4 bits stay as they were loaded.
+
+    With AVX512 bitsandbytes (0.50.2) lays weights out anew whenever a layer is asked in evaluation mode. On the way
+    back the constants of the blocks are rounded again, so that frozen weights change, and while they are laid out so
+    the layers pass no gradient on.
+    """
+    for layer in model.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False
+
+
+def four_bits() -> Any:
+    """Return NormalFloat of 4 bits with doubly quantised constants, computed in bfloat16 (arXiv:2305.14314)."""
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+
+
+def adapter(model: Any, parameters: TrainingParameters) -> Any | None:
+    """Return the configuration of the granted adapters, None for full training; unknown modules are refused."""
+    if parameters.method == "full":
+        return None
+    from peft import LoraConfig
+    from torch import nn
+
+    wanted = list(parameters.target_modules or ())
+    linear = {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    ends = {name.rsplit(".", 1)[-1] for name in linear}
+    unknown = sorted(one for one in wanted if not any(_is(name, one) for name in linear))
+    if unknown:
+        refuse(f"target_modules names {', '.join(unknown)}, the linear layers here are {', '.join(sorted(ends))}")
+    return LoraConfig(
+        r=parameters.lora_rank or 0,
+        lora_alpha=parameters.lora_alpha or 0,
+        lora_dropout=parameters.lora_dropout or 0.0,
+        target_modules=wanted,
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+
+
+def _is(layer: str, module: str) -> bool:
+    return layer == module or layer.endswith(f".{module}")

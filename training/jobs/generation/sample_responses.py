@@ -1,0 +1,129 @@
+"""Have the model answer instructions; each row holds the answer before and after cleaning.
+
+A shard of instructions is answered with a seed of its own and written down as a whole; a stage that was ended goes on
+after the last whole shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from specs.stages.answer_end import Form
+from specs.stages.artifacts import Item
+from specs.stages.generation.parameters import RespondParameters
+from specs.stages.generation.rows import RespondRow
+from training.engines.batched import Output
+from training.engines.engine import Engine, make_engine, stated
+from training.engines.token_sampling import Sampling
+from training.jobs.job import Done, Job, run_stage
+from training.jobs.row_files import GroupedRows
+from training.rules.cleaning import clean, marks_of
+from training.rules.generation.response_filter import kept_of, why_broken_off
+from training.rules.prompt_encoding import Encoded, form_of, prompt_ids
+from training.rules.prompt_text import answer_prompt, seed_of
+from training.rules.sampling_quality import group_size
+from training.rules.tasks import load_items
+
+
+def respond(job: Job) -> Done:
+    """Write ``rows`` (every answer) and ``examples`` (what is whole, clean and in scope, each once)."""
+    parameters = job.parameters
+    assert isinstance(parameters, RespondParameters)
+    form = form_of(job.order.model_kind)
+    items = load_items(job.inputs["instructions"])[: parameters.max_instructions]
+    engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
+    answerer = Answerer(engine, parameters, form)
+    kept = GroupedRows(job.folder / "shards" / "answers.jsonl", RespondRow)
+
+    def told(done: int) -> None:
+        job.progress(done, len(items), "instructions")
+
+    size = group_size(parameters.quality, parameters.shard_size, parameters.samples_per_instruction)
+    shards = [items[at : at + size] for at in range(0, len(items), size)]
+    why = why_broken_off(kept.rows(), parameters)
+    for number, some in enumerate(shards):
+        if number >= len(kept.groups):
+            if why:
+                break
+            before = number * size
+            kept.add(answerer.shard(number, some, lambda done, before=before: told(before + done)))
+            why = why_broken_off(kept.rows(), parameters)
+        told(min(len(items), (number + 1) * size))
+    rows = kept.rows()
+    job.write_rows("rows", rows)
+    job.write_rows("examples", kept_of(rows))
+    facts = stated(engine) | {"model_kind": job.order.model_kind, "instructions": len(items)}
+    facts |= {"broken_off": why} if why else {}
+    effective = parameters.model_dump(mode="json") | answerer.read_back() | {"engine": engine.name}
+    return Done(engine.device, engine.dtype, sum(row.tokens for row in rows), effective, facts)
+
+
+class Answerer:
+    """Answers a shard of instructions."""
+
+    def __init__(self, engine: Engine, parameters: RespondParameters, form: Form) -> None:
+        self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
+        self._form: Form = form
+        self._sampling = Sampling(
+            max_new_tokens=parameters.max_new_tokens,
+            temperature=parameters.temperature,
+            top_p=parameters.top_p,
+            repetition_penalty=parameters.repetition_penalty,
+            stops=parameters.stops,
+            keep_special=True,
+        )
+
+    def shard(self, number: int, items: list[Item], on_batch: Callable[[int], None]) -> list[RespondRow]:
+        """Return the rows of a shard: every sample of every instruction; tell how many instructions are done."""
+        given = self._parameters
+        seed = seed_of(given.seed, "respond", number)
+        encoded = [
+            prompt_ids(self._tokenizer, answer_prompt(item.prompt, given.shots, self._form), self._form)
+            for item in items
+        ]
+        outputs = self._engine.complete(
+            [one.ids for one in encoded],
+            self._sampling,
+            samples=given.samples_per_instruction,
+            seed=seed,
+            on_batch=on_batch,
+        )
+        return [
+            self._row(item, sample, number, seed, one, output)
+            for item, one, samples in zip(items, encoded, outputs, strict=True)
+            for sample, output in enumerate(samples)
+        ]
+
+    def _row(self, item: Item, sample: int, shard: int, seed: int, prompt: Encoded, output: Output) -> RespondRow:
+        given = self._parameters
+        cleaned = clean(output.text, given.cleaning)
+        return RespondRow(
+            item=item.id,
+            group=item.group,
+            kind=item.kind,
+            sample=sample,
+            shard=shard,
+            seed=seed,
+            form=self._form,
+            instruction=item.prompt,
+            prompt=prompt.text,
+            prompt_tokens=len(prompt.ids),
+            raw=output.text,
+            tokens=len(output.ids),
+            finish=output.finish,
+            stop=output.stop,
+            completion=cleaned.text,
+            completion_tokens=len(self._tokenizer(cleaned.text, add_special_tokens=False)["input_ids"]),
+            cleaned_by=cleaned.by,
+            marks=marks_of(cleaned.text, item.prompt, output.finish, given.stops, given.scope),
+        )
+
+    def read_back(self) -> dict[str, Any]:
+        """Return the settings of the decoding, by the name of the granted parameter."""
+        used = self._sampling._asdict() | {"stops": list(self._sampling.stops)}
+        return {name: value for name, value in used.items() if name in RespondParameters.model_fields}
+
+
+if __name__ == "__main__":
+    run_stage("respond", respond)

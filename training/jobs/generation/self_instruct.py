@@ -1,0 +1,154 @@
+"""Have the model write new instructions: completion mode for base models, the chat template for instruct models.
+
+Shards run one after the other, each a row of rounds; what a round found is shown from the next one on. Everything
+that decides what is kept (``training/rules/generation/instruction_harvest.py``) is computed from the rows, here and
+again by the measurer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specs.stages.answer_end import Form
+from specs.stages.generation.parameters import InstructParameters
+from specs.stages.generation.rows import InstructRow
+from training.engines.batched import Output
+from training.engines.engine import Engine, make_engine, stated
+from training.engines.token_sampling import Sampling
+from training.jobs.job import Done, Job, run_stage
+from training.jobs.row_files import GroupedRows
+from training.rules.generation.instruction_harvest import Shard, harvest, shown_of, wanted
+from training.rules.prompt_encoding import form_of, prompt_ids
+from training.rules.prompt_text import Call, Shown, calls_of_round, seed_of, stops_of_round
+from training.rules.sampling_quality import Tally, of_calls
+from training.rules.tasks import load_items
+
+PROBED = 3
+"""Calls that are made three times: twice with one seed, once with another."""
+
+
+def instruct(job: Job) -> Done:
+    """Write ``rows`` (every call) and ``instructions`` (items: parsed, new, each once over all shards)."""
+    parameters = job.parameters
+    assert isinstance(parameters, InstructParameters)
+    form = form_of(job.order.model_kind)
+    seeds = shown_of(load_items(job.inputs["seeds"]))
+    engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
+    writer = Writer(engine, parameters, form)
+    rows: list[InstructRow] = []
+    tally, why = Tally(parameters.quality), ""
+    for number in range(parameters.shards):
+        done, why = _shard(job, writer, number, seeds, tally)
+        rows += done
+        if why:
+            break
+    probes = writer.probe(seeds)
+    items = harvest(rows, seeds, parameters).items
+    job.write_rows("rows", [*rows, *probes])
+    job.write_rows("instructions", list(items))
+    facts = stated(engine) | {"model_kind": job.order.model_kind} | ({"broken_off": why} if why else {})
+    tokens = sum(row.tokens for row in (*rows, *probes))
+    effective = parameters.model_dump(mode="json") | writer.read_back() | {"engine": engine.name}
+    return Done(engine.device, engine.dtype, tokens, effective, facts)
+
+
+class Writer:
+    """Makes the calls of a round and writes down what came back."""
+
+    def __init__(self, engine: Engine, parameters: InstructParameters, form: Form) -> None:
+        self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
+        self._form: Form = form
+        self._used: Sampling | None = None
+
+    def round(
+        self, shard: int, round: int, seeds: list[Shown], grown: list[Shown], probe: int = 0, part: str = ""
+    ) -> list[InstructRow]:
+        """Return the rows of one round; a probe makes its first calls again."""
+        calls = calls_of_round(self._parameters, self._form, shard, round, seeds, grown)
+        calls = calls[:PROBED] if probe else calls
+        seed = seed_of(self._parameters.seed, shard, round, part)
+        encoded = [prompt_ids(self._tokenizer, call.text, self._form) for call in calls]
+        self._used = self._sampling(calls[0].first)
+        outputs = self._engine.complete([one.ids for one in encoded], self._used, seed=seed)
+        return [
+            self._row(call, number, shard, round, probe, seed, one.text, len(one.ids), output)
+            for number, (call, one, (output,)) in enumerate(zip(calls, encoded, outputs, strict=True))
+        ]
+
+    def _sampling(self, first: int) -> Sampling:
+        given = self._parameters
+        return Sampling(
+            max_new_tokens=given.max_new_tokens,
+            temperature=given.temperature,
+            top_p=given.top_p,
+            repetition_penalty=given.repetition_penalty,
+            stops=stops_of_round(given, self._form, first),
+            keep_special=True,
+        )
+
+    def _row(
+        self,
+        call: Call,
+        number: int,
+        shard: int,
+        round: int,
+        probe: int,
+        seed: int,
+        prompt: str,
+        prompt_tokens: int,
+        output: Output,
+    ) -> InstructRow:
+        return InstructRow(
+            shard=shard,
+            round=round,
+            call=number,
+            probe=probe,
+            seed=seed,
+            form=self._form,
+            topic=call.topic,
+            shown=tuple(one.id for one in call.shown),
+            first=call.first,
+            prompt=prompt,
+            prompt_tokens=prompt_tokens,
+            raw=output.text,
+            tokens=len(output.ids),
+            finish=output.finish,
+            stop=output.stop,
+        )
+
+    def probe(self, seeds: list[Shown]) -> list[InstructRow]:
+        """Make the first calls three times over: the same seed has to repeat itself, another one has to differ."""
+        parts = ((1, "probe"), (2, "probe"), (3, "other"))
+        return [row for probe, part in parts for row in self.round(0, 0, seeds, [], probe, part)]
+
+    def read_back(self) -> dict[str, Any]:
+        """Return the settings of the last decoding, by the name of the granted parameter."""
+        if self._used is None:
+            return {}
+        return {name: value for name, value in self._used._asdict().items() if name in InstructParameters.model_fields}
+
+
+def _shard(job: Job, writer: Writer, number: int, seeds: list[Shown], tally: Tally) -> tuple[list[InstructRow], str]:
+    """Run a shard to its end, from where it was left; return its rows and why it was broken off."""
+    parameters = job.parameters
+    assert isinstance(parameters, InstructParameters)
+    kept = GroupedRows(job.folder / "shards" / f"{number:04}.jsonl", InstructRow)
+    shard = Shard(seeds, parameters.similarity)
+    for group in kept.groups:
+        shard.take(group)
+        tally.add(of_calls(group))
+    why = shard.why_broken_off(parameters) or tally.why()
+    while not why and not shard.has_enough(parameters) and len(kept.groups) < parameters.max_rounds:
+        rows = writer.round(number, len(kept.groups), seeds, shard.grown)
+        kept.add(rows)
+        shard.take(rows)
+        tally.add(of_calls(rows))
+        why = shard.why_broken_off(parameters) or tally.why()
+        target = wanted(parameters) // parameters.shards
+        note = {"shard": number, "repeats": shard.candidates - len(shard.grown)}
+        job.progress(min(len(shard.grown), target), target, "instructions", **note)
+    return kept.rows(), why
+
+
+if __name__ == "__main__":
+    run_stage("instruct", instruct)

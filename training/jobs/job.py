@@ -1,0 +1,275 @@
+"""How every stage begins and ends: read the order, refuse without a claim and a matching grant, leave a manifest.
+
+A stage process trusts nothing but its job folder, and not that either: parameters and inputs are digested again
+and compared with the grant. What it cannot see is whether the grant is in the trail; the launcher did that, and
+the audit does it again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from specs.code_state import CodeState, MachineUse
+from specs.digests import digest_path, digest_value
+from specs.errors import ExitCode
+from specs.home import HOME
+from specs.job_records import JobOrder, Manifest, Progress
+from specs.stages.registry import PARAMETERS, STAGE_KINDS, Kind, Parameters, outputs_of
+from specs.stages.stage import FOLDERS
+from training.engines.unavailable import EngineMissing
+from training.jobs.saved_steps import NotTheStep, take_over
+from training.running_code import code_digest, code_state
+
+PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "trl",
+    "datasets",
+    "accelerate",
+    "numpy",
+    "safetensors",
+    "peft",
+    "lm_eval",
+    "gguf",
+    "llama_cpp_python",
+    "vllm",
+)
+
+PROGRESS_EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a stage says about the work: what it ran on and the settings read back from the objects that ran."""
+
+    device: str
+    dtype: str
+    tokens: int
+    effective: dict[str, Any]
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    threads: int | None = None
+    """None for those of torch, which then ran in this process."""
+
+
+class Job:
+    """The stage's view of its job folder."""
+
+    def __init__(self, folder: Path, order: JobOrder) -> None:
+        self.folder = folder
+        self.order = order
+        self.parameters: Parameters = PARAMETERS[order.kind].model_validate(order.parameters)
+        self.run = folder.parent.parent
+        self.inputs = {role: self.run / artifact.path for role, artifact in order.inputs.items()}
+        self.out = folder / "out"
+        self._last_progress = 0.0
+
+    def progress(self, done: int, total: int, unit: str, **note: float | str) -> None:
+        """Report how far the work is; lines that come too quickly are left out, the last one never."""
+        now = time.time()
+        if done < total and now - self._last_progress < PROGRESS_EVERY_S:
+            return
+        self._last_progress = now
+        line = Progress(time=round(now, 3), done=done, total=total, unit=unit, note=note)
+        with (self.folder / "progress.jsonl").open("a", encoding="utf-8") as handle:
+            handle.write(line.model_dump_json() + "\n")
+
+    def write_rows(self, name: str, rows: list[Any]) -> None:
+        """Write an output file of one JSON object a line, durably."""
+        path = self.out / f"{name}.jsonl"
+        with path.open("wb") as handle:
+            for row in rows:
+                handle.write(row.model_dump_json().encode() + b"\n")
+            handle.flush()
+            os.fsync(handle.fileno())
+
+
+def run_stage(kind: Kind, work: Callable[[Job], Done], *, uses_torch: bool = True) -> NoReturn:
+    """Run a stage on the job folder given as the only argument, then leave the process with its exit code.
+
+    Args:
+        kind: the kind this process carries out.
+        work: does it.
+        uses_torch: whether it does so in this process; torch is then seeded.
+    """
+    if len(sys.argv) != 2:
+        print(f"usage: python -P -m {STAGE_KINDS[kind].module} JOB_FOLDER", file=sys.stderr)
+        print("stages are started by `peergate start` and `peergate resume`, never by hand", file=sys.stderr)
+        raise SystemExit(int(ExitCode.USAGE))
+    folder = Path(sys.argv[1]).resolve()
+    started = time.time()
+    job = Job(folder, _permitted_order(folder, kind))
+    job.out.mkdir(exist_ok=True)
+    state = code_state()
+    if uses_torch:
+        place(str(getattr(job.parameters, "device", "auto")))
+        import torch
+
+        torch.manual_seed(job.parameters.seed)
+    try:
+        resumed = take_over(job.order, job.run, job.folder)
+    except NotTheStep as error:
+        refuse(f"{job.order.key}: {error}")
+    try:
+        done = work(job)
+    except EngineMissing as error:
+        refuse(f"{job.order.key}: {error}")
+    _write_manifest(job, done, resumed, started, state)
+    raise SystemExit(int(ExitCode.DONE))
+
+
+def _permitted_order(folder: Path, kind: Kind) -> JobOrder:
+    """Return the order if this process may carry it out; otherwise leave with exit code 4."""
+    try:
+        order = JobOrder.model_validate_json((folder / "order.json").read_bytes())
+    except (OSError, ValidationError) as error:
+        refuse(f"no readable order.json in {folder}: {str(error).splitlines()[0]}")
+    try:
+        owner = json.loads((folder / "claim" / "claim.json").read_bytes())
+        claimed = owner["key"] == order.key and owner["pid"] == os.getppid()
+    except (OSError, ValueError, KeyError, TypeError):
+        claimed = False
+    if not claimed:
+        refuse(f"{order.key}: no claim of the process that started this one; stages run under the launcher only")
+    here = code_digest()
+    if order.code != here:
+        refuse(
+            f"{order.key}: the session runs the code {order.code}, this job would run {here} from {HOME}; let both be "
+            "the same installation (a PYTHONPATH reaches the session only), then answer `retry`"
+        )
+    grant = order.grant
+    if not (order.key == grant.key() and order.kind == grant.kind == kind and order.task == grant.task):
+        refuse(f"{order.key}: the grant is for {grant.key()}, {grant.kind} of {grant.task}; this is {kind}")
+    if digest_value(order.parameters) != grant.parameters:
+        refuse(f"{order.key}: the parameters are not the granted ones")
+    if time.time() > grant.expires:
+        refuse(f"{order.key}: the grant has expired")
+    if set(order.inputs) != set(grant.inputs):
+        refuse(f"{order.key}: the inputs are not the granted ones")
+    for role, artifact in order.inputs.items():
+        try:
+            found = digest_path(folder.parent.parent / artifact.path)
+        except (OSError, ValueError) as error:
+            refuse(f"{order.key}: input '{role}' cannot be read: {error}")
+        if found != grant.inputs[role]:
+            refuse(f"{order.key}: input '{role}' is {found}, granted was {grant.inputs[role]}")
+    return order
+
+
+def read_back(granted: dict[str, Any], done: Done) -> dict[str, Any]:
+    """Return the effective settings of a stage, which the gate compares with the granted ones.
+
+    A granted device is answered with where the weights were, whatever the stage says of it.
+    """
+    return done.effective | ({"device": done.device.partition(":")[0]} if "device" in granted else {})
+
+
+def place(device: str) -> None:
+    """Hold this process to the granted device; leave with exit code 4 where torch cannot use a GPU that was granted.
+
+    Args:
+        device: ``auto``, ``cpu`` or ``cuda``. For ``cpu`` GPUs are hidden from torch, which has not been used yet.
+    """
+    if device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    elif device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            refuse(
+                "device: cuda was granted, and torch finds no NVIDIA GPU on this machine; nothing runs on the CPU "
+                "instead"
+            )
+
+
+def refuse(why: str) -> NoReturn:
+    """Leave the process with exit code 4 and a line that says why."""
+    print(f"refused: {why}", file=sys.stderr)
+    raise SystemExit(int(ExitCode.BLOCKED))
+
+
+def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: float, state: CodeState) -> None:
+    outputs: dict[str, str] = {}
+    for name, kind in outputs_of(job.order.kind, job.parameters).items():
+        path = job.out / (name if kind in FOLDERS else f"{name}.jsonl")
+        outputs[name] = digest_path(path)
+    wall_s = round(time.time() - started, 3)
+    manifest = Manifest(
+        key=job.order.key,
+        kind=job.order.kind,
+        parameters=digest_value(job.order.parameters),
+        inputs={role: artifact.digest for role, artifact in job.order.inputs.items()},
+        outputs=outputs,
+        code=code_digest(),
+        packages=_versions(),
+        device=done.device,
+        device_name=_device_name(done.device),
+        dtype=done.dtype,
+        threads=_torch_threads() if done.threads is None else done.threads,
+        seed=job.parameters.seed,
+        tokens=done.tokens,
+        wall_s=wall_s,
+        # Linux counts in KiB.
+        peak_rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        effective=read_back(job.order.parameters, done),
+        facts=done.facts | resumed,
+        code_state=state,
+        machine=_machine_use(done.device, wall_s),
+    )
+    partial = job.folder / ".manifest.json"
+    with partial.open("wb") as handle:
+        handle.write(manifest.canonical())
+        handle.flush()
+        os.fsync(handle.fileno())
+    partial.replace(job.folder / "manifest.json")
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _torch_threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+def _machine_use(device: str, wall_s: float) -> MachineUse:
+    if not device.startswith("cuda"):
+        return MachineUse(cuda=None, gpus=0, gpu_memory_mb=None, peak_gpu_mb=None, gpu_hours=0.0)
+    import torch
+
+    gpus, mib = torch.cuda.device_count(), 1 << 20
+    return MachineUse(
+        cuda=torch.version.cuda,
+        gpus=gpus,
+        gpu_memory_mb=round(torch.cuda.get_device_properties(device).total_memory / mib, 1),
+        peak_gpu_mb=round(torch.cuda.max_memory_reserved(device) / mib, 1),
+        gpu_hours=round(wall_s * gpus / 3600, 6),
+    )
+
+
+def _device_name(device: str) -> str:
+    if not device.startswith("cuda"):
+        return platform.processor() or "cpu"
+    import torch
+
+    return torch.cuda.get_device_name(device)

@@ -1,0 +1,1 @@
+"""The job that packages a checkpoint and loads it again."""

@@ -1,0 +1,238 @@
+"""A checkpoint that a builder's script left, taken over file by file. Nothing in it is believed.
+
+Only the numbers of its tensors are kept: they are written again into one weight file, and everything that describes
+them (configuration, tokenizer, chat template) is copied from the checkpoint it was trained from. Whatever else lies
+there has to be what the base or the libraries themselves would have written, else somebody meant something by it.
+
+What this does not show is how the numbers came about.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from specs.text import plain
+from training.engines.checkpoint import UNSTABLE
+from training.rules import weight_files as weights
+from training.rules.weight_files import INDEX, WEIGHTS, Change, WrongWeights, describing, told
+
+_PART = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
+
+_NAMES = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model"),
+    *("chat_template.jinja", "chat_template.json"),
+)
+
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".msgpack", ".h5", ".npz", ".npy")
+
+_CODE = ("auto_map", "custom_pipelines", "custom_generate", "trust_remote_code")
+"""Entries with which a configuration names code of its own."""
+
+_HARMLESS = (*UNSTABLE, "dtype", "torch_dtype", "use_cache")
+"""May differ in a configuration: who wrote it, how training loaded it. What is kept is the base's in any case."""
+
+_MOST_BYTES = 128 << 20
+"""Of a file that describes, which is compared byte for byte."""
+
+_MOST_CONFIGURATION = 4 << 20
+"""Of one that is read: as objects it takes fifty times as much memory."""
+
+_HEADER_ROOM = 1 << 20
+
+_SHOWN = 5
+
+
+class NotTaken(Exception):
+    """The checkpoint is refused, with one sentence that says why."""
+
+
+def take_checkpoint(left: Path, base: Path, target: Path) -> Change:
+    """Take a checkpoint over and say what differs from the one it was trained from.
+
+    Args:
+        left: the folder as it came out of the sandbox: regular files under checked names.
+        base: the checkpoint the script was given.
+        target: a folder that is not there yet; it is left behind whole, or not at all.
+
+    Raises:
+        NotTaken: with the first thing that is wrong.
+        OSError: the disk is full, or a file cannot be read.
+    """
+    if not left.is_dir():
+        raise NotTaken(f"it left no folder '{left.name}' with weights in it")
+    files = sorted(left.rglob("*"))
+    for path in files:
+        _require_name(path.relative_to(left).as_posix(), path)
+    for path in files:
+        if path.name in _NAMES:
+            _require_small(path)
+    _require_own([path for path in files if path.name in _NAMES], base)
+    try:
+        _require_headers(left, base)
+        change = weights.compare(base, left)
+    except WrongWeights as error:
+        raise NotTaken(str(error)) from error
+    if not change.changed:
+        raise NotTaken(f"all {change.tensors} tensors are those of the base: nothing was trained")
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    _write(left, base, partial)
+    partial.rename(target)
+    return change
+
+
+def _require_name(name: str, path: Path) -> None:
+    if path.is_dir() or "/" in name:
+        raise NotTaken(f"it left {told(name)}: a checkpoint is one folder of files")
+    if path.suffix in _PICKLES:
+        raise NotTaken(f"it left {told(name)}: weights are taken as safetensors only, other forms can carry code")
+    if path.suffix in (".py", ".so", ".pyc"):
+        raise NotTaken(f"it left {told(name)}: no code comes with a checkpoint")
+    if not (_PART.fullmatch(name) or name == INDEX or name in _NAMES):
+        raise NotTaken(f"it left {told(name)}, which is no file of a checkpoint")
+
+
+def _require_small(path: Path) -> None:
+    most = _MOST_CONFIGURATION if path.name.endswith("config.json") else _MOST_BYTES
+    if (size := path.stat().st_size) > most:
+        raise NotTaken(f"{path.name} has {size} bytes, allowed are {most}")
+
+
+def _require_own(files: list[Path], base: Path) -> None:
+    """Refuse a describing file that is neither the base's nor what the libraries write when they save the base."""
+    for path in files:
+        if path.name.endswith("config.json"):
+            data = _configuration(path)
+            if named := [name for name in _CODE if _holds(data, name)]:
+                raise NotTaken(f"{path.name} names code of its own ({', '.join(named)})")
+    others = [path for path in files if not _same(path, base / path.name)]
+    if not others:
+        return
+    with tempfile.TemporaryDirectory(prefix="peergate-base-") as name:
+        again = Path(name)
+        _save_again(base, again)
+        for path in others:
+            if not _same(path, again / path.name):
+                raise NotTaken(f"{path.name} is not that of the base{_differing(path, base / path.name)}")
+
+
+def _same(path: Path, other: Path) -> bool:
+    if not other.is_file():
+        return False
+    if path.read_bytes() == other.read_bytes():
+        return True
+    return path.name.endswith("config.json") and not _differences(path, other)
+
+
+def _differences(path: Path, other: Path) -> list[str]:
+    ours, theirs = _configuration(path), _configuration(other)
+    absent = object()
+    names = sorted({*ours, *theirs} - set(_HARMLESS))
+    return [name for name in names if ours.get(name, absent) != theirs.get(name, absent)]
+
+
+def _differing(path: Path, other: Path) -> str:
+    """Return what to say of how a file differs."""
+    if not path.name.endswith("config.json"):
+        return "; leave it out, the base's is kept"
+    names = _differences(path, other) if other.is_file() else []
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    what = f": {', '.join(map(told, names[:_SHOWN]))}{more}" if names else ""
+    return f"{what}; leave it out, the base's is kept"
+
+
+def _configuration(path: Path) -> dict[str, Any]:
+    try:
+        data: Any = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise NotTaken(f"{path.name} is no JSON") from error
+    if not isinstance(data, dict):
+        raise NotTaken(f"{path.name} is no JSON object")
+    return data
+
+
+def _holds(data: Any, name: str) -> bool:
+    """Say whether an entry of this name stands anywhere in a configuration, however deep."""
+    waiting: list[Any] = [data]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            if name in one:
+                return True
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return False
+
+
+def _save_again(base: Path, folder: Path) -> None:
+    """Write what the libraries write when they save the base; what they cannot read of it is left out."""
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+    with suppress(OSError, ValueError, KeyError):
+        config: Any = AutoConfig.from_pretrained(base, local_files_only=True)
+        config.save_pretrained(folder)
+        has = (base / "generation_config.json").is_file()
+        generation: Any = (
+            GenerationConfig.from_pretrained(base, local_files_only=True)
+            if has
+            else GenerationConfig.from_model_config(config)
+        )
+        generation.save_pretrained(folder)
+    with suppress(OSError, ValueError, KeyError):
+        tokenizer: Any = AutoTokenizer.from_pretrained(base, local_files_only=True)
+        tokenizer.save_pretrained(folder)
+
+
+def _require_headers(left: Path, base: Path) -> None:
+    """Have the format's own library read each header, after its length was compared with those of the base."""
+    from safetensors import SafetensorError, safe_open
+
+    most = 2 * sum(_header_bytes(path) for path in base.glob("*.safetensors")) + _HEADER_ROOM
+    for path in sorted(left.glob("*.safetensors")):
+        if (length := _header_bytes(path)) > most:
+            raise NotTaken(f"the header of {path.name} has {length} bytes, allowed are {most}")
+        try:
+            with safe_open(path, framework="np") as opened:
+                opened.keys()
+        except (SafetensorError, OSError) as error:
+            said = " ".join(plain(str(error), 200).split())
+            raise NotTaken(f"{path.name} is no weight file: {said}") from error
+
+
+def _header_bytes(path: Path) -> int:
+    with path.open("rb") as handle:
+        return int.from_bytes(handle.read(8), "little")
+
+
+def _write(left: Path, base: Path, folder: Path) -> None:
+    """Write the weights as the libraries do, in one file; copy everything else from the base."""
+    for name, path in describing(base).items():
+        shutil.copyfile(path, folder / name)
+    from safetensors import TensorSpec, serialize_file
+
+    known = weights.tensors_of(base)
+    mapped = [(name, one, weights.raw(one)) for name, one in weights.tensors_of(left).items() if name in known]
+    specs = {
+        name: TensorSpec(dtype=_DTYPES[one.dtype], shape=list(one.shape), data_ptr=data.ctypes.data, data_len=one.size)
+        for name, one, data in mapped
+    }
+    serialize_file(specs, str(folder / WEIGHTS), {"format": "pt"})
+
+
+def _dtypes() -> Iterator[tuple[str, str]]:
+    yield from (("F64", "float64"), ("F32", "float32"), ("F16", "float16"), ("BF16", "bfloat16"))
+    yield from ((f"I{bits}", f"int{bits}") for bits in (8, 16, 32, 64))
+    yield from (("U8", "uint8"), ("BOOL", "bool"))
+
+
+_DTYPES = dict(_dtypes())

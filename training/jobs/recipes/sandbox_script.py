@@ -1,0 +1,117 @@
+"""What stands beside a recipe in its sandbox: sets the limits, runs the script, then sends what it left in ``OUT``.
+
+Run as a script, with nothing but the standard library: Peergate itself is not mounted. It trusts the recipe as little
+as the other side trusts what it sends. The other side is ``sessions/jobs/sandbox/recipe_job.py``, which reads a stream
+of ``{"path": ..., "size": ...}`` lines, each followed by so many bytes, and a last line ``{"left_out": ...}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import stat
+import subprocess
+import sys
+from typing import BinaryIO
+
+DEPTH = 8
+"""As many as the other side takes."""
+NICENESS = 10
+"""So that whoever watches over the recipe gets the processor when it wants to end it."""
+
+
+class TooDeep(Exception):
+    """What was left cannot be sent."""
+
+
+def main() -> int:
+    """Run the script named in the JSON object that is the only argument."""
+    told = json.loads(sys.argv[1])
+    set_limits(told["limits"])
+    os.nice(NICENESS)
+    code = subprocess.run(
+        [sys.executable, "-I", "-B", told["code"]], stdin=subprocess.DEVNULL, cwd=told["out"], check=False
+    ).returncode
+    if code != 0:
+        # As a shell tells it: an exit code cannot be negative.
+        return code if code > 0 else 128 - code
+    # What is sent is not a file, so its length is not limited here but where it arrives.
+    try:
+        with os.fdopen(told["send"], "wb") as stream:
+            send(told["out"], stream)
+    except BrokenPipeError:
+        # The other side wants no more and says why.
+        return 1
+    except TooDeep as error:
+        print(f"recipe: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def set_limits(limits: dict[str, int]) -> None:
+    """Set each named limit, soft and hard, for this process and all it starts."""
+    for name, most in limits.items():
+        kind = getattr(resource, f"RLIMIT_{name}")
+        _, hard = resource.getrlimit(kind)
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))
+
+
+def send(out: str, stream: BinaryIO) -> None:
+    """Write every regular file below a folder to the stream; links, pipes and devices are counted and left out.
+
+    Raises:
+        TooDeep: folders lie in one another deeper than the other side takes.
+    """
+    left_out = 0
+    waiting = [(out, 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        if depth > DEPTH:
+            raise TooDeep(f"it left more than {DEPTH} folders in one another")
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            left_out += 1
+            continue
+        waiting += [(entry.path, depth + 1) for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                left_out += not send_file(entry.path, os.path.relpath(entry.path, out), stream)
+    stream.write(json.dumps({"left_out": left_out}).encode() + b"\n")
+    stream.flush()
+
+
+def send_file(path: str, name: str, stream: BinaryIO) -> bool:
+    """Write a file to the stream under a name; return False if it is no regular file or cannot be read."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(handle, "rb") as source:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            return False
+        stream.write(json.dumps({"path": name, "size": found.st_size}).encode() + b"\n")
+        copy(source, stream, found.st_size)
+    return True
+
+
+def copy(source: BinaryIO, stream: BinaryIO, size: int) -> None:
+    """Copy exactly so many bytes.
+
+    Raises:
+        EOFError: the file has become shorter meanwhile.
+    """
+    while size > 0:
+        piece = source.read(min(size, 1 << 20))
+        if not piece:
+            raise EOFError("a file became shorter while it was sent")
+        stream.write(piece)
+        size -= len(piece)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,126 @@
+"""Whole training steps that the next attempt resumes from."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specs.digests import digest_path
+from specs.job_records import JobOrder, Resumed
+
+_MARK = "whole.json"
+
+_STATE = "trainer_state.json"
+
+
+def train(trainer: Any, folder: Path) -> None:
+    """Train from the beginning, or from the newest whole checkpoint in the trainer's folder."""
+    newest = newest_whole(folder)
+    if newest is None:
+        trainer.train()
+        return
+    trainer.resumed_from = step_of(newest)
+    if hasattr(trainer.model, "peft_config"):
+        # peft would make adapters of bfloat16, which those over weights of 4 bits are, float32 from here on.
+        trainer.model.load_adapter = partial(trainer.model.load_adapter, autocast_adapter_dtype=False)
+    trainer.train(resume_from_checkpoint=str(newest))
+
+
+def mark(folder: Path) -> None:
+    """Write down which files a checkpoint has and how large they are, when all of them are on the disk."""
+    sizes: dict[str, int] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as handle:
+            os.fsync(handle.fileno())
+        sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
+    partial = folder / f".{_MARK}"
+    with partial.open("w", encoding="utf-8") as handle:
+        json.dump(sizes, handle)
+        handle.flush()
+        os.fsync(handle.fileno())
+    partial.replace(folder / _MARK)
+
+
+def newest_whole(folder: Path) -> Path | None:
+    """Return the checkpoint with the most steps whose files are all there at their size; others are passed over."""
+    found = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit() and _whole(path)]
+    return max(found, key=step_of, default=None)
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the optimizer steps that lie behind a checkpoint."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def clear(folder: Path) -> None:
+    """Remove the checkpoints of a training that has ended."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _whole(checkpoint: Path) -> bool:
+    try:
+        sizes: dict[str, int] = json.loads((checkpoint / _MARK).read_text(encoding="utf-8"))
+        state = json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
+        there = all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+    return there and _STATE in sizes and state.get("global_step") == step_of(checkpoint)
+
+
+FOLDER = "trainer"
+"""Of the checkpoints, in a job folder."""
+
+
+class NotTheStep(Exception):
+    """The saved step is not what was ordered."""
+
+
+def offered(run: Path, job_folder: Path, attempt: int) -> Resumed | None:
+    """Return the newest step that a job saved to its end; None when there is none.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: a link lies in it.
+    """
+    newest = newest_whole(job_folder / FOLDER)
+    if newest is None:
+        return None
+    path = newest.relative_to(run).as_posix()
+    return Resumed(attempt=attempt, step=step_of(newest), path=path, digest=digest_path(newest))
+
+
+def take_over(order: JobOrder, run: Path, job_folder: Path) -> dict[str, Any]:
+    """Put the ordered step among the job's own; return what the manifest says of it, and say so in the log.
+
+    The files are linked, not copied: they are as large as three times the weights, and no trainer changes one.
+
+    Raises:
+        NotTheStep: it is gone, or has another digest.
+        OSError: it cannot be linked or copied.
+    """
+    resumes = order.resumes
+    if resumes is None:
+        return {}
+    source = run / resumes.path
+    try:
+        found = digest_path(source)
+    except (OSError, ValueError) as error:
+        raise NotTheStep(f"the checkpoint {resumes.path} cannot be read: {error}") from error
+    if found != resumes.digest or step_of(source) != resumes.step:
+        raise NotTheStep(f"the checkpoint {resumes.path} is {found}, ordered was {resumes.digest}")
+    target = job_folder / FOLDER / source.name
+    target.parent.mkdir(exist_ok=True)
+    shutil.copytree(source, target, copy_function=_link)
+    print(f"goes on from step {resumes.step}, saved by attempt {resumes.attempt} ({resumes.digest})", flush=True)
+    return {"resumed": {"attempt": resumes.attempt, "step": resumes.step, "checkpoint": resumes.digest}}
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

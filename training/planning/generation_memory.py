@@ -1,0 +1,96 @@
+"""Memory of stages that generate, judge or evaluate, from the shape of the model. No torch.
+
+What is counted, in bytes, for r rows decoded together, P tokens of the longest prompt, N new tokens and d bytes a
+number (2 on a GPU, where weights are bfloat16; 4 on a CPU):
+
+- weights: d a parameter; reading them takes as much of the host's memory, whatever they go to afterwards;
+- cache: 2 d k r (P + N) for each layer, with k the width of keys (Pope et al. 2022, arXiv:2211.05102, section 2), and
+  one layer a second time, because each step writes a layer's keys and values anew, one token longer;
+- activations of one block while the prompts are read: d r P (2 h + 3 m), with h the hidden size and m that of the MLP,
+  and keys and values of one layer for every head, 2 d r (P + N) a, with a the width of all heads;
+- logits: r v (d + 16), with v the vocabulary: one position, and four copies in float32 for temperature, nucleus and
+  repetition penalty; all P positions for kinds that score given text;
+- 1.5 GB for the CUDA context and 5 % for what an allocator cannot fill.
+
+Prompts of samples are read once for all of them; that they are not is assumed here, so the plan is on the safe side.
+No figure of this plan for a GPU was checked against a real allocation on one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from specs.stages.critique.parameters import CriticParameters, PreferParameters, ReviseParameters
+from specs.stages.evaluation.parameters import ChooseParameters, CompareParameters, PerplexityParameters
+from specs.stages.generation.parameters import InstructParameters
+from specs.stages.packaging.parameters import PackageParameters
+from specs.stages.registry import Parameters
+from training.planning.model_shapes import Shape
+from training.planning.training_memory import CONTEXT, SLACK
+
+
+class Decoding(NamedTuple):
+    """What is in memory at a time."""
+
+    rows: int
+    prompt: int
+    new: int
+    """Tokens."""
+    all_logits: bool
+    """Whether logits of every position are asked for."""
+
+
+class Memory(NamedTuple):
+    """Bytes on the device that computes, by what holds them."""
+
+    weights: float
+    cache: float
+    activations: float
+    logits: float
+    buffers: float
+
+    def total(self) -> float:
+        """Return all of it."""
+        return sum(self)
+
+
+def decoding_of(parameters: Parameters, prompt: int) -> Decoding:
+    """Return what a stage has in memory at a time.
+
+    Args:
+        parameters: of a stage with a model that does not train.
+        prompt: tokens of the longest prompt, as :func:`training.planning.prompt_lengths.prompt_tokens` plans it.
+    """
+    if isinstance(parameters, PackageParameters):
+        return Decoding(parameters.probe_items, prompt, parameters.max_new_tokens, all_logits=False)
+    if isinstance(parameters, ReviseParameters):
+        most = max(parameters.critique_tokens, parameters.revision_tokens)
+        return Decoding(parameters.batch_size, prompt, most, all_logits=False)
+    if isinstance(parameters, PerplexityParameters | ChooseParameters):
+        return Decoding(parameters.batch_size, prompt, 0, all_logits=True)
+    if isinstance(parameters, PreferParameters):
+        return Decoding(parameters.batch_size, prompt, parameters.max_new_tokens, all_logits=False)
+    if isinstance(parameters, CriticParameters | CompareParameters):
+        return Decoding(parameters.batch_size, prompt, 0, all_logits=False)
+    rows = int(getattr(parameters, "batch_size"))  # noqa: B009
+    if isinstance(parameters, InstructParameters):
+        rows = min(rows, parameters.calls_per_round)
+    return Decoding(rows, prompt, int(getattr(parameters, "max_new_tokens")), all_logits=False)  # noqa: B009
+
+
+def memory(shape: Shape, given: Decoding, *, gpu: bool) -> Memory:
+    """Return the peak memory of a pass with the longest prompts, all rows written to their last token."""
+    d = 2 if gpu else 4
+    tokens = given.rows * (given.prompt + given.new)
+    layer = 2.0 * d * shape.keys * tokens
+    block = d * given.rows * given.prompt * (2 * shape.hidden + 3 * shape.intermediate)
+    heads = 2.0 * d * tokens * shape.attention
+    positions = given.rows * (given.prompt if given.all_logits else 1)
+    logits = float(positions * shape.vocabulary * (d + 16))
+    found = (float(d * shape.parameters()), layer * (shape.layers + 1), block + heads, logits)
+    return Memory(*found, CONTEXT + SLACK * sum(found) if gpu else 0.0)
+
+
+def host(shape: Shape, *, gpu: bool) -> float:
+    """Return the bytes of the host's memory that reading the weights takes before they go to a GPU; 0 on a CPU."""
+    return 2.0 * shape.parameters() if gpu else 0.0

@@ -1,0 +1,110 @@
+"""How long the prompts of a stage can be, before anything is tokenized: its own words, and the texts it reads.
+
+A prompt is written with the code of its stage around the longest text it may get, and counted at three characters a
+token. Tokenizers of this family take about four for English; texts in other scripts can take more tokens than this.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from specs.stages.answer_end import Form
+from specs.stages.critique.parameters import (
+    CritiqueInstructionsParameters,
+    CritiqueResponsesParameters,
+    PreferParameters,
+    ReviseParameters,
+)
+from specs.stages.evaluation.parameters import (
+    ChooseParameters,
+    CompareParameters,
+    ConverseParameters,
+    EvaluateParameters,
+    PerplexityParameters,
+)
+from specs.stages.generation.parameters import (
+    GenerateParameters,
+    GuardParameters,
+    InstructParameters,
+    RespondParameters,
+)
+from specs.stages.packaging.parameters import PackageParameters
+from specs.stages.registry import Parameters
+
+CHARACTERS_A_TOKEN = 3
+WRITTEN = 300
+"""Characters of an instruction that a model is still to write; longer ones are rare and are counted as runaways."""
+TEMPLATE = 120
+"""Characters that a chat template, a wrapper or a worked example's frame adds."""
+
+
+def prompt_lengths(path: Path) -> list[int]:
+    """Return the characters of each prompt of a file of items."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [len(json.loads(line)["prompt"]) for line in lines if line.strip()]
+
+
+def prompt_tokens(parameters: Parameters, form: Form, longest: int) -> int:
+    """Return the tokens of the longest prompt that is planned for.
+
+    Args:
+        parameters: of the stage.
+        form: how its model is prompted.
+        longest: characters of the longest item that it reads; :data:`WRITTEN` where those are still to be written.
+    """
+    if isinstance(parameters, PerplexityParameters):
+        return parameters.window
+    return math.ceil((_characters(parameters, form, "y" * longest) + TEMPLATE) / CHARACTERS_A_TOKEN)
+
+
+def _characters(given: Parameters, form: Form, item: str) -> int:
+    from training.rules.critique.revision_chains import chain_prompts
+    from training.rules.generation.sentinels import SENTINELS
+    from training.rules.prompt_text import Shown, answer_prompt, calls_of_round
+
+    if isinstance(given, GuardParameters):
+        return max(len(one.prompt) for one in SENTINELS)
+    if isinstance(given, InstructParameters):
+        shown = [Shown(str(number), item) for number in range(given.shown)]
+        call = calls_of_round(given.model_copy(update={"calls_per_round": 1}), form, 0, 0, shown, [])[0]
+        return len(call.text) + max(map(len, given.topics), default=0)
+    if isinstance(given, RespondParameters):
+        return len(answer_prompt(item, given.shots, form))
+    if isinstance(given, ReviseParameters):
+        # The answer and the critique were themselves written within these limits; a token is up to five characters.
+        written = 5 * (given.critique_tokens + given.revision_tokens)
+        words = chain_prompts()
+        return len(words.worked) + len(words.asked) + len(words.revision_question) + len(item) + written + TEMPLATE
+    if isinstance(given, GenerateParameters):
+        # A worked example is an instruction and an answer like those of the task.
+        return 3 * len(item) if given.worked_example else len(item)
+    if isinstance(given, EvaluateParameters):
+        return len(given.wrapper or "") + len(item)
+    if isinstance(given, ChooseParameters):
+        return len(given.question) + len(item)
+    if isinstance(given, ConverseParameters):
+        # Every answer becomes part of the next prompt; conversations have at most ten turns.
+        return 10 * (len(item) + 5 * given.max_new_tokens) if given.history != "none" else len(item)
+    return _judged(given, item)
+
+
+def _judged(given: Parameters, item: str) -> int:
+    from training.rules.rubric_prompts import (
+        prompts_of_comparison,
+        prompts_of_instruction,
+        prompts_of_response,
+        rubric_for,
+    )
+
+    if isinstance(given, CritiqueInstructionsParameters):
+        return len(prompts_of_instruction(rubric_for("instruction", given.rubric), item).plain)
+    if isinstance(given, CritiqueResponsesParameters):
+        answer = "y" * given.shown_characters
+        return len(prompts_of_response(rubric_for("response", given.rubric), item, answer).plain)
+    if isinstance(given, CompareParameters | PreferParameters):
+        answer = "y" * given.shown_characters
+        return len(prompts_of_comparison(rubric_for("comparison", given.rubric), item, answer, answer).plain)
+    assert isinstance(given, PackageParameters)
+    return len(item)

@@ -1,0 +1,128 @@
+"""What each stage of a spec needs of a machine, or why nothing is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from specs.session.session_spec import ModelSource, SessionSpec
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from specs.stages.registry import AnyStage
+from training.planning import generation_memory as decoding
+from training.planning import training_memory as training_plan
+from training.planning.model_shapes import PUBLISHED, Shape, from_config, published
+from training.planning.prompt_lengths import WRITTEN, prompt_lengths, prompt_tokens
+from training.planning.training_memory import GB
+
+WITHOUT_A_MODEL = ("prefer_verified", "recipe")
+"""Kinds that load no model of their own accord; a recipe's script may, and says nothing of it."""
+
+
+class StagePlan(NamedTuple):
+    """The memory of one stage, in bytes; both None where nothing is known, and ``told`` says why."""
+
+    stage: str
+    device: str
+    """What the stage is granted: ``auto``, ``cpu`` or ``cuda``. Planned is a GPU for ``cuda``, else the CPU."""
+    device_bytes: float | None
+    host_bytes: float | None
+    """Of the machine's memory, beside what a GPU holds."""
+    told: str
+
+
+def plans(spec: SessionSpec, origin: Path) -> Iterator[StagePlan]:
+    """Yield the plan of each stage that loads a model.
+
+    Args:
+        spec: as resolved.
+        origin: the folder of the spec file, from which ``path:`` sources start.
+    """
+    for stage in spec.stages:
+        if stage.kind in WITHOUT_A_MODEL:
+            continue
+        device = str(getattr(stage.parameters, "device", "auto"))
+        found: list[Shape] = []
+        missing: list[str] = []
+        for source in _sources(spec, stage):
+            shape, why = shape_of_source(source, origin)
+            if shape is None:
+                missing.append(why)
+            else:
+                found.append(shape)
+        if missing:
+            yield StagePlan(stage.name, device, None, None, f"no plan: {missing[0]}")
+        else:
+            yield _plan(spec, stage, device, found, origin)
+
+
+def shape_of_source(source: ModelSource, origin: Path) -> tuple[Shape | None, str]:
+    """Return the shape of a model, or None and the reason why it is not known.
+
+    A folder's own ``config.json`` comes before the ``shape`` that the spec names.
+    """
+    scheme, _, name = source.source.partition(":")
+    told = f"'{source.shape}' is not among the known shapes ({', '.join(PUBLISHED)})" if source.shape else ""
+    named = published(source.shape) if source.shape else None
+    if scheme != "path":
+        found = named or published(name)
+        return found, "" if found else told or f"the shape of '{name}' is not known: name one with model.shape"
+    config = (origin / name / "config.json").resolve()
+    if (found := from_config(config)) is not None:
+        return found, ""
+    what = f"{config} is not there" if not config.exists() else f"{config} is not that of a decoder that is known"
+    return named, "" if named else f"{what}" + (f", and {told}" if told else "; name a known shape with model.shape")
+
+
+def _sources(spec: SessionSpec, stage: AnyStage) -> list[ModelSource]:
+    """Return what the models that a stage loads were made of: a checkpoint of a stage has the shape of the model."""
+    roles = [role for role in ("model", "control", "judge") if role in stage.inputs]
+    control = spec.control
+    return [control if control is not None and stage.inputs[role] == "control" else spec.model for role in roles]
+
+
+def _plan(spec: SessionSpec, stage: AnyStage, device: str, shapes: list[Shape], origin: Path) -> StagePlan:
+    given, gpu = stage.parameters, device == "cuda"
+    if isinstance(given, SftParameters | DpoParameters):
+        shape = shapes[0]
+        on_device = max(
+            training_plan.memory(shape, given, gpu=gpu).total(), training_plan.merge(shape, given, gpu=gpu).device
+        )
+        beside = training_plan.host(shape, given, gpu=gpu)
+        return StagePlan(stage.name, device, on_device, beside, training_plan.told(shape, given))
+    form = "completion" if spec.model.kind == "base" else "chat"
+    prompt = prompt_tokens(given, form, _longest(spec, stage, origin))
+    at = decoding.decoding_of(given, prompt)
+    # Guard loads its two models one after the other; a judge that is another model stands beside the first.
+    each = [decoding.memory(shape, at, gpu=gpu) for shape in shapes]
+    largest = max(each, key=decoding.Memory.total)
+    beside = decoding.host(shapes[0], gpu=gpu)
+    total = largest.total()
+    if stage.inputs.get("judge") not in (None, stage.inputs["model"]):
+        total += min(each, key=decoding.Memory.total).weights
+    parts = ", ".join(f"{name} {value / GB:.2f}" for name, value in largest._asdict().items() if value >= 0.005 * GB)
+    line = (
+        f"{total / GB:.2f} GB at the peak on {'a GPU' if gpu else 'a CPU, libraries left out'} ({parts}) with "
+        f"{at.rows} rows of {at.prompt} + {at.new} tokens"
+    )
+    if gpu:
+        line += f"; {beside / GB:.2f} GB of the host's memory"
+    if (engine := getattr(given, "engine", "batched")) != "batched":
+        line += f" (as for engine: batched; '{engine}' has memory of its own)"
+    return StagePlan(stage.name, device, total, beside, line)
+
+
+def _longest(spec: SessionSpec, stage: AnyStage, origin: Path) -> int:
+    """Return the characters of the longest prompt among the registered items that a stage reads."""
+    found = 0
+    for role in ("items", "prompts", "instructions", "seeds"):
+        named = stage.inputs.get(role, "")
+        path = None
+        if named == "heldout":
+            path = spec.heldout.path
+        elif named.startswith("data."):
+            path = spec.data[named.removeprefix("data.")].path
+        if path is not None:
+            found = max([found, *prompt_lengths(origin / path)])
+    # Instructions that models write later stand among the seeds.
+    return max(found, WRITTEN) if stage.kind == "instruct" else found or WRITTEN

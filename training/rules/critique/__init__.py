@@ -1,0 +1,1 @@
+"""Rules of criticism: which responses become pairs."""

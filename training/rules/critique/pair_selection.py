@@ -1,0 +1,194 @@
+"""From pairs that were made to those that are kept, one way for all stages that make pairs; and why others are not.
+
+Free of torch and pure: the job calls these functions, and the measurer calls them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from specs.stages.artifacts import NegativeType, Preference
+from specs.stages.critique.parameters import Pairing
+from specs.stages.critique.rows import ComparisonRow, DroppedPair, DropReason
+from training.rules.critique.hard_negatives import LEAST_CHARACTERS, words
+
+WRONG_BY_LENGTH: tuple[NegativeType, ...] = ("verbosity", "under_explanation")
+"""Types of negatives that differ in length on purpose."""
+_MILLION = 1_000_000
+"""Log ratios are added as whole millionths, so that a sum does not depend on its order or the machine."""
+
+
+class Sifted(NamedTuple):
+    """Pairs that are kept so far, and those that are not, each with the first reason against it."""
+
+    kept: list[Preference]
+    dropped: list[DroppedPair]
+
+    def reasons(self) -> dict[str, int]:
+        """Return how many pairs were dropped for each reason, by name."""
+        return dict(sorted(Counter(one.reason for one in self.dropped).items()))
+
+
+def sifted(offered: Iterable[Preference], most_ratio: float | None) -> Sifted:
+    """Divide pairs into whole ones of like length and others.
+
+    Args:
+        offered: as they were made; splits are not set yet.
+        most_ratio: times the words of the shorter response that the longer one may have; negatives made by rule are
+            not asked for it. None: whatever there is.
+    """
+    found = Sifted([], [])
+    for pair in offered:
+        lengths = sorted((words(pair.chosen), words(pair.rejected)))
+        apart = most_ratio is not None and pair.source != "hard_negative" and lengths[1] > most_ratio * lengths[0]
+        reason: DropReason | None = "fault" if fault_in(pair) else "length_ratio" if apart else None
+        _put(found, pair, reason)
+    return found
+
+
+def judged(some: Sifted, comparisons: Sequence[ComparisonRow]) -> Sifted:
+    """Keep the pairs whose chosen response, which stood first, a judge prefers; the smaller margin is theirs.
+
+    Args:
+        some: pairs, each compared.
+        comparisons: one for each pair that is kept so far, in their order.
+
+    Raises:
+        ValueError: there are more or fewer comparisons.
+    """
+    found = Sifted([], list(some.dropped))
+    for pair, row in zip(some.kept, comparisons, strict=True):
+        reason: DropReason | None = None
+        if row.preferred != "first":
+            reason = "original_preferred" if row.preferred == "second" else "no_preference"
+        margin = None if reason else min(row.plain.margin, row.swapped.margin)
+        _put(found, pair.model_copy(update={"margin": margin}), reason)
+    return found
+
+
+def at_most(some: Sifted, of_item: int) -> Sifted:
+    """Keep the first pairs of each item."""
+    found, seen = Sifted([], list(some.dropped)), Counter[str | None]()
+    for pair in some.kept:
+        seen[pair.item] += 1
+        _put(found, pair, "surplus" if seen[pair.item] > of_item else None)
+    return found
+
+
+def settled(some: Sifted, given: Pairing) -> Sifted:
+    """Balance the lengths of what is kept, where that is asked for, and divide it by group."""
+    found = some if given.length_balance is None else balanced(some, given.length_balance)
+    return Sifted(divided(found.kept, given.validation_share, given.seed), found.dropped)
+
+
+def balanced(some: Sifted, most: float) -> Sifted:
+    """Drop pairs until chosen and rejected responses are of like length on average.
+
+    While the mean of ln(words of chosen / words of rejected) is above ``most``, the pair with the largest ratio goes;
+    while it is below ``-most``, the one with the smallest; of equal ones the later goes first. Negatives that are wrong
+    by their length on purpose are neither counted nor dropped.
+    """
+    ratios = {place: _millionths(pair) for place, pair in enumerate(some.kept) if _counts(pair)}
+    rising = sorted(ratios, key=lambda place: (ratios[place], place))
+    falling = sorted(ratios, key=lambda place: (-ratios[place], place))
+    total, out = sum(ratios.values()), set[int]()
+    while len(out) < len(ratios) and abs(total) > most * _MILLION * (len(ratios) - len(out)):
+        # The end of the list that is sorted the other way: of equal ones the later.
+        ends = rising if total > 0 else falling
+        while ends[-1] in out:
+            ends.pop()
+        out.add(ends[-1])
+        total -= ratios[ends.pop()]
+    found = Sifted([], list(some.dropped))
+    for place, pair in enumerate(some.kept):
+        _put(found, pair, "length_balance" if place in out else None)
+    return found
+
+
+def log_length_ratio(pairs: Sequence[Preference]) -> float:
+    """Return the mean of ln(words of chosen / words of rejected), but for pairs wrong by length; 0 without pairs."""
+    counted = [_millionths(pair) for pair in pairs if _counts(pair)]
+    return sum(counted) / (len(counted) * _MILLION) if counted else 0.0
+
+
+def length_bias(pairs: Sequence[Preference]) -> tuple[Fraction, Fraction]:
+    """Return the mean of words chosen - rejected, and that to the mean words of both, but for types wrong by length."""
+    counted = [(words(one.chosen), words(one.rejected)) for one in pairs if _counts(one)]
+    if not counted:
+        return Fraction(0), Fraction(0)
+    difference = Fraction(sum(chosen - rejected for chosen, rejected in counted), len(counted))
+    middle = Fraction(sum(chosen + rejected for chosen, rejected in counted), 2 * len(counted))
+    return difference, difference / middle
+
+
+def fault_in(pair: Preference) -> str | None:
+    """Return what is wrong with a pair, or None."""
+    if pair.chosen.split() == pair.rejected.split():
+        return "chosen and rejected are the same"
+    for name, text in (("prompt", pair.prompt), ("chosen", pair.chosen), ("rejected", pair.rejected)):
+        if len(text.strip()) < LEAST_CHARACTERS:
+            return f"{name} has fewer than {LEAST_CHARACTERS} characters"
+        if "\\n" in text:
+            return f"{name} holds a backslash and an n, which stood for a line end once"
+    if (pair.source == "hard_negative") != (pair.negative_type is not None):
+        return "a hard negative has a type, and nothing else has one"
+    if pair.source == "best_of_n" and pair.margin is None:
+        return "the judge's pair has no margin"
+    return None
+
+
+def divided(pairs: Sequence[Preference], share: float, seed: int) -> list[Preference]:
+    """Return the pairs, each marked for training or validation; a group and a prompt stand on one side only.
+
+    Args:
+        pairs: of all sources.
+        share: of the groups, rounded; with a share above 0 and two groups or more there is at least one.
+        seed: of the choice.
+    """
+    clusters = _clusters(pairs)
+    names = sorted(set(clusters.values()), key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).hexdigest())
+    count = max(1, round(share * len(names))) if share > 0 and len(names) > 1 else 0
+    validation = set(names[: min(count, len(names) - 1)])
+    return [
+        pair.model_copy(update={"split": "validation" if clusters[pair.group] in validation else "train"})
+        for pair in pairs
+    ]
+
+
+def _put(found: Sifted, pair: Preference, reason: DropReason | None) -> None:
+    if reason is None:
+        found.kept.append(pair)
+    else:
+        found.dropped.append(DroppedPair(reason=reason, pair=pair))
+
+
+def _counts(pair: Preference) -> bool:
+    return pair.negative_type not in WRONG_BY_LENGTH
+
+
+def _millionths(pair: Preference) -> int:
+    """Return ln(words of chosen / words of rejected) in millionths; both hold a word, or they were no pair."""
+    return round(_MILLION * math.log(words(pair.chosen) / words(pair.rejected)))
+
+
+def _clusters(pairs: Sequence[Preference]) -> dict[str, str]:
+    """Return a name for each group; groups that share a prompt have the same, so that no prompt is divided either."""
+    name = {pair.group: pair.group for pair in pairs}
+
+    def top(group: str) -> str:
+        while name[group] != group:
+            group = name[group]
+        return group
+
+    seen: dict[str, str] = {}
+    for pair in pairs:
+        prompt = " ".join(pair.prompt.lower().split())
+        other = seen.setdefault(prompt, pair.group)
+        one, two = sorted((top(pair.group), top(other)))
+        name[two] = one
+    return {group: top(group) for group in name}

@@ -1,0 +1,153 @@
+"""Preferences from comparisons and revisions: which pairs follow from them, and which of those a stage keeps.
+
+Free of torch and pure: the job makes the pairs with these functions, and the measurer makes them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+from specs.stages.artifacts import Example, Preference
+from specs.stages.critique.parameters import PreferParameters, ReviseParameters
+from specs.stages.critique.rows import CandidateRow, ComparisonRow, RevisionRow
+from training.rules.critique.hard_negatives import LEAST_CHARACTERS, Best, negatives
+from training.rules.critique.pair_selection import Sifted, judged, settled, sifted
+from training.rules.critique.subjects import Pair
+
+
+def eligible(row: CandidateRow) -> bool:
+    """Say whether a sampled response may stand in a pair: it ended by itself and says something."""
+    return row.finish != "length" and len(row.response.strip()) >= LEAST_CHARACTERS
+
+
+def pairs_to_compare(rows: Iterable[CandidateRow]) -> list[Pair]:
+    """Return every two different eligible responses to one instruction, in the order of the rows."""
+    by_item: dict[str, dict[str, CandidateRow]] = {}
+    for row in rows:
+        if eligible(row):
+            by_item.setdefault(row.item, {}).setdefault(" ".join(row.response.split()), row)
+    return [
+        Pair(one.item, one.group, one.instruction, one.response, other.response, one.sample, other.sample)
+        for some in by_item.values()
+        for one, other in combinations(some.values(), 2)
+    ]
+
+
+def best_of(comparisons: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, bool]]:
+    """Return the comparisons that the best response of each instruction won, and whether it stood first in them.
+
+    The best is the one with the most wins, and it lost none; where no response is such, or two are, there is no best:
+    an abstention is better than a guess.
+    """
+    by_item: dict[str, list[ComparisonRow]] = {}
+    for row in comparisons:
+        by_item.setdefault(row.item, []).append(row)
+    found: list[tuple[ComparisonRow, bool]] = []
+    for rows in by_item.values():
+        wins: dict[int, list[tuple[ComparisonRow, bool]]] = {}
+        lost: set[int] = set()
+        for row in rows:
+            if row.preferred is None:
+                continue
+            first = row.preferred == "first"
+            winner, loser = (row.first_sample, row.second_sample) if first else (row.second_sample, row.first_sample)
+            wins.setdefault(winner, []).append((row, first))
+            lost.add(loser)
+        unbeaten = {sample: some for sample, some in wins.items() if sample not in lost}
+        most = max((len(some) for some in unbeaten.values()), default=0)
+        best = [some for some in unbeaten.values() if len(some) == most]
+        if len(best) == 1:
+            found += best[0]
+    return found
+
+
+def best_pairs(comparisons: Sequence[ComparisonRow]) -> list[Preference]:
+    """Return the pairs (best, other) that follow from comparisons; splits are not set yet."""
+    found: list[Preference] = []
+    for row, first in best_of(comparisons):
+        chosen, rejected = (row.first, row.second) if first else (row.second, row.first)
+        found.append(
+            Preference(
+                prompt=row.instruction,
+                chosen=chosen.strip(),
+                rejected=rejected.strip(),
+                group=row.group,
+                source="best_of_n",
+                margin=min(row.plain.margin, row.swapped.margin),
+                item=row.item,
+                made_by="sample",
+            )
+        )
+    return found
+
+
+def all_pairs(comparisons: Sequence[ComparisonRow], given: PreferParameters) -> Sifted:
+    """Return what a ``prefer`` stage keeps: the judge's pairs, and one negative a prompt."""
+    best: dict[str, Best] = {}
+    for row, first in best_of(comparisons):
+        chosen = row.first if first else row.second
+        best.setdefault(row.item, Best(row.item, row.group, row.instruction, chosen.strip()))
+    made = negatives(list(best.values()), given.hard_negatives, given.seed) if given.hard_negatives else []
+    return settled(sifted([*best_pairs(comparisons), *made], given.max_length_ratio), given)
+
+
+def revision_pairs(rows: Iterable[RevisionRow]) -> list[Preference]:
+    """Return the pairs (revision, original) of chains that can be used; splits are not set yet."""
+    return [
+        Preference(
+            prompt=row.instruction,
+            chosen=row.final.strip(),
+            rejected=row.original.strip(),
+            group=row.group,
+            source="revision",
+            item=row.item,
+            made_by="sample",
+            principles=tuple(one.principle for one in row.rounds if not one.faults),
+        )
+        for row in rows
+        if row.usable and min(len(row.final.strip()), len(row.original.strip())) >= LEAST_CHARACTERS
+    ]
+
+
+def revisions_to_compare(rows: Iterable[RevisionRow], given: ReviseParameters) -> list[Pair]:
+    """Return what a judge is asked of revisions: each whole pair of like length, the revision first."""
+    samples = {(row.item, row.final.strip(), row.original.strip()): row.sample for row in rows}
+    return [
+        Pair(str(one.item), one.group, one.prompt, one.chosen, one.rejected, sample, sample)
+        for one in sifted(revision_pairs(rows), given.max_length_ratio).kept
+        for sample in (samples[str(one.item), one.chosen, one.rejected],)
+    ]
+
+
+def all_revisions(
+    rows: Iterable[RevisionRow], given: ReviseParameters, comparisons: Sequence[ComparisonRow] | None = None
+) -> Sifted:
+    """Return what a ``revise`` stage keeps of its pairs.
+
+    Args:
+        rows: the chains.
+        given: as granted.
+        comparisons: what the judge says of :func:`revisions_to_compare`. None: there is no judge.
+
+    Raises:
+        ValueError: the judge was asked of more or fewer pairs.
+    """
+    whole = sifted(revision_pairs(rows), given.max_length_ratio)
+    return settled(whole if comparisons is None else judged(whole, comparisons), given)
+
+
+def revised(rows: Sequence[RevisionRow]) -> list[Example]:
+    """Return the final revisions of the chains that can be used, as examples."""
+    return [
+        Example(
+            item=row.item,
+            group=row.group,
+            kind=row.kind,
+            sample=row.sample,
+            prompt=row.instruction,
+            completion=row.final.strip(),
+        )
+        for row in rows
+        if row.usable
+    ]

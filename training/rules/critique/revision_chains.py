@@ -1,0 +1,178 @@
+"""Chains of critique and revision: which principle comes when, what the model is asked, what is wrong with an answer.
+
+Free of torch: the measurer computes the plan and the faults again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+from specs.digests import Contract
+from specs.session.constitution import Constitution, Principle
+from specs.stages.answer_end import Finish, Form
+from specs.stages.critique.parameters import ReviseParameters
+from specs.stages.critique.rows import RevisionFault, RevisionRow
+from training.rules.refusals import refuses
+from training.rules.rubric_prompts import PROMPTS
+
+STOPS: dict[Form, tuple[str, ...]] = {
+    "completion": ("\n\n", "\nInstruction:", "\nResponse:", "\nPrinciple:", "\nCritique:", "\nRevision:"),
+    "chat": (),
+}
+"""A base model goes on with the next part of the form; that ends its answer."""
+
+_PLACE = re.compile(r"\{([a-z]+)\}")
+
+
+class ChainPrompts(Contract):
+    """The words with which a model is asked; they lie in ``training/rules/prompts/revision.yaml``."""
+
+    worked: str
+    """Finished chains that stand before the question to a base model."""
+    asked: str
+    critique_question: str
+    """For chat models; a base model is led by the form of the worked chains."""
+    revision_question: str
+
+
+@cache
+def chain_prompts() -> ChainPrompts:
+    """Return the prompts that Peergate ships.
+
+    Raises:
+        OSError: their file is not there.
+        ValueError: it does not hold them.
+    """
+    from ruamel.yaml import YAML
+
+    with (PROMPTS / "revision.yaml").open(encoding="utf-8") as handle:
+        return ChainPrompts.model_validate(YAML(typ="safe").load(handle))
+
+
+class Rounds(NamedTuple):
+    """The principles of one chain, in order."""
+
+    principles: tuple[Principle, ...]
+
+
+def plan(constitution: Constitution, chains: Sequence[str], rounds: int, seed: int) -> list[Rounds]:
+    """Return which principles each chain goes through, in the order of ``chains``.
+
+    Categories take turns over all rounds of all chains, so that their counts differ by at most one; so do the
+    principles of a category. The seed decides in which order chains, categories and principles come.
+
+    Args:
+        constitution: as it was registered.
+        chains: names of the chains, no two alike.
+        rounds: of each chain.
+        seed: of the order.
+
+    Raises:
+        ValueError: two chains have one name.
+    """
+    if len(set(chains)) != len(chains):
+        raise ValueError("two chains have the same name")
+    by_category: dict[str, list[Principle]] = {}
+    for one in constitution.principles:
+        by_category.setdefault(one.category, []).append(one)
+    categories = _shuffled(list(by_category), seed)
+    ordered = {name: _by_order(some, seed) for name, some in by_category.items()}
+    found: dict[str, Rounds] = {}
+    use = 0
+    for name in _shuffled(list(chains), seed):
+        chosen: list[Principle] = []
+        for _ in range(rounds):
+            category = categories[use % len(categories)]
+            chosen.append(ordered[category][use // len(categories) % len(ordered[category])])
+            use += 1
+        found[name] = Rounds(tuple(chosen))
+    return [found[name] for name in chains]
+
+
+def chain_name(item: str, sample: int) -> str:
+    """Return the name of the chain of an example."""
+    return f"{item}/{sample}"
+
+
+def critique_prompt(instruction: str, response: str, principle: Principle, form: Form) -> str:
+    """Return the prompt that asks for a critique of a response by one principle."""
+    words, asked = chain_prompts(), _asked(instruction, response, principle)
+    if form == "completion":
+        return f"{words.worked}\n{asked}\nCritique:"
+    return f"{asked}\n\n{words.critique_question}"
+
+
+def revision_prompt(instruction: str, response: str, principle: Principle, critique: str, form: Form) -> str:
+    """Return the prompt that asks for the response, rewritten after the critique."""
+    words, asked = chain_prompts(), f"{_asked(instruction, response, principle)}\nCritique: {critique}"
+    if form == "completion":
+        return f"{words.worked}\n{asked}\nRevision:"
+    return f"{asked}\n\n{words.revision_question}"
+
+
+def faults_of(
+    revision: str, before: str, instruction: str, finish: Finish, min_words: int
+) -> tuple[RevisionFault, ...]:
+    """Return what is wrong with a revision.
+
+    A refusal is a fault only where neither the text before nor the instruction holds such words: an unsafe instruction
+    is answered well by a refusal, which a revision may keep.
+    """
+    words = revision.split()
+    found: list[RevisionFault] = []
+    if not words:
+        found.append("empty")
+    elif len(words) < min_words:
+        found.append("short")
+    if finish == "length":
+        found.append("truncated")
+    if refuses(revision) and not refuses(before) and not refuses(instruction):
+        found.append("refusal")
+    if words and words == before.split():
+        found.append("unchanged")
+    return tuple(found)
+
+
+def outcome(original: str, revisions: Sequence[tuple[str, Sequence[RevisionFault]]]) -> tuple[str, bool]:
+    """Return the final text of a chain, and whether it can be used.
+
+    A revision with a fault is not gone on with: the chain keeps the text before it.
+    """
+    final = original
+    for text, faults in revisions:
+        if not faults:
+            final = text
+    return final, not revisions[-1][1] and final.split() != original.split()
+
+
+def contradiction_in(row: RevisionRow, given: ReviseParameters) -> str | None:
+    """Return how what a row states does not follow from its texts; None where it does."""
+    text = row.original
+    for number, one in enumerate(row.rounds, 1):
+        due = faults_of(one.revision, text, row.instruction, one.revision_finish, given.min_words)
+        if due != one.faults:
+            stated, follow = (", ".join(some) or "none" for some in (one.faults, due))
+            return f"round {number}: faults {stated} are stated, {follow} follow"
+        text = text if due else one.revision
+    final, usable = outcome(row.original, [(one.revision, one.faults) for one in row.rounds])
+    if final != row.final:
+        return "the final text is not the newest revision without a fault"
+    return None if usable == row.usable else f"usable {row.usable} is stated, {usable} follows"
+
+
+def _asked(instruction: str, response: str, principle: Principle) -> str:
+    texts = {"instruction": instruction, "response": response, "principle": principle.text}
+    return _PLACE.sub(lambda found: texts[found[1]], chain_prompts().asked)
+
+
+def _shuffled(names: list[str], seed: int) -> list[str]:
+    return sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).hexdigest())
+
+
+def _by_order(some: list[Principle], seed: int) -> list[Principle]:
+    by_id = {one.id: one for one in some}
+    return [by_id[id] for id in _shuffled(list(by_id), seed)]

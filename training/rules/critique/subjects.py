@@ -1,0 +1,104 @@
+"""What critics judge: instructions, responses, pairs of responses, and the labelled sample. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import zip_longest
+from typing import Literal, NamedTuple, Protocol, TypeVar
+
+from specs.stages.artifacts import Example, Item
+
+
+class Subject(NamedTuple):
+    """One instruction, or one response to it."""
+
+    item: str
+    group: str
+    kind: str
+    sample: int | None
+    instruction: str
+    response: str | None
+
+
+class Pair(NamedTuple):
+    """Two responses to one instruction."""
+
+    item: str
+    group: str
+    instruction: str
+    first: str
+    second: str
+    first_sample: int
+    second_sample: int
+
+
+class Unlabelled(ValueError):
+    """An item of the labelled sample lacks what it has to have; the message says which and what."""
+
+
+def of_items(items: Iterable[Item]) -> list[Subject]:
+    """Return instructions to be judged, in their order."""
+    return [Subject(one.id, one.group, one.kind, None, one.prompt, None) for one in items]
+
+
+def of_examples(examples: Iterable[Example]) -> list[Subject]:
+    """Return responses to be judged, in their order."""
+    return [Subject(one.item, one.group, one.kind, one.sample, one.prompt, one.completion) for one in examples]
+
+
+def labelled(items: Iterable[Item], *, responses: bool) -> list[tuple[Subject, Literal["good", "bad"]]]:
+    """Return the labelled sample of a critic: items whose constraint holds a person's ``label``, and a ``response``.
+
+    Raises:
+        Unlabelled: an item has no such label, or a response where none is judged or none where one is.
+    """
+    found: list[tuple[Subject, Literal["good", "bad"]]] = []
+    for one in items:
+        label, response = one.constraint.get("label"), one.constraint.get("response")
+        if label not in ("good", "bad"):
+            raise Unlabelled(f"item '{one.id}' has the label {label!r}; it has to be 'good' or 'bad'")
+        if responses != isinstance(response, str):
+            raise Unlabelled(f"item '{one.id}' has {'no' if responses else 'a'} response in its constraint")
+        text = response if isinstance(response, str) else None
+        found.append((Subject(one.id, one.group, one.kind, 0 if text else None, one.prompt, text), label))
+    return found
+
+
+def labelled_pairs(items: Iterable[Item]) -> list[tuple[Pair, Literal["first", "second"]]]:
+    """Return the labelled sample of a judge: items whose constraint holds ``first``, ``second`` and a ``label``.
+
+    Raises:
+        Unlabelled: an item has no such label or lacks a response.
+    """
+    found: list[tuple[Pair, Literal["first", "second"]]] = []
+    for one in items:
+        label, first, second = (one.constraint.get(name) for name in ("label", "first", "second"))
+        if label not in ("first", "second"):
+            raise Unlabelled(f"item '{one.id}' has the label {label!r}; it has to be 'first' or 'second'")
+        if not isinstance(first, str) or not isinstance(second, str):
+            raise Unlabelled(f"item '{one.id}' lacks its 'first' or 'second' response")
+        found.append((Pair(one.id, one.group, one.prompt, first, second, 0, 1), label))
+    return found
+
+
+class OfKind(Protocol):
+    """Something that belongs to a constraint kind."""
+
+    @property
+    def kind(self) -> str:
+        """Its name."""
+        ...
+
+
+One = TypeVar("One", bound=OfKind)
+
+
+def spread(some: Iterable[One], limit: int | None) -> list[One]:
+    """Return the first ``limit``, taking the constraint kinds in turn; without a limit all, as they come."""
+    if limit is None:
+        return list(some)
+    by_kind: dict[str, list[One]] = {}
+    for one in some:
+        by_kind.setdefault(one.kind, []).append(one)
+    turns = zip_longest(*by_kind.values())
+    return [one for turn in turns for one in turn if one is not None][:limit]

@@ -1,0 +1,82 @@
+"""Pairs without a critic: where a task has a verifier, that says which samples are right. Free of torch and pure.
+
+The job makes the pairs with these functions, and the measurer makes them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from specs.stages.artifacts import Item, Preference
+from specs.stages.critique.parameters import PreferVerifiedParameters
+from specs.stages.critique.rows import VerifiedRow
+from specs.stages.generation.rows import GenerationRow
+from training.rules.critique.hard_negatives import LEAST_CHARACTERS
+from training.rules.critique.pair_selection import Sifted, at_most, settled, sifted
+from training.rules.tasks import verifier
+
+
+class NotTheirs(ValueError):
+    """A sample belongs to no prompt, or does not repeat its words; the message says which."""
+
+
+def verdicts(task: str, items: Iterable[Item], samples: Iterable[GenerationRow]) -> list[VerifiedRow]:
+    """Return what the task's verifier says of every sample, in their order.
+
+    Raises:
+        KeyError: no such task.
+        NotTheirs: a sample is not one of these prompts.
+    """
+    by_id = {item.id: item for item in items}
+    judge = verifier(task)
+    found: list[VerifiedRow] = []
+    for row in samples:
+        item = by_id.get(row.item)
+        if item is None or item.prompt != row.prompt:
+            raise NotTheirs(f"sample {row.sample} of '{row.item}' is not of a prompt that came in")
+        passed = judge(item, row.completion).passed
+        said = "truncated" if row.truncated else "accepted" if passed else "refused"
+        found.append(VerifiedRow(item=row.item, sample=row.sample, verdict=said))
+    return found
+
+
+def verified_pairs(
+    samples: Sequence[GenerationRow], said: Sequence[VerifiedRow], given: PreferVerifiedParameters
+) -> Sifted:
+    """Return what is kept of pairs (accepted, refused) of one prompt's samples; a sample is in one pair at most."""
+    sides: dict[str, tuple[dict[str, GenerationRow], dict[str, GenerationRow]]] = {}
+    for row, one in zip(samples, said, strict=True):
+        if one.verdict != "truncated":
+            accepted, refused = sides.setdefault(row.item, ({}, {}))
+            # The same words twice are one sample.
+            (accepted if one.verdict == "accepted" else refused).setdefault(" ".join(row.completion.split()), row)
+    offered = [
+        _pair(good, bad)
+        for accepted, refused in sides.values()
+        for good, bad in zip(_long_enough(accepted), _long_enough(refused), strict=False)
+    ]
+    return settled(at_most(sifted(offered, given.max_length_ratio), given.pairs_per_prompt), given)
+
+
+def mixed_prompts(said: Iterable[VerifiedRow]) -> int:
+    """Return how many prompts have a sample that was accepted and one that was refused."""
+    seen: dict[str, set[str]] = {}
+    for row in said:
+        seen.setdefault(row.item, set()).add(row.verdict)
+    return sum({"accepted", "refused"} <= some for some in seen.values())
+
+
+def _long_enough(samples: dict[str, GenerationRow]) -> list[GenerationRow]:
+    return [row for text, row in samples.items() if len(text) >= LEAST_CHARACTERS]
+
+
+def _pair(good: GenerationRow, bad: GenerationRow) -> Preference:
+    return Preference(
+        prompt=good.prompt,
+        chosen=good.completion.strip(),
+        rejected=bad.completion.strip(),
+        group=good.group,
+        source="verified",
+        item=good.item,
+        made_by="sample",
+    )

@@ -1,0 +1,1 @@
+"""Rules of evaluation: labelled pairs, shuffled histories."""

@@ -1,0 +1,1 @@
+"""Rules of training: losses in closed form, the split of preferences."""

@@ -1,0 +1,100 @@
+"""Losses in closed form, from log-probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Response(NamedTuple):
+    """A response: the sum of its log-probabilities in nats, and its tokens."""
+
+    total: float
+    tokens: int
+
+    @property
+    def mean(self) -> float:
+        """Return nats per token."""
+        return self.total / self.tokens
+
+
+def sft_loss(responses: Sequence[Response]) -> float:
+    """Return the mean negative log-probability of a token."""
+    return -sum(one.total for one in responses) / sum(one.tokens for one in responses)
+
+
+def dpo_loss(
+    chosen: Sequence[Response],
+    rejected: Sequence[Response],
+    chosen_reference: Sequence[float],
+    rejected_reference: Sequence[float],
+    beta: float,
+) -> float:
+    """Return the mean loss of DPO."""
+    sides = zip(chosen, rejected, chosen_reference, rejected_reference, strict=True)
+    return _mean([-_log_logistic(beta * ((c.total - c0) - (r.total - r0))) for c, r, c0, r0 in sides])
+
+
+def ipo_loss(
+    chosen: Sequence[Response],
+    rejected: Sequence[Response],
+    chosen_reference: Sequence[float],
+    rejected_reference: Sequence[float],
+    beta: float,
+) -> float:
+    """Return the mean loss of IPO, by length."""
+    sides = zip(chosen, rejected, chosen_reference, rejected_reference, strict=True)
+    return _mean(
+        [((c.total - c0) / c.tokens - (r.total - r0) / r.tokens - 1 / (2 * beta)) ** 2 for c, r, c0, r0 in sides]
+    )
+
+
+def kto_loss(
+    responses: Sequence[Response], reference: Sequence[float], good: Sequence[bool], drift: float, beta: float
+) -> float:
+    """Return the mean loss of KTO; ``drift`` is the mean difference of mismatched responses."""
+    k = max(0.0, drift)
+    losses: list[float] = []
+    for one, before, is_good in zip(responses, reference, good, strict=True):
+        ratio = one.total - before
+        losses.append(1 - _logistic(beta * (ratio - k if is_good else k - ratio)))
+    return _mean(losses)
+
+
+def orpo_loss(chosen: Sequence[Response], rejected: Sequence[Response], beta: float) -> float:
+    """Return the loss of ORPO: that of supervised training on the chosen responses, and the odds."""
+    odds = [
+        (c.mean - _log_one_minus_exp(c.mean)) - (r.mean - _log_one_minus_exp(r.mean))
+        for c, r in zip(chosen, rejected, strict=True)
+    ]
+    return sft_loss(chosen) - beta * _mean([_log_logistic(one) for one in odds])
+
+
+def simpo_loss(chosen: Sequence[Response], rejected: Sequence[Response], beta: float, gamma: float) -> float:
+    """Return the mean loss of SimPO."""
+    margins = [beta * (c.mean - r.mean) - gamma for c, r in zip(chosen, rejected, strict=True)]
+    return _mean([-_log_logistic(one) for one in margins])
+
+
+def most_difference(precision: str) -> float:
+    """Return how far the trainer's loss may be from the closed form, as a share of it."""
+    return 1e-4 if precision == "float32" else 0.02
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+def _log_logistic(x: float) -> float:
+    return -math.log1p(math.exp(-x)) if x >= 0 else x - math.log1p(math.exp(x))
+
+
+def _log_one_minus_exp(x: float) -> float:
+    """Return log(1 - exp(x)) for x below 0 (Maechler 2012)."""
+    x = min(x, -1e-300)
+    return math.log(-math.expm1(x)) if x > -math.log(2) else math.log1p(-math.exp(x))

@@ -1,0 +1,52 @@
+"""Which preference pairs are trained on, and which are kept to measure with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from specs.stages.artifacts import Preference
+from training.rules.seeded_order import file_order
+
+
+class Split(NamedTuple):
+    """Lines of the input file, by the side they are on."""
+
+    train: tuple[int, ...]
+    validation: tuple[int, ...]
+
+
+def read_preferences(path: Path) -> list[Preference]:
+    """Return the pairs in the order of the file.
+
+    Raises:
+        pydantic.ValidationError: a line is no pair.
+    """
+    with path.open("rb") as handle:
+        return [Preference.model_validate_json(line) for line in handle if line.strip()]
+
+
+def divide(pairs: list[Preference], share: float, seed: int) -> Split:
+    """Keep whole groups out of training: those the file marks, or else ``share`` of them, drawn by the seed.
+
+    Raises:
+        ValueError: only some lines are marked, or a group is marked on both sides.
+    """
+    marked = {one.split is not None for one in pairs}
+    if marked == {True, False}:
+        raise ValueError("some pairs are marked as train or validation and some are not")
+    groups = {one.group for one in pairs}
+    if True in marked:
+        kept = {one.group for one in pairs if one.split == "validation"}
+        both = kept & {one.group for one in pairs if one.split == "train"}
+        if both:
+            raise ValueError(f"{len(both)} groups are on both sides, for example '{min(both)}'")
+    else:
+        drawn = sorted(groups, key=lambda group: (file_order(group, seed), group))
+        count = min(max(1, round(len(groups) * share)), len(groups) - 1) if share > 0 else 0
+        kept = set(drawn[:count])
+    places = range(len(pairs))
+    return Split(
+        tuple(place for place in places if pairs[place].group not in kept),
+        tuple(place for place in places if pairs[place].group in kept),
+    )

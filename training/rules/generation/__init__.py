@@ -1,0 +1,1 @@
+"""Rules of generation: what is harvested, kept and refused."""

@@ -1,0 +1,168 @@
+"""From raw answers to instructions: parse, drop what is none, drop repeats, merge shards. The measurer calls it too.
+
+Within a shard an instruction is compared with the seeds and all that the shard kept; in the end all shards are
+compared with each other, so that a repeat across shards is kept once and reported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from specs.stages.artifacts import Item
+from specs.stages.generation.parameters import InstructParameters
+from specs.stages.generation.rows import InstructRow
+from training.rules.numbered_lists import Fate, parse
+from training.rules.prompt_text import Shown
+from training.rules.sampling_quality import of_calls, over, why_low
+from training.rules.similarity import NearIndex
+
+Outcome = Literal["kept", "repeat", "near", "cross_shard", "surplus", "meta", "short", "long", "cut"]
+
+
+class Fated(NamedTuple):
+    """One item of a list a model wrote, and what became of it."""
+
+    id: str
+    topic: str
+    text: str
+    outcome: Outcome
+    of: str = ""
+    """The earlier instruction that it repeats."""
+    similarity: float = 0.0
+
+
+class Shard:
+    """What one shard has, round after round."""
+
+    def __init__(self, seeds: Sequence[Shown], similarity: float) -> None:
+        self._index = NearIndex(similarity)
+        self._ids: list[str] = []
+        self.grown: list[Shown] = []
+        self.fated: list[Fated] = []
+        self.calls = 0
+        self.empty_calls = 0
+        for one in seeds:
+            self._index.add(one.text)
+            self._ids.append(one.id)
+
+    def take(self, rows: Iterable[InstructRow]) -> None:
+        """Add the rows of a round, in order."""
+        for row in rows:
+            listed = parse(row.raw, first=row.first, primed=row.form == "completion", cut=row.finish == "length")
+            self.calls += 1
+            self.empty_calls += not any(one.fate == "candidate" for one in listed)
+            for one in listed:
+                id = f"s{row.shard}-r{row.round}-c{row.call}-n{one.number - row.first + 1}"
+                self._judge(id, row.topic, one.text, one.fate)
+
+    def _judge(self, id: str, topic: str, text: str, fate: Fate) -> None:
+        if fate != "candidate":
+            self.fated.append(Fated(id, topic, text, fate))
+            return
+        near = self._index.add(text)
+        self._ids.append(id)
+        if near is not None:
+            outcome: Outcome = "repeat" if near.similarity == 1 else "near"
+            self.fated.append(Fated(id, topic, text, outcome, self._ids[near.of], near.similarity))
+            return
+        self.fated.append(Fated(id, topic, text, "kept"))
+        self.grown.append(Shown(id, text))
+
+    @property
+    def candidates(self) -> int:
+        """How many instructions were parsed, repeats included."""
+        return sum(one.outcome in ("kept", "repeat", "near") for one in self.fated)
+
+    def why_broken_off(self, parameters: InstructParameters) -> str:
+        """Say why the shard has to be broken off; nothing where it may go on."""
+        repeats = self.candidates - len(self.grown)
+        told = ""
+        if self.candidates >= parameters.abort_after:
+            told = over(repeats, self.candidates, parameters.abort_repeats, "instructions repeat earlier ones")
+        if not told and self.calls * parameters.per_call >= parameters.abort_after:
+            told = over(self.empty_calls, self.calls, parameters.abort_empty, "calls gave no instruction")
+        return told
+
+    def has_enough(self, parameters: InstructParameters) -> bool:
+        """Say whether the shard has its part of what is wanted."""
+        return len(self.grown) >= math.ceil(wanted(parameters) / parameters.shards)
+
+
+class Harvest(NamedTuple):
+    """All instructions of a stage."""
+
+    items: tuple[Item, ...]
+    fated: tuple[Fated, ...]
+    """Every parsed item with its outcome after the merge."""
+    calls: int
+    empty_calls: int
+    broken_off: str
+    """Why a shard, or the stage, was broken off, or nothing."""
+
+
+def wanted(parameters: InstructParameters) -> int:
+    """Return how many instructions are to be written: the target and what critics will refuse."""
+    return math.ceil(parameters.target * parameters.over_generation)
+
+
+def shown_of(items: Iterable[Item]) -> list[Shown]:
+    """Return items as they stand in prompts."""
+    return [Shown(item.id, " ".join(item.prompt.split())) for item in items]
+
+
+def rounds_of(rows: Sequence[InstructRow], shard: int) -> list[list[InstructRow]]:
+    """Return the rows of a shard by round, in order; probes are no work."""
+    by_round: dict[int, list[InstructRow]] = {}
+    for row in rows:
+        if row.shard == shard and row.probe == 0:
+            by_round.setdefault(row.round, []).append(row)
+    return [by_round[number] for number in sorted(by_round)]
+
+
+def harvest(rows: Sequence[InstructRow], seeds: Sequence[Shown], parameters: InstructParameters) -> Harvest:
+    """Return what raw rows hold: the same for the job and for the measurer."""
+    shards: list[Shard] = []
+    broken_off = ""
+    for number in range(parameters.shards):
+        shard = Shard(seeds, parameters.similarity)
+        for some in rounds_of(rows, number):
+            shard.take(some)
+        shards.append(shard)
+        why = shard.why_broken_off(parameters)
+        broken_off = broken_off or (f"shard {number}: {why}" if why else "")
+    broken_off = broken_off or why_low(of_calls(rows), parameters.quality)
+    fated = _merged(shards, seeds, parameters)
+    items = tuple(
+        Item(id=one.id, group=one.id, kind=one.topic or "general", prompt=one.text, constraint={})
+        for one in fated
+        if one.outcome == "kept"
+    )
+    calls, empty = sum(shard.calls for shard in shards), sum(shard.empty_calls for shard in shards)
+    return Harvest(items, tuple(fated), calls, empty, broken_off)
+
+
+def _merged(shards: Sequence[Shard], seeds: Sequence[Shown], parameters: InstructParameters) -> list[Fated]:
+    """Compare all shards with each other; instructions of all shards in turn, so that none comes first as a whole."""
+    index = NearIndex(parameters.similarity)
+    ids = [one.id for one in seeds]
+    for one in seeds:
+        index.add(one.text)
+    changed: dict[str, dict[str, Any]] = {}
+    kept = 0
+    longest = max(len(shard.grown) for shard in shards)
+    for place in range(longest):
+        for shard in shards:
+            if place >= len(shard.grown):
+                continue
+            one = shard.grown[place]
+            near = index.add(one.text)
+            ids.append(one.id)
+            if near is not None:
+                changed[one.id] = {"outcome": "cross_shard", "of": ids[near.of], "similarity": near.similarity}
+            elif kept >= wanted(parameters):
+                changed[one.id] = {"outcome": "surplus"}
+            else:
+                kept += 1
+    return [one._replace(**changed.get(one.id, {})) for shard in shards for one in shard.fated]

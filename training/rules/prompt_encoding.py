@@ -1,0 +1,154 @@
+"""What a model reads: bare text for base models, the chat template for instruct models, by the declared kind.
+
+Every stage that gives a model text to go on with encodes it here. Covered: a tokenizer that adds tokens of its own, and
+template tokens anywhere in a bare prompt. Not covered: a template of ordinary words that is part of the text before it
+is encoded; a model whose tokenizer puts a begin-of-text token before every text is refused as bare text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from specs.stages.answer_end import Form
+
+Message = dict[str, str]
+"""``role`` and ``content`` of one turn."""
+
+
+class EncodingFault(Exception):
+    """A prompt is not encoded as the bare text it is; the message says what stands there instead."""
+
+
+class Encoded(NamedTuple):
+    """A prompt in token ids, and what the tokenizer would have made of it."""
+
+    text: str
+    ids: tuple[int, ...]
+    ids_with_special: tuple[int, ...]
+    decoded: str
+    template_ids: tuple[int, ...]
+    """Positions in ``ids``."""
+
+
+def form_of(model_kind: str | None) -> Form:
+    """Return how a model of the declared kind is prompted.
+
+    Raises:
+        ValueError: the order does not say what kind of model it is.
+    """
+    if model_kind is None:
+        raise ValueError("the order does not say whether the model is a base model")
+    return "completion" if model_kind == "base" else "chat"
+
+
+def encode_bare(tokenizer: Any, text: str) -> Encoded:
+    """Encode text as it is, and say how the tokenizer would change it."""
+    ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    with_special = tuple(tokenizer(text, add_special_tokens=True)["input_ids"])
+    reserved = template_tokens(tokenizer)
+    found = tuple(place for place, id in enumerate(ids) if id in reserved)
+    return Encoded(text, ids, with_special, _decoded(tokenizer, ids), found)
+
+
+def encode_chat(tokenizer: Any, text: str) -> Encoded:
+    """Encode one message of a user with the chat template, ready for the answer.
+
+    Raises:
+        EncodingFault: the tokenizer has no chat template.
+    """
+    return encode_bare(tokenizer, _in_template(tokenizer, [{"role": "user", "content": text}]))
+
+
+def require_template(tokenizer: Any) -> None:
+    """Refuse a tokenizer that cannot write a chat.
+
+    Raises:
+        EncodingFault: the tokenizer has no chat template.
+    """
+    if tokenizer.chat_template is None:
+        raise EncodingFault("the model is declared instruct, and its tokenizer has no chat template")
+
+
+def _in_template(tokenizer: Any, messages: Sequence[Message]) -> str:
+    require_template(tokenizer)
+    return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+
+
+def prompt_ids(tokenizer: Any, text: str, form: Form) -> Encoded:
+    """Encode a prompt in its form: bare text to go on with, or one message of a user.
+
+    Raises:
+        EncodingFault: as :func:`bare_ids` for bare text, as :func:`dialogue_ids` for a chat.
+    """
+    if form == "chat":
+        return dialogue_ids(tokenizer, [{"role": "user", "content": text}], form)
+    return bare_ids(tokenizer, text)
+
+
+def bare_ids(tokenizer: Any, text: str) -> Encoded:
+    """Encode text that has to stand for nothing but itself.
+
+    Raises:
+        EncodingFault: the tokenizer adds something to it, or changes it.
+    """
+    encoded = encode_bare(tokenizer, text)
+    wrong = fault_in(encoded.text, encoded.ids, encoded.ids_with_special, encoded.decoded, encoded.template_ids)
+    if wrong:
+        raise EncodingFault(wrong)
+    return encoded
+
+
+def dialogue_ids(tokenizer: Any, messages: Sequence[Message], form: Form) -> Encoded:
+    """Encode turns that end with the user, ready for the answer, as a model of this form reads them by itself.
+
+    An instruct model gets its chat template, a base model the texts of the turns, an empty line after each.
+
+    Raises:
+        EncodingFault: the tokenizer has no chat template for a chat, or the ids do not stand for the template's text;
+            as :func:`bare_ids` otherwise.
+    """
+    if form == "completion":
+        return bare_ids(tokenizer, "".join(f"{message['content']}\n\n" for message in messages))
+    encoded = encode_bare(tokenizer, _in_template(tokenizer, messages))
+    # Template tokens belong there; white space beside them is moved by some tokenizers.
+    asked, stands = ("".join(text.split()) for text in (encoded.text, encoded.decoded))
+    if asked != stands:
+        raise EncodingFault(
+            f"the encoded chat stands for {len(stands)} characters instead of {len(asked)}, white space left out"
+        )
+    return encoded
+
+
+def fault_in(
+    text: str, ids: Sequence[int], ids_with_special: Sequence[int], decoded: str, template_ids: Sequence[int]
+) -> str:
+    """Say in words how an encoded completion prompt differs from its text; nothing where it does not.
+
+    Special tokens are compared token by token, not by count: one that takes the place of another would not show.
+    """
+    if tuple(ids) != tuple(ids_with_special):
+        pairs = zip(ids, ids_with_special, strict=False)
+        at = next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(ids), len(ids_with_special)))
+        return (
+            f"the tokenizer adds special tokens by itself: {len(ids)} ids without, {len(ids_with_special)} with; "
+            f"they differ from position {at}"
+        )
+    if template_ids:
+        return f"position {template_ids[0]} of the prompt holds a special token or one of the chat template"
+    if decoded != text:
+        at = next((n for n, (one, other) in enumerate(zip(text, decoded, strict=False)) if one != other), len(text))
+        return f"the encoded prompt stands for {len(decoded)} characters instead of {len(text)}, from character {at}"
+    return ""
+
+
+def template_tokens(tokenizer: Any) -> frozenset[int]:
+    """Return the ids that no bare text may hold: special tokens and added tokens that the chat template writes."""
+    template = tokenizer.chat_template or ""
+    text = template if isinstance(template, str) else str(template)
+    added = {id for token, id in tokenizer.get_added_vocab().items() if token in text}
+    return frozenset(tokenizer.all_special_ids) | frozenset(added)
+
+
+def _decoded(tokenizer: Any, ids: Sequence[int]) -> str:
+    return tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)

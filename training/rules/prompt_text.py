@@ -1,0 +1,102 @@
+"""What a model is asked: for new instructions after the example of others, and for an answer after worked pairs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from specs.stages.answer_end import Form
+from specs.stages.generation.parameters import InstructParameters
+from specs.stages.sampling import END_MARK, WRAPPER, Shot
+from training.rules.numbered_lists import render
+
+_HEADER = "A list of instructions for a helpful writer. Each is one sentence, clear, and different from all others."
+_TOPIC = "Those from number {first} on are about {topic}."
+
+
+class Shown(NamedTuple):
+    """An instruction that can stand in a prompt."""
+
+    id: str
+    text: str
+
+
+class Call(NamedTuple):
+    """One prompt for new instructions."""
+
+    topic: str
+    shown: tuple[Shown, ...]
+    first: int
+    """The number of the first new instruction."""
+    text: str
+
+
+def seed_of(seed: int, *parts: object) -> int:
+    """Return a seed for a part of the work: the same everywhere, different for every part."""
+    text = "/".join(str(part) for part in (seed, *parts))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) % 2**31
+
+
+def calls_of_round(
+    parameters: InstructParameters, form: Form, shard: int, round: int, seeds: Sequence[Shown], grown: Sequence[Shown]
+) -> list[Call]:
+    """Return the prompts of a round. They depend on nothing but what is given.
+
+    Half of what is shown are seeds, as long as there are new instructions for the other half.
+    """
+    calls: list[Call] = []
+    for number in range(parameters.calls_per_round):
+        part = (parameters.seed, shard, round, number)
+        of_grown = min(len(grown), parameters.shown // 2) if parameters.growing else 0
+        of_seeds = min(len(seeds), parameters.shown - of_grown)
+        shown = _drawn([*_drawn(seeds, of_seeds, part), *_drawn(grown, of_grown, part)], of_seeds + of_grown, part)
+        # Shards begin with different topics.
+        place = shard + round * parameters.calls_per_round + number
+        topic = parameters.topics[place % len(parameters.topics)] if parameters.topics else ""
+        first = len(shown) + 1 if form == "completion" else 1
+        write = _list_to_go_on_with if form == "completion" else _request
+        calls.append(Call(topic, tuple(shown), first, write(shown, topic, parameters.per_call)))
+    return calls
+
+
+def _drawn(some: Sequence[Shown], count: int, part: tuple[object, ...]) -> list[Shown]:
+    def key(one: Shown) -> str:
+        return hashlib.sha256(f"{part}/{one.id}".encode()).hexdigest()
+
+    return sorted(some, key=key)[:count]
+
+
+def _list_to_go_on_with(shown: Sequence[Shown], topic: str, _: int) -> str:
+    """Return a list that ends in the number of its next item."""
+    first = len(shown) + 1
+    header = f"{_HEADER} {_TOPIC.format(first=first, topic=topic)}" if topic else _HEADER
+    return "\n".join([header, "", *([render([one.text for one in shown])] if shown else []), f"{first}."])
+
+
+def _request(shown: Sequence[Shown], topic: str, per_call: int) -> str:
+    about = f" about {topic}" if topic else ""
+    used = f"These instructions are already used:\n{render([one.text for one in shown])}\n\n" if shown else ""
+    return (
+        f"{used}Write {per_call} new instructions{about} that are different from all others. "
+        f"Each is one clear sentence. Answer with nothing but a numbered list from 1 to {per_call}."
+    )
+
+
+def stops_of_round(parameters: InstructParameters, form: Form, first: int) -> tuple[str, ...]:
+    """Return the strings that end a call: the number after the last instruction asked for, and an empty line."""
+    after = f"\n{first + parameters.per_call}."
+    return (after, "\n\n") if form == "completion" else (after,)
+
+
+def answer_prompt(instruction: str, shots: Sequence[Shot], form: Form) -> str:
+    """Return the prompt for an answer: after worked pairs for bare text, the instruction alone for a chat."""
+    if form == "chat":
+        return instruction
+    return in_wrapper(WRAPPER, instruction, [(one.instruction, one.response) for one in shots], END_MARK)
+
+
+def in_wrapper(wrapper: str, prompt: str, worked: Sequence[tuple[str, str]] = (), end: str = "") -> str:
+    """Return bare text that an answer follows: worked pairs in the wrapper, each with its end, then the prompt."""
+    pairs = [f"{wrapper.replace('{prompt}', asked)} {answer}{end}\n\n" for asked, answer in worked]
+    return "".join(pairs) + wrapper.replace("{prompt}", prompt)

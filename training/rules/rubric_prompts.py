@@ -1,0 +1,92 @@
+"""Rubrics as files, and the prompts that come of them. Free of torch: the measurer writes the same prompts again.
+
+``training/rules/prompts`` holds one file for each sort of critic; a spec may bring its own. The digest of the one
+that was used stands in every row.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from specs.stages.critique.parameters import ShownResponse
+from specs.stages.label_scores import Label
+from specs.stages.rubric import Judges, Rubric
+
+PROMPTS = Path(__file__).parent / "prompts"
+
+
+class Prompts(NamedTuple):
+    """The two prompts of one judgement: A means "good" (or the first response) in one, B in the other."""
+
+    plain: str
+    swapped: str
+
+
+@cache
+def shipped(judges: Judges) -> Rubric:
+    """Return the rubric that Peergate ships for a sort of critic.
+
+    Raises:
+        OSError: its file is not there.
+        ValueError: it is no rubric.
+    """
+    from ruamel.yaml import YAML
+
+    with (PROMPTS / f"{judges}.yaml").open(encoding="utf-8") as handle:
+        return Rubric.model_validate(YAML(typ="safe").load(handle))
+
+
+def rubric_for(judges: Judges, own: Rubric | None) -> Rubric:
+    """Return the spec's own rubric, or the shipped one.
+
+    Raises:
+        ValueError: the spec's own is for another sort of critic.
+    """
+    if own is not None and own.judges != judges:
+        raise ValueError(f"the rubric judges {own.judges}, this critic judges {judges}")
+    return own or shipped(judges)
+
+
+def prompts_of_instruction(rubric: Rubric, instruction: str) -> Prompts:
+    """Return the prompts that ask about an instruction."""
+    return _labelled(rubric, instruction=instruction)
+
+
+def prompts_of_response(rubric: Rubric, instruction: str, shown: str) -> Prompts:
+    """Return the prompts that ask about a response; ``shown`` is what :func:`shown_of` left of it."""
+    return _labelled(rubric, instruction=instruction, response=shown)
+
+
+def prompts_of_comparison(rubric: Rubric, instruction: str, first: str, second: str) -> Prompts:
+    """Return the prompts that compare two responses; in the second one they have changed places."""
+    start = _start(rubric, "A")
+    one = rubric.fill_item(instruction=instruction, first=first, second=second)
+    other = rubric.fill_item(instruction=instruction, first=second, second=first)
+    return Prompts(start + one, start + other)
+
+
+def shown_of(response: str, what: ShownResponse) -> str:
+    """Return what a critic is shown of a response: its first paragraph, if so set, cut to a length."""
+    text = response.strip()
+    if what.first_paragraph:
+        text = text.split("\n\n", 1)[0]
+    return text[: what.shown_characters]
+
+
+def _labelled(rubric: Rubric, **texts: str) -> Prompts:
+    """Swap what the labels mean; the lines stay in the order A, B, so that the place of "good" changes as well."""
+    item = rubric.fill_item(**texts)
+    return Prompts(_start(rubric, "A") + item, _start(rubric, "B") + item)
+
+
+def _start(rubric: Rubric, good: Label) -> str:
+    """Return what stands before the item: the same for all items, so that a model reads it once."""
+    bad: Label = "B" if good == "A" else "A"
+    lines = (rubric.good, rubric.bad) if good == "A" else (rubric.bad, rubric.good)
+    parts = [rubric.fill_head(options=f"A: {lines[0]}\nB: {lines[1]}", bad=bad)]
+    for example in rubric.examples:
+        texts = example.model_dump(exclude={"good"}, exclude_none=True)
+        parts.append(f"{rubric.fill_item(**texts)} {good if example.good else bad}")
+    return "".join(f"{part}\n\n" for part in parts)

@@ -1,0 +1,166 @@
+"""Conversations of several turns that code can judge: memory, preference, topic continuity, constraint update.
+
+The item's prompt is what the user says first; its constraint holds the later turns and what each answer has to show:
+
+- ``turn_2``, ``turn_3``, ...: what the user says;
+- ``require_3``: groups that the answer has to hold, separated by ``;``, each group any of several words separated by
+  ``|``: ``"blue; Lisbon|Lisboa"``;
+- ``forbid_3``: words of which the answer holds none, separated by ``|``;
+- ``most_words_3``: the largest number of words;
+- ``form_3``: a form of ``format_instructions`` without values: lowercase, uppercase, quoted or title.
+
+A turn without any of these passes when it says something. A conversation passes when every turn after the first does.
+Not covered: whether an answer makes sense; a word that is required can be there by luck, which the control without
+history shows (``history: none``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from specs.stages.artifacts import Item
+from training.rules.tasks.format_instructions import KINDS as FORMS
+from training.rules.tasks.format_instructions import Judgement
+
+KINDS = ("memory", "preference", "continuity", "update")
+_TURN = re.compile(r"turn_[2-9]")
+_KEY = re.compile(r"(turn|require|forbid|most_words|form)_([2-9])")
+
+
+class Expected(NamedTuple):
+    """What the answer of one turn has to show."""
+
+    required: tuple[tuple[str, ...], ...] = ()
+    forbidden: tuple[str, ...] = ()
+    most_words: int | None = None
+    form: str | None = None
+
+
+def turns_of(item: Item) -> tuple[str, ...]:
+    """Return what the user says, turn by turn.
+
+    Raises:
+        ValueError: a key is unknown, turns are not 2, 3, ... without a gap, an expectation has no turn, or no turn has
+            an expectation: then nothing could fail.
+    """
+    unknown = [key for key in item.constraint if not _KEY.fullmatch(key)]
+    if unknown:
+        raise ValueError(f"conversation '{item.id}': '{unknown[0]}' has no meaning")
+    numbers = sorted(int(key[5:]) for key in item.constraint if key.startswith("turn_"))
+    if not numbers or numbers != list(range(2, numbers[-1] + 1)):
+        raise ValueError(f"conversation '{item.id}' has the turns {numbers}; they are 2, 3, ... without a gap")
+    expecting = {int(key[-1]) for key in item.constraint if not key.startswith("turn_")}
+    if not expecting or not expecting <= set(numbers):
+        raise ValueError(f"conversation '{item.id}' expects something of turns {sorted(expecting)}, it has {numbers}")
+    return (item.prompt, *(str(item.constraint[f"turn_{number}"]) for number in numbers))
+
+
+def expected_of(item: Item, turn: int) -> Expected:
+    """Return what the answer of a turn (counted from 1) has to show.
+
+    Raises:
+        ValueError: the form is none of those without values, or the number of words is no number.
+    """
+    given = item.constraint
+    groups = tuple(_words(group, "|") for group in _words(str(given.get(f"require_{turn}", "")), ";"))
+    most, form = given.get(f"most_words_{turn}"), given.get(f"form_{turn}")
+    if most is not None and not isinstance(most, int):
+        raise ValueError(f"conversation '{item.id}': most_words_{turn} is {most!r}, no number")
+    if form is not None and (form not in FORMS or FORMS[str(form)].values != ({},)):
+        raise ValueError(f"conversation '{item.id}': '{form}' is no form without values")
+    return Expected(
+        groups, _words(str(given.get(f"forbid_{turn}", "")), "|"), most, None if form is None else str(form)
+    )
+
+
+def judge_turn(item: Item, turn: int, output: str) -> Judgement:
+    """Judge one answer; the first turn only has to say something.
+
+    Raises:
+        ValueError: as :func:`expected_of`.
+    """
+    text = output.strip()
+    if not text:
+        return Judgement(False, "is empty")
+    if turn < 2:
+        return Judgement(True)
+    due = expected_of(item, turn)
+    missing = [group for group in due.required if not any(_holds(text, word) for word in group)]
+    if missing:
+        return Judgement(False, f"does not hold {' or '.join(missing[0])}")
+    used = [word for word in due.forbidden if _holds(text, word)]
+    if used:
+        return Judgement(False, f"holds {used[0]}")
+    words = len(re.findall(r"\w+", text))
+    if due.most_words is not None and words > due.most_words:
+        return Judgement(False, f"has {words} words, at most {due.most_words} are asked for")
+    wrong = FORMS[due.form].verify({}, text) if due.form else ""
+    return Judgement(not wrong, wrong)
+
+
+def judge(item: Item, outputs: tuple[str, ...]) -> tuple[Judgement, ...]:
+    """Judge every turn after the first.
+
+    Raises:
+        ValueError: as :func:`turns_of`, or there are not as many answers as turns.
+    """
+    turns = turns_of(item)
+    if len(outputs) != len(turns):
+        raise ValueError(f"conversation '{item.id}' has {len(turns)} turns and {len(outputs)} answers")
+    return tuple(judge_turn(item, number, output) for number, output in enumerate(outputs[1:], 2))
+
+
+def verify(item: Item, output: str) -> Judgement:
+    """Judge an answer to the second turn: what the known answers of this verifier are held against.
+
+    Raises:
+        ValueError: as :func:`expected_of`.
+    """
+    return judge_turn(item, 2, output)
+
+
+def said_in(item: Item) -> tuple[str, ...]:
+    """Return all that an item's user says: its prompt and, of a conversation, the later turns."""
+    later = sorted(key for key in item.constraint if _TURN.fullmatch(key))
+    return (item.prompt, *(str(item.constraint[key]) for key in later))
+
+
+def answers_to(item: Item) -> tuple[str, ...]:
+    """Return an answer to each turn, made from what the item expects alone: its judge has to accept them all.
+
+    Raises:
+        ValueError: as :func:`turns_of` and :func:`expected_of`.
+    """
+    return tuple(_answer(expected_of(item, number)) for number in range(1, len(turns_of(item)) + 1))
+
+
+def tells(item: Item, text: str) -> bool:
+    """Say whether a text holds a word that a later answer of the conversation has to hold."""
+    due = (expected_of(item, number) for number in range(2, len(turns_of(item)) + 1))
+    return any(_holds(text, word) for one in due for group in one.required for word in group)
+
+
+def _answer(due: Expected) -> str:
+    """Return the required words, each group's first that is not forbidden, in the form that is asked for."""
+    banned = {word.casefold() for word in due.forbidden}
+    chosen = [next((word for word in group if word.casefold() not in banned), group[0]) for group in due.required]
+    text = " and ".join(chosen) or "Well"
+    return text if due.form is None else _IN_FORM[due.form](text)
+
+
+_IN_FORM: dict[str, Callable[[str], str]] = {
+    "lowercase": str.lower,
+    "uppercase": str.upper,
+    "quoted": lambda text: f'"{text}"',
+    "title": lambda text: f"<<Answer>>\n{text}",
+}
+
+
+def _words(text: str, mark: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(mark) if word.strip())
+
+
+def _holds(text: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None

@@ -1,0 +1,169 @@
+"""The task `format_instructions`: answer about a topic in a form that code can verify.
+
+Each constraint kind has a sentence of instruction, a worked example and a verifier. The verifier is the ground
+truth of the demo: it sees the item and the output and nothing else. It does not judge what the answer says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from specs.stages.artifacts import Item
+
+MIN_WORDS = 4
+"""An answer shorter than this is no answer, whatever its form."""
+
+
+Constraint = Mapping[str, str | int]
+
+
+class Judgement(NamedTuple):
+    """Whether an output has the form the item asks for, and if not, what is wrong."""
+
+    passed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ConstraintKind:
+    """One family of constraints."""
+
+    name: str
+    instruction: str
+    """Template with ``{topic}`` and the values of the constraint."""
+    worked: Callable[[Constraint], str]
+    """An answer about bread, a topic of neither split, that has the form."""
+    verify: Callable[[Constraint, str], str]
+    """Return what is wrong with an output, or an empty string."""
+    values: tuple[Constraint, ...] = ({},)
+    """The constraints items of this kind cycle through."""
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _lowercase(_: Constraint, text: str) -> str:
+    upper = [letter for letter in text if letter.isupper()]
+    return f"has the capital letter {upper[0]!r}" if upper else ""
+
+
+def _uppercase(_: Constraint, text: str) -> str:
+    lower = [letter for letter in text if letter.islower()]
+    return f"has the small letter {lower[0]!r}" if lower else ""
+
+
+def _quoted(_: Constraint, text: str) -> str:
+    if not (text.startswith('"') and text.endswith('"')):
+        return "does not begin and end with a double quotation mark"
+    return "has a quotation mark inside" if '"' in text[1:-1] else ""
+
+
+def _bullets(constraint: Constraint, text: str) -> str:
+    lines = _lines(text)
+    count = constraint["count"]
+    if any(not line.startswith("- ") for line in lines):
+        return "has a line that does not start with '- '"
+    if len(lines) != count:
+        return f"has {len(lines)} bullet points instead of {count}"
+    return "" if all(len(line) > 4 for line in lines) else "has an empty bullet point"
+
+
+def _ending(constraint: Constraint, text: str) -> str:
+    phrase = str(constraint["phrase"])
+    if not text.endswith(phrase):
+        return f"does not end with {phrase!r}"
+    return f"has {phrase!r} more than once" if text.count(phrase) > 1 else ""
+
+
+def _title(_: Constraint, text: str) -> str:
+    lines = _lines(text)
+    if not re.fullmatch(r"<<[^<>]{2,80}>>", lines[0]):
+        return "the first line is not a title in << >>"
+    if len(lines) < 2:
+        return "has nothing after the title"
+    return "has << or >> after the title" if re.search(r"<<|>>", "\n".join(lines[1:])) else ""
+
+
+_BREAD = "Bread is baked from flour, water and salt in a hot oven."
+_FACTS = ("It is baked in an oven.", "It is made from flour and water.", "Yeast makes it rise.", "It keeps for days.")
+
+
+KINDS: dict[str, ConstraintKind] = {
+    kind.name: kind
+    for kind in (
+        ConstraintKind(
+            "lowercase",
+            "Write one sentence about {topic}. Use only lowercase letters.",
+            lambda _: _BREAD.lower(),
+            _lowercase,
+        ),
+        ConstraintKind(
+            "uppercase",
+            "Write one sentence about {topic}. Use only capital letters.",
+            lambda _: _BREAD.upper(),
+            _uppercase,
+        ),
+        ConstraintKind(
+            "quoted",
+            "Write one sentence about {topic}. Put your whole answer inside double quotation marks.",
+            lambda _: f'"{_BREAD}"',
+            _quoted,
+        ),
+        ConstraintKind(
+            "bullets",
+            "List {count} facts about {topic}. Start every line with '- ' and write nothing else.",
+            lambda constraint: "\n".join(f"- {fact}" for fact in _FACTS[: int(constraint["count"])]),
+            _bullets,
+            ({"count": 2}, {"count": 3}, {"count": 4}),
+        ),
+        ConstraintKind(
+            "ending",
+            "Write one sentence about {topic}. End your answer with the words: {phrase}",
+            lambda constraint: f"{_BREAD} {constraint['phrase']}",
+            _ending,
+            ({"phrase": "That is all."}, {"phrase": "Over and out."}, {"phrase": "End of answer."}),
+        ),
+        ConstraintKind(
+            "title",
+            "Write one sentence about {topic}. Put a title wrapped in << and >> on the first line.",
+            lambda _: f"<<Daily Bread>>\n{_BREAD}",
+            _title,
+        ),
+    )
+}
+
+
+def prompt_of(kind: ConstraintKind, topic: str, constraint: Constraint) -> str:
+    """Return the instruction of an item."""
+    return kind.instruction.format(topic=topic, **constraint)
+
+
+def worked_example(item: Item) -> tuple[str, str]:
+    """Return (instruction, answer) of a worked example for the item's own constraint, on another topic.
+
+    It is shown while sampling only. Trained on its result without the example, the model has to carry the form
+    in its weights (context distillation: Askell et al. 2021, arXiv:2112.00861; Snell et al. 2022, arXiv:2209.15189).
+    """
+    kind = KINDS[item.kind]
+    return prompt_of(kind, "bread", item.constraint), kind.worked(item.constraint)
+
+
+def verify(item: Item, output: str) -> Judgement:
+    """Judge one output; white space around it does not count.
+
+    Raises:
+        KeyError: the item has a constraint kind this task does not know.
+    """
+    kind = KINDS[item.kind]
+    text = output.strip()
+    if not text:
+        return Judgement(False, "is empty")
+    wrong = kind.verify(item.constraint, text)
+    if wrong:
+        return Judgement(False, wrong)
+    words = len(re.findall(r"\w+", text))
+    return Judgement(True) if words >= MIN_WORDS else Judgement(False, f"has {words} words, fewer than {MIN_WORDS}")

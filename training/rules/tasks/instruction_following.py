@@ -1,0 +1,330 @@
+r"""The task `instruction_following`: instructions that code can verify, of the 25 types of IFEval.
+
+Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models" (arXiv:2311.07911), written anew from the
+paper's definitions. An item names its instructions by number in its constraint: ``"1": "keywords:existence"`` with its
+arguments beside it, ``"1.keywords": "[\"tea\", \"milk\"]"`` (a list is JSON in a string). An answer passes when it
+follows all of them.
+
+What differs from the authors' program: sentences are counted by rules instead of nltk's punkt model, and languages are
+told apart by script and frequent words instead of langdetect. So this is not the official score, and is not to be
+compared with published ones. What an answer says is not judged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from specs.stages.artifacts import Item
+from training.rules.tasks.format_instructions import Judgement
+from training.rules.tasks.languages import language_of
+
+Arguments = Mapping[str, Any]
+Verify = Callable[[Arguments, str], str]
+"""Returns what is wrong with an answer, or an empty string."""
+
+_NUMBERED = re.compile(r"([1-9]\d?)(?:\.([a-z_]+))?")
+_RELATIONS = ("at least", "less than")
+_CONSTRAINED = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
+_ABBREVIATIONS = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|etc|e\.g|i\.e|No|Inc|Ltd|Co|[A-Z])\.$")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text: runs of letters, digits and underscores."""
+    return re.findall(r"\w+", text)
+
+
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences of a text.
+
+    One ends at ``.``, ``!`` or ``?`` (several, and closing quotes, included) before white space, unless that is the
+    full stop of an abbreviation or initial, and at an empty line.
+    """
+    found: list[str] = []
+    for block in re.split(r"\n\s*\n", text):
+        begun = ""
+        for piece in re.split(r"(?<=[.!?])([\"')\]]*)\s+", block.strip()):
+            begun = f"{begun}{piece}" if not piece.strip("\"')]") else f"{begun} {piece}".strip()
+            if re.search(r"[.!?][\"')\]]*$", begun) and not _ABBREVIATIONS.search(begun):
+                found.append(begun)
+                begun = ""
+        if words_of(begun):
+            found.append(begun)
+    return [sentence for sentence in found if words_of(sentence)]
+
+
+def _compared(found: int, relation: str, number: int, what: str) -> str:
+    if relation not in _RELATIONS:
+        raise ValueError(f"'{relation}' is no relation; known are {', '.join(_RELATIONS)}")
+    right = found >= number if relation == "at least" else found < number
+    return "" if right else f"has {found} {what}, asked for {relation} {number}"
+
+
+def _counted(found: int, number: int, what: str) -> str:
+    return "" if found == number else f"has {found} {what} instead of {number}"
+
+
+def _keywords(given: Arguments, text: str) -> str:
+    missing = [word for word in given["keywords"] if str(word).lower() not in text.lower()]
+    return f"does not hold {missing[0]!r}" if missing else ""
+
+
+def _keyword_frequency(given: Arguments, text: str) -> str:
+    found = text.lower().count(str(given["keyword"]).lower())
+    return _compared(found, given["relation"], given["frequency"], f"times {given['keyword']!r}")
+
+
+def _forbidden(given: Arguments, text: str) -> str:
+    words = [str(word) for word in given["forbidden_words"]]
+    used = [word for word in words if re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE)]
+    return f"holds the forbidden {used[0]!r}" if used else ""
+
+
+def _letter_frequency(given: Arguments, text: str) -> str:
+    found = text.lower().count(str(given["letter"]).lower())
+    return _compared(found, given["let_relation"], given["let_frequency"], f"times the letter {given['letter']!r}")
+
+
+def _language(given: Arguments, text: str) -> str:
+    found = language_of(text)
+    return "" if found == given["language"] else f"is in {found or 'no known language'} instead of {given['language']}"
+
+
+def _sentences(given: Arguments, text: str) -> str:
+    return _compared(len(sentences_of(text)), given["relation"], given["num_sentences"], "sentences")
+
+
+def _paragraphs(given: Arguments, text: str) -> str:
+    parts = [part.strip() for part in text.split("***")]
+    if any(not part for part in parts[1:-1]):
+        return "has an empty paragraph between two ***"
+    return _counted(sum(1 for part in parts if part), given["num_paragraphs"], "paragraphs")
+
+
+def _word_count(given: Arguments, text: str) -> str:
+    return _compared(len(words_of(text)), given["relation"], given["num_words"], "words")
+
+
+def _nth_paragraph(given: Arguments, text: str) -> str:
+    parts = [part.strip() for part in text.split("\n\n") if part.strip()]
+    wrong = _counted(len(parts), given["num_paragraphs"], "paragraphs")
+    number = given["nth_paragraph"]
+    if wrong or not 1 <= number <= len(parts):
+        return wrong or f"has no paragraph {number}"
+    first = re.match(r"[\"'(*_]*([^\s.,?!'\"]+)", parts[number - 1])
+    begins = first[1].lower() if first else ""
+    due = str(given["first_word"]).lower()
+    return "" if begins == due else f"paragraph {number} begins with {begins!r} instead of {due!r}"
+
+
+def _placeholders(given: Arguments, text: str) -> str:
+    return _compared(len(re.findall(r"\[.*?\]", text)), "at least", given["num_placeholders"], "placeholders")
+
+
+def _postscript(given: Arguments, text: str) -> str:
+    marker = str(given["postscript_marker"])
+    letters = [letter for letter in marker if letter.isalpha()]
+    pattern = r"\.?\s?".join(map(re.escape, letters))
+    found = re.search(rf"^\W*{pattern}\b.*\w", text, re.IGNORECASE | re.MULTILINE)
+    return "" if found else f"has no line that begins with {marker!r} and says something"
+
+
+def _bullets(given: Arguments, text: str) -> str:
+    return _counted(len(re.findall(r"^\s*(?:\*(?!\*)|-)\s*\S.*$", text, re.MULTILINE)), given["num_bullets"], "bullets")
+
+
+def _constrained(_: Arguments, text: str) -> str:
+    return "" if any(answer in text for answer in _CONSTRAINED) else f"holds none of {', '.join(_CONSTRAINED)}"
+
+
+def _highlights(given: Arguments, text: str) -> str:
+    strong = [part for part in re.findall(r"\*\*([^\n*]*)\*\*", text) if part.strip()]
+    rest = re.sub(r"\*\*[^\n*]*\*\*", " ", text)
+    light = [part for part in re.findall(r"\*([^\n*]+)\*", rest) if part.strip()]
+    return _compared(len(strong) + len(light), "at least", given["num_highlights"], "highlighted sections")
+
+
+def _sections(given: Arguments, text: str) -> str:
+    splitter = re.escape(str(given["section_spliter"]))
+    return _compared(len(re.findall(rf"{splitter}\s?\d+", text)), "at least", given["num_sections"], "sections")
+
+
+def _json(_: Arguments, text: str) -> str:
+    inner = re.sub(r"^```(?:json|JSON|Json)?\s*|\s*```$", "", text.strip())
+    try:
+        json.loads(inner)
+    except (ValueError, RecursionError):
+        return "is not JSON"
+    return ""
+
+
+def _title(_: Arguments, text: str) -> str:
+    titles = re.findall(r"<<([^\n<>]+)>>", text)
+    return "" if any(title.strip() for title in titles) else "has no title in << >>"
+
+
+def _two_responses(_: Arguments, text: str) -> str:
+    parts = [part.strip() for part in re.split(r"\*{6,}", text)]
+    if any(not part for part in parts[1:-1]):
+        return "has an empty response"
+    said = [part for part in parts if part]
+    if len(said) != 2:
+        return f"has {len(said)} responses instead of 2, separated by ******"
+    return "gives the same response twice" if said[0] == said[1] else ""
+
+
+def _repeats(given: Arguments, text: str) -> str:
+    request = str(given["prompt_to_repeat"]).strip().lower()
+    return "" if text.strip().lower().startswith(request) else "does not begin with the request, word for word"
+
+
+def _ends_with(given: Arguments, text: str) -> str:
+    phrase = str(given["end_phrase"]).strip().lower()
+    return "" if text.strip().strip('"').lower().endswith(phrase) else f"does not end with {given['end_phrase']!r}"
+
+
+def _capital_words(given: Arguments, text: str) -> str:
+    found = sum(word.isupper() for word in re.findall(r"\w[\w'-]*", text))
+    return _compared(found, given["capital_relation"], given["capital_frequency"], "words in capitals")
+
+
+def _all_capital(_: Arguments, text: str) -> str:
+    return "" if text.isupper() else "is not all in capital letters"
+
+
+def _all_small(_: Arguments, text: str) -> str:
+    return "" if text.islower() else "is not all in small letters"
+
+
+def _no_comma(_: Arguments, text: str) -> str:
+    return "has a comma" if "," in text else ""
+
+
+def _quoted(_: Arguments, text: str) -> str:
+    whole = text.strip()
+    inside = len(whole) > 2 and whole[0] == whole[-1] == '"'
+    return "" if inside else "does not stand in double quotation marks"
+
+
+VERIFIERS: dict[str, tuple[Verify, tuple[str, ...]]] = {
+    "keywords:existence": (_keywords, ("keywords",)),
+    "keywords:frequency": (_keyword_frequency, ("keyword", "relation", "frequency")),
+    "keywords:forbidden_words": (_forbidden, ("forbidden_words",)),
+    "keywords:letter_frequency": (_letter_frequency, ("letter", "let_relation", "let_frequency")),
+    "language:response_language": (_language, ("language",)),
+    "length_constraints:number_sentences": (_sentences, ("relation", "num_sentences")),
+    "length_constraints:number_paragraphs": (_paragraphs, ("num_paragraphs",)),
+    "length_constraints:number_words": (_word_count, ("relation", "num_words")),
+    "length_constraints:nth_paragraph_first_word": (_nth_paragraph, ("num_paragraphs", "nth_paragraph", "first_word")),
+    "detectable_content:number_placeholders": (_placeholders, ("num_placeholders",)),
+    "detectable_content:postscript": (_postscript, ("postscript_marker",)),
+    "detectable_format:number_bullet_lists": (_bullets, ("num_bullets",)),
+    "detectable_format:constrained_response": (_constrained, ()),
+    "detectable_format:number_highlighted_sections": (_highlights, ("num_highlights",)),
+    "detectable_format:multiple_sections": (_sections, ("section_spliter", "num_sections")),
+    "detectable_format:json_format": (_json, ()),
+    "detectable_format:title": (_title, ()),
+    "combination:two_responses": (_two_responses, ()),
+    "combination:repeat_prompt": (_repeats, ("prompt_to_repeat",)),
+    "startend:end_checker": (_ends_with, ("end_phrase",)),
+    "change_case:capital_word_frequency": (_capital_words, ("capital_relation", "capital_frequency")),
+    "change_case:english_capital": (_all_capital, ()),
+    "change_case:english_lowercase": (_all_small, ()),
+    "punctuation:no_comma": (_no_comma, ()),
+    "startend:quotation": (_quoted, ()),
+}
+"""Type -> its verifier and the names of its arguments."""
+
+
+def constraint_of(instructions: Iterable[tuple[str, Arguments]]) -> dict[str, str | int]:
+    """Write instructions as the constraint of an item.
+
+    Raises:
+        KeyError: a type is not known, or an argument of it is missing.
+    """
+    found: dict[str, str | int] = {}
+    for number, (type_, given) in enumerate(instructions, 1):
+        found[str(number)] = type_
+        for name in VERIFIERS[type_][1]:
+            value = given[name]
+            found[f"{number}.{name}"] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+    return found
+
+
+def instructions_of(item: Item) -> list[tuple[str, dict[str, Any]]]:
+    """Return the instructions of an item with their arguments.
+
+    Raises:
+        ValueError: the constraint is not one of this task: an unknown type, a missing or an unknown argument.
+    """
+    types: dict[int, str] = {}
+    given: dict[int, dict[str, Any]] = {}
+    for key, value in item.constraint.items():
+        parts = _NUMBERED.fullmatch(key)
+        if parts is None:
+            raise ValueError(f"item '{item.id}': '{key}' is no key of an instruction")
+        number, name = int(parts[1]), parts[2]
+        if name is None:
+            types[number] = str(value)
+        else:
+            given.setdefault(number, {})[name] = _list_of(value)
+    found: list[tuple[str, dict[str, Any]]] = []
+    for number in sorted(types.keys() | given.keys()):
+        type_ = types.get(number, "")
+        if type_ not in VERIFIERS:
+            raise ValueError(f"item '{item.id}': '{type_}' is no type of instruction")
+        due, has = set(VERIFIERS[type_][1]), given.get(number, {})
+        if due != has.keys():
+            raise ValueError(f"item '{item.id}': {type_} takes {sorted(due)}, has {sorted(has)}")
+        found.append((type_, has))
+    if not found:
+        raise ValueError(f"item '{item.id}' has no instruction")
+    return found
+
+
+def verify(item: Item, output: str) -> Judgement:
+    """Say whether an answer follows every instruction of its item, and if not, which one it breaks first.
+
+    Raises:
+        ValueError: as :func:`instructions_of`.
+    """
+    instructions = instructions_of(item)
+    if not output.strip():
+        return Judgement(False, "is empty")
+    for type_, given in instructions:
+        wrong = VERIFIERS[type_][0](given, output)
+        if wrong:
+            return Judgement(False, f"{type_}: {wrong}")
+    return Judgement(True)
+
+
+def verify_loosely(item: Item, output: str) -> Judgement:
+    """Say whether an answer follows its instructions once frames around it are taken off, as in the paper's section 3.
+
+    Tried are the answer without asterisks, without its first line, without its last line, and all of these together.
+
+    Raises:
+        ValueError: as :func:`instructions_of`.
+    """
+    lines = output.split("\n")
+    cuts = [output, "\n".join(lines[1:]), "\n".join(lines[:-1]), "\n".join(lines[1:-1])]
+    strict = verify(item, output)
+    tried = (verify(item, form.strip()) for cut in cuts for form in (cut, cut.replace("*", "")) if form.strip())
+    return strict if strict.passed else next((one for one in tried if one.passed), strict)
+
+
+def worked_example(item: Item) -> tuple[str, str]:
+    """There is none: a worked example of one instruction gives away nothing of another.
+
+    Raises:
+        KeyError: always.
+    """
+    raise KeyError(f"instruction_following has no worked example for '{item.id}'")
+
+
+def _list_of(value: str | int) -> Any:
+    if isinstance(value, str) and value.startswith("["):
+        return json.loads(value)
+    return value

@@ -1,0 +1,327 @@
+"""Weight files read without torch: which tensors they hold, and what differs between two checkpoints.
+
+The job that takes a checkpoint over from a builder's script and the check at its gate ask the same questions, and the
+gate runs without the libraries that jobs need. The format: https://huggingface.co/docs/safetensors (8 bytes with the
+length of a JSON header, the header, the tensors).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specs.text import plain
+
+WEIGHTS = "model.safetensors"
+
+INDEX = "model.safetensors.index.json"
+
+_DESCRIBING = ("*.json", "*.jinja", "*.model", "*.txt")
+
+
+def describing(folder: Path) -> dict[str, Path]:
+    """Return what describes the weights of a checkpoint, by name: all that is copied from a base."""
+    return {path.name: path for pattern in _DESCRIBING for path in sorted(folder.glob(pattern)) if path.name != INDEX}
+
+
+MOST_HEADER_BYTES = 100_000_000
+"""The format's own limit."""
+
+FLOATS = {"F32": 4, "BF16": 2, "F16": 2}
+"""Bytes of a number, by type of what training changes; of one of these, weights may be left as another."""
+
+_ROUNDING = {"F32": 2.0**-24, "BF16": 2.0**-8, "F16": 2.0**-11}
+"""Largest relative error of rounding to a type."""
+
+_HEADS = ("lm_head.weight", "embed_out.weight", "output.weight")
+"""Names of output embeddings. Only these may be tied: of two norms that are all ones, each is still needed."""
+
+_CHUNK = 1 << 22
+
+_SHOWN = 3
+
+
+class WrongWeights(Exception):
+    """Weight files cannot be read, or are not those of the model they are said to be of; with one sentence."""
+
+
+class Tensor(NamedTuple):
+    """Where a tensor lies and what it is made of."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    """First byte in the file."""
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes."""
+        return self.end - self.start
+
+
+class Shift(NamedTuple):
+    """How far a floating-point tensor is from what it was."""
+
+    moved: float
+    """Root mean square of the differences."""
+    finest: float
+    """Half the distance of neighbouring numbers of its type at the tensor's root mean square: less is rounded away."""
+
+
+class Change(NamedTuple):
+    """What differs between a checkpoint and the one it was made from."""
+
+    tensors: int
+    """How many both hold."""
+    changed: int
+    """Tensors that are not those of the base, rounded to the type they are left in."""
+    largest: float
+    """The largest ``|new - old| / max(|old|, |new|)`` of a tensor, in Euclidean norms: from 0 to 2."""
+    largest_in: str
+    """Its name; empty when nothing changed."""
+    whole: float
+    """The same of all floating-point tensors as one."""
+    dtypes: tuple[str, ...]
+    bytes: int
+    repeated: tuple[str, ...]
+    """Output embeddings of one side only that repeat another tensor of it: tied weights, written out or left out."""
+    shifts: tuple[Shift, ...]
+    """Of each floating-point tensor that both hold, by name."""
+
+    def as_facts(self) -> dict[str, Any]:
+        """Return what a manifest states: figures to nine digits, which do not hang on how a sum was added up."""
+        return {
+            "tensors": self.tensors,
+            "changed": self.changed,
+            "largest_change": float(f"{self.largest:.9g}"),
+            "largest_change_in": self.largest_in,
+            "whole_change": float(f"{self.whole:.9g}"),
+            "dtypes": list(self.dtypes),
+            "bytes": self.bytes,
+        }
+
+
+def tensors_of(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of every ``*.safetensors`` file of a folder, by name.
+
+    Raises:
+        WrongWeights: there is no such file, a header is not what the format says, or a name comes twice.
+        OSError: a file cannot be read.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise WrongWeights("there are no weights (*.safetensors)")
+    found: dict[str, Tensor] = {}
+    for file in files:
+        for name, tensor in _tensors(file):
+            if name in found:
+                raise WrongWeights(f"tensor {told(name)} stands in {found[name].file.name} and in {file.name}")
+            found[name] = tensor
+    return found
+
+
+def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
+    size = file.stat().st_size
+    with file.open("rb") as handle:
+        length = int.from_bytes(handle.read(8), "little")
+        if not 2 <= length <= min(MOST_HEADER_BYTES, size - 8):
+            raise WrongWeights(f"{file.name} has no header of a weight file")
+        text = handle.read(length)
+    try:
+        header: Any = json.loads(text)
+        entries = [(str(name), entry) for name, entry in header.items() if name != "__metadata__"]
+        for name, entry in entries:
+            shape, (start, end) = tuple(map(int, entry["shape"])), map(int, entry["data_offsets"])
+            tensor = Tensor(file, str(entry["dtype"]), shape, 8 + length + start, 8 + length + end)
+            whole = 0 <= start <= end and tensor.end <= size and min(shape, default=0) >= 0
+            width = FLOATS.get(tensor.dtype)
+            if not whole or (width is not None and tensor.size != width * math.prod(shape)):
+                raise WrongWeights(f"tensor {told(name)} of {file.name} does not have the size its header says")
+            yield name, tensor
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise WrongWeights(f"{file.name} has no header of a weight file") from error
+
+
+def compare(base: Path, new: Path) -> Change:
+    """Say what differs between a checkpoint and the one it was made from; every tensor of both is read.
+
+    Raises:
+        WrongWeights: the names or shapes are others, a value is not finite, a type is not one that weights are left
+            in, a tensor that is no floating-point one differs, or a file is no weight file.
+        OSError: a file cannot be read.
+    """
+    ours, theirs = tensors_of(new), tensors_of(base)
+    extra = _repeated(ours, ours.keys() - theirs.keys(), "holds", "which the base does not have")
+    # Weights that the base writes out twice, and a library writes once where the configuration ties them.
+    missing = _repeated(theirs, theirs.keys() - ours.keys(), "lacks", "of the base", may=ties(base))
+    names = sorted(ours.keys() & theirs.keys())
+    apart = {name: _apart(name, theirs[name], ours[name]) for name in names}
+    largest_in = max(apart, key=lambda name: apart[name].share, default="")
+    kept = [ours[name] for name in names]
+    every = _Apart(*(math.fsum(part) for part in zip(*apart.values(), strict=True))) if apart else _Apart()
+    return Change(
+        tensors=len(names),
+        changed=sum(not one.same for one in apart.values()),
+        largest=apart[largest_in].share if apart else 0.0,
+        largest_in=largest_in if every.squares else "",
+        whole=every.share,
+        dtypes=tuple(sorted({one.dtype for one in kept})),
+        bytes=sum(one.size for one in kept),
+        repeated=(*extra, *missing),
+        shifts=tuple(_shift(apart[name], ours[name]) for name in names if ours[name].dtype in FLOATS),
+    )
+
+
+def _shift(apart: _Apart, tensor: Tensor) -> Shift:
+    count = math.prod(tensor.shape) or 1
+    return Shift(math.sqrt(apart.squares / count), math.sqrt(apart.before / count) * _ROUNDING[tensor.dtype])
+
+
+def adapter_shifts(folder: Path) -> tuple[Shift, ...]:
+    """Return how far low-rank adapters moved: their second factors, which begin at zero (arXiv:2106.09685, 4.1).
+
+    Raises:
+        WrongWeights: there are no adapters, a file is no weight file, or a value is not finite.
+        OSError: a file cannot be read.
+    """
+    import numpy
+
+    found: list[Shift] = []
+    for name, tensor in tensors_of(folder).items():
+        if ".lora_B." not in name or tensor.dtype not in FLOATS:
+            continue
+        squares = math.fsum(float(numpy.square(part, dtype="f8").sum()) for part in _values(tensor))
+        if not math.isfinite(squares):
+            raise WrongWeights(f"tensor {told(name)} holds values that are not finite")
+        found.append(_shift(_Apart(squares), tensor))
+    if not found:
+        raise WrongWeights("there are no adapters")
+    return tuple(found)
+
+
+def ties(folder: Path) -> bool:
+    """Say whether a checkpoint's configuration states that input and output embeddings are the same."""
+    try:
+        return json.loads((folder / "config.json").read_bytes()).get("tie_word_embeddings") is True
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False
+
+
+def _repeated(side: dict[str, Tensor], names: set[str], does: str, whose: str, *, may: bool = True) -> tuple[str, ...]:
+    """Return the names if each is an output embedding that repeats another tensor of its side, bit for bit.
+
+    Raises:
+        WrongWeights: one does not, so that the two sides hold other tensors.
+    """
+    others = [one for name, one in side.items() if name not in names]
+    tied = [name for name in names & set(_HEADS) if may and any(_same_bits(side[name], one) for one in others)]
+    alone = sorted(names - set(tied))
+    if alone:
+        more = f" and {len(alone) - _SHOWN} more" if len(alone) > _SHOWN else ""
+        raise WrongWeights(f"it {does} {', '.join(map(told, alone[:_SHOWN]))}{more}, {whose}")
+    return tuple(sorted(names))
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    return all((ours == theirs).all() for ours, theirs in zip(_bytes(one), _bytes(other), strict=True))
+
+
+class _Apart(NamedTuple):
+    """Sums of squares of a tensor: of the difference, before and after."""
+
+    squares: float = 0.0
+    before: float = 0.0
+    after: float = 0.0
+
+    @property
+    def share(self) -> float:
+        return math.sqrt(self.squares / (max(self.before, self.after) or 1.0))
+
+    @property
+    def same(self) -> bool:
+        return not self.squares
+
+
+def _apart(name: str, old: Tensor, new: Tensor) -> _Apart:
+    """Return by how much a tensor differs. No square of a difference of 32 bits is so small that it is lost.
+
+    Raises:
+        WrongWeights: it is not what the base's tensor is, or not finite.
+    """
+    import numpy
+
+    if new.shape != old.shape:
+        raise WrongWeights(f"tensor {told(name)} has the shape {list(new.shape)}, in the base {list(old.shape)}")
+    if new.dtype != old.dtype and not (old.dtype in FLOATS and new.dtype in FLOATS):
+        raise WrongWeights(f"tensor {told(name)} is of type {told(new.dtype)}, in the base of type {old.dtype}")
+    if new.dtype not in FLOATS:
+        if not _same_bits(new, old):
+            raise WrongWeights(f"tensor {told(name)} of type {told(new.dtype)} differs from that of the base")
+        return _Apart()
+    squares, before, after = 0.0, 0.0, 0.0
+    for was, now in zip(_values(old), _values(new), strict=True):
+        if not numpy.isfinite(now).all():
+            raise WrongWeights(f"tensor {told(name)} holds values that are not finite")
+        began = _rounded(was, new.dtype)
+        if not numpy.isfinite(began).all():
+            raise WrongWeights(f"tensor {told(name)} of the base is not finite as {new.dtype}")
+        squares += float(numpy.square(now.astype("f8") - began).sum())
+        before += float(numpy.square(began, dtype="f8").sum())
+        after += float(numpy.square(now, dtype="f8").sum())
+    return _Apart(squares, before, after)
+
+
+def _bytes(tensor: Tensor) -> Iterator[Any]:
+    import numpy
+
+    every = raw(tensor)
+    for start in range(0, len(every), _CHUNK):
+        yield numpy.asarray(every[start : start + _CHUNK])
+
+
+def raw(tensor: Tensor) -> Any:
+    """Return a tensor's bytes, mapped from its file."""
+    import numpy
+
+    if not tensor.size:
+        return numpy.zeros(0, "u1")
+    return numpy.memmap(tensor.file, "u1", "r", tensor.start, (tensor.size,))
+
+
+def _values(tensor: Tensor) -> Iterator[Any]:
+    """Yield the numbers of a floating-point tensor, a part at a time, exactly."""
+    import numpy
+
+    every, width = raw(tensor), FLOATS[tensor.dtype]
+    for start in range(0, len(every), _CHUNK * width):
+        part = numpy.asarray(every[start : start + _CHUNK * width])
+        if tensor.dtype == "BF16":
+            yield (part.view("<u2").astype("<u4") << 16).view("<f4")
+        else:
+            yield part.view(f"<f{width}")
+
+
+def _rounded(values: Any, dtype: str) -> Any:
+    """Return numbers as another type holds them, to the nearest and to even between two."""
+    import numpy
+
+    with numpy.errstate(over="ignore", invalid="ignore"):
+        if dtype == "F16":
+            return values.astype("<f2").astype("<f4")
+        single = values.astype("<f4")
+        if dtype == "F32":
+            return single
+        bits = single.view("<u4")
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype("<u4").view("<f4")
+
+
+def told(name: str) -> str:
+    """Return a name out of a file that anybody may have written, as it can be shown."""
+    return f"'{plain(name, 80)}'"
