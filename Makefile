@@ -6,7 +6,7 @@ RUNS := runs
 # Where the jobs of `make demo` run: local, ray.
 LAUNCHER ?=
 
-.PHONY: help setup demo ifeval test test-nightly test-llama test-qlora test-lm-eval test-sky requirements release check lint types imports format clean
+.PHONY: help setup demo ifeval test test-all test-nightly test-llama test-qlora test-lm-eval test-sky requirements release check lint types imports format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,7 +30,12 @@ demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 
 	else $(BIN)/peergate start demo --runs $(RUNS) $(if $(LAUNCHER),--launcher $(LAUNCHER)); fi
 	@$(BIN)/peergate audit verify $(RUNS)/demo
 
-test: setup  ## run all tests but those marked `nightly`
+# Tests start many processes: without kept bytecode each of them compiles all modules again.
+test test-all: export PYTHONDONTWRITEBYTECODE =
+test: setup  ## run the tests of every change, one session on real weights among them (minutes)
+	$(BIN)/python -m pytest -m "not nightly and not slow" -n logical --no-loadscope-reorder
+
+test-all: setup  ## run all tests but those marked `nightly`: also more storages, kills and sessions on real weights
 	$(BIN)/python -m pytest -m "not nightly" -n logical --no-loadscope-reorder
 
 test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills, a hundred thousand mutations (an hour)

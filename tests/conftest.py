@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from reviews.trail import keys
+from reviews.trail.tables.sqlite_table import SqliteTable
+from sessions.report import plots
 from tests.fixtures import postgres_server
 from tests.fixtures.reviewer_here import key_here
+
+MAY_BE_MISSING = (
+    *("llama", "vllm", "lm-eval", "bitsandbytes", "Ray is not", "SkyPilot", "atheris", "s3fs", "make .venv-release"),
+    *("the prompts of IFEval", "stops root", "only root can", "every user can start", "this machine has a GPU"),
+    *("are not promised to be equal", "may not mount", "namespaces cannot be made"),
+)
+"""Of the reasons tests give for skipping, those of optional parts and of the machine itself."""
 
 
 class ByFile(LoadScopeScheduling):
@@ -37,11 +48,65 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "e2e" not in item.path.parts)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where everything is said to be installed (``PEERGATE_NO_SKIPS``), fail tests that skip for want of anything else.
+
+    A skipped test of a wall looks like a tested one. What may be missing is what `make setup` does not install.
+    """
+    report = yield
+    if report.skipped and os.environ.get("PEERGATE_NO_SKIPS") and isinstance(report.longrepr, tuple):
+        reason = str(report.longrepr[2])
+        if not any(word in reason for word in MAY_BE_MISSING):
+            report.outcome, report.longrepr = "failed", f"skipped where nothing should be: {reason}"
+    return report
+
+
 @pytest.fixture(autouse=True)
 def keys_are_made_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start no process for every reviewer's key, except where the test is about that."""
     if request.node.get_closest_marker("apart") is None:
         monkeypatch.setattr(keys, "key_apart", key_here)
+
+
+_DRAW, _FSYNC, _OPEN = plots.draw, os.fsync, SqliteTable.__init__
+
+
+def _drawn_nothing(*_: object) -> list[str]:
+    """Stand for the plots of a report."""
+    return []
+
+
+def _synced_nothing(_: object) -> None:
+    """Stand for ``os.fsync``."""
+
+
+def _open_unsynced(table: SqliteTable, path: Path) -> None:
+    _OPEN(table, path)
+    table.connection.execute("PRAGMA synchronous=OFF")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_drawn_or_synced() -> Iterator[None]:
+    """Draw no plots in this process, and wait for no disk: most of what a session with quick jobs takes.
+
+    Without a wait for the disk nothing is lost but where the machine loses power, which no test makes it do.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(plots, "draw", _drawn_nothing)
+        patched.setattr(os, "fsync", _synced_nothing)
+        patched.setattr(SqliteTable, "__init__", _open_unsynced)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def drawn_and_synced_where_asked_for(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the plots of the tests that are about them, and wait for the disk in those about that."""
+    if request.node.get_closest_marker("drawn") is not None:
+        monkeypatch.setattr(plots, "draw", _DRAW)
+    if request.node.get_closest_marker("synced") is not None:
+        monkeypatch.setattr(os, "fsync", _FSYNC)
+        monkeypatch.setattr(SqliteTable, "__init__", _OPEN)
 
 
 @pytest.fixture(scope="session")

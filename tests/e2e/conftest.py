@@ -27,7 +27,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first = start_in_background("start", write_small_spec(folder / "spec"), "--runs", folder / "runs")
     wait_for(lambda: has_progress(run, "sample"))
     first.send_signal(signal.SIGINT)
-    assert first.wait(60) == 130
+    assert first.wait(300) == 130
     second = start_in_background("resume", "small", "--runs", folder / "runs")
     wait_for(lambda: has_progress(run, "train"))
     kill(second)

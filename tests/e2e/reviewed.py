@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.sessions import CANARY, environment, write_small_spec
+from tests.e2e.sessions import CANARY, called, environment, write_small_spec
 from tests.fixtures.loopback_api import OPENAI, Api, Step, answered
 
 APPROVE: dict[str, Any] = {
@@ -67,6 +67,11 @@ def peergate(*arguments: str | Path, key: str = CANARY) -> subprocess.CompletedP
     return subprocess.run(
         command, capture_output=True, text=True, env=own, check=False, timeout=3000, stdin=subprocess.DEVNULL
     )
+
+
+def asked(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end in this process, with a key for the reviewer's endpoint in the environment."""
+    return called(*arguments, env=environment() | {"PEERGATE_REVIEWER_KEY": CANARY})
 
 
 def in_background(*arguments: str | Path) -> subprocess.Popen[str]:

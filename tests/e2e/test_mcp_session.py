@@ -20,6 +20,7 @@ SMALLER = (
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_a_client_over_stdio_builds_a_session_to_its_accepted_end(tmp_path: Path) -> None:
     spec, runs = write_small_spec(tmp_path / "spec", *SMALLER), tmp_path / "runs"
     with over_stdio(spec, runs, REAL) as driver:

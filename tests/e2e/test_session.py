@@ -36,8 +36,11 @@ def test_a_session_runs_through_every_gate_and_verifies(finished: Path) -> None:
     approved = [(stage, "approve") for stage in STAGES]
     assert decided == [(None, "approve"), approved[0], ("sample", "revise"), *approved[1:]]
     assert entries(finished)[-1].body["decision"] == "approve"
-    code, answer = verify(finished)
-    assert (code, answer["verdict"], answer["damage"], answer["rederived_attempts"]) == (0, "verified", [], 7)
+    # In a process, as a person does; the other tests ask for it in this one.
+    done = peergate("audit", "verify", finished, "--json")
+    answer = json.loads(done.stdout)
+    told = (done.returncode, answer["verdict"], answer["damage"], answer["rederived_attempts"])
+    assert told == (0, "verified", [], 7)
 
 
 def test_the_report_tells_the_result_with_numbers_from_the_metric_sets(finished: Path) -> None:
@@ -128,6 +131,7 @@ def test_a_name_is_taken_once(finished: Path) -> None:
     assert done.returncode == 2 and "exists already" in done.stderr
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
     launched = Counter(one.body["key"] for one in entries(killed, "launch"))
     ended = Counter(one.body["key"] for one in entries(killed, "exit"))
@@ -144,6 +148,7 @@ def test_killed_and_resumed_each_job_ran_once(killed: Path) -> None:
     assert verify(killed)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_killed_session_trained_on_the_same_batches_to_the_same_losses(finished: Path, killed: Path) -> None:
     """To the rounding, not to the bit: in one CI run the weights had different digests; the cause is not known."""
     sampled = [[one for one in entries(run, "exit") if one.body["stage"] == "sample"][-1] for run in (finished, killed)]
@@ -200,6 +205,7 @@ def test_the_wrapper_cannot_be_used_to_run_something_else(finished: Path, tmp_pa
     assert "refused:" in (folder / "log.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_two_orchestrators_cannot_run_one_session_and_cancel_ends_it(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     run = runs / "small"
@@ -209,9 +215,9 @@ def test_two_orchestrators_cannot_run_one_session_and_cancel_ends_it(tmp_path: P
     assert second.returncode == 4 and "another process is running this session" in second.stderr
     cancelled = peergate("cancel", "small", "--runs", runs)
     assert cancelled.returncode == 0 and "cancelled" in cancelled.stdout
-    assert first.wait(60) == 130
+    assert first.wait(300) == 130
     owner = json.loads((run / "jobs" / "small.before.1" / "claim" / "claim.json").read_bytes())
-    wait_for(lambda: not psutil.pid_exists(owner["pid"]), 30)
+    wait_for(lambda: not psutil.pid_exists(owner["pid"]))
     assert entries(run)[-1].body["decision"] == "cancelled"
     assert verify(run)[0] == 0
 
@@ -231,6 +237,7 @@ def lose_the_first_job(folder: Path, *changes: tuple[str, str]) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_a_job_that_vanished_goes_to_a_person_who_stops_the_session(tmp_path: Path) -> None:
     run = lose_the_first_job(tmp_path)
     assert [one.body["outcome"] for one in entries(run, "decision")] == ["approve", "escalate"]
@@ -246,16 +253,18 @@ def test_a_job_that_vanished_goes_to_a_person_who_stops_the_session(tmp_path: Pa
     assert verify(run)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_person_may_have_a_lost_job_run_again(tmp_path: Path) -> None:
     run = lose_the_first_job(tmp_path)
     again = start_in_background("resume", "small", "--runs", run.parent, "--answer", "retry", "--reason", "once more")
     wait_for((run / "jobs" / "small.before.2" / "claim" / "claim.json").exists)
     assert peergate("cancel", "small", "--runs", run.parent).returncode == 0
-    assert again.wait(60) == 130
+    assert again.wait(300) == 130
     assert [one.body["key"] for one in entries(run, "launch")] == ["small.before.1", "small.before.2"]
     assert verify(run)[0] == 0
 
 
+@pytest.mark.slow
 def test_an_attempt_that_does_not_fit_in_the_budget_asks_a_person_and_is_not_begun(tmp_path: Path) -> None:
     # The lost job counts with its whole price cap, two hours, and two more are more than is left.
     changes = (
@@ -274,6 +283,7 @@ def test_an_attempt_that_does_not_fit_in_the_budget_asks_a_person_and_is_not_beg
     assert verify(run)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_learning_rate_of_zero_closes_as_a_null(tmp_path: Path) -> None:
     changes = (("learning_rate: 1e-4", "learning_rate: 0"), ("at_least: 33", "at_least: 8"))
     done = peergate("start", write_small_spec(tmp_path / "spec", *changes), "--runs", tmp_path / "runs")

@@ -12,7 +12,7 @@ import pytest
 
 from reviews.audit.verify import verify_run
 from sessions.run.run_layout import STORE, TRAIL
-from tests.e2e.reviewed import complaints, endpoint, finding, peergate, says, write_reviewed_spec
+from tests.e2e.reviewed import asked, complaints, endpoint, finding, peergate, says, write_reviewed_spec
 from tests.e2e.sessions import entries, verify
 from tests.fixtures.loopback_api import OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
 
@@ -28,6 +28,7 @@ def outcomes(run: Path) -> list[tuple[str | None, str]]:
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_a_reviewer_asks_for_a_change_and_then_approves_everything(tmp_path: Path, api: Api) -> None:
     change = {"text": "sample more", "parameter": "samples_per_prompt", "value": 2}
     thin = finding("/sample_rows/0", "one sample a prompt is thin", change)
@@ -113,9 +114,7 @@ def test_a_reviewer_without_a_whole_verdict_leaves_the_gate_closed(
     api.steps = [*steps]
     short = "{timeout_s: 6, max_cost_usd: 1}"
     reviewer = endpoint(api)[:-1] + f", effort: {{low: {short}, medium: {short}, high: {short}}}}}"
-    done = peergate(
-        "start", write_reviewed_spec(tmp_path / "spec", f"reviewer: {reviewer}"), "--runs", tmp_path / "runs"
-    )
+    done = asked("start", write_reviewed_spec(tmp_path / "spec", f"reviewer: {reviewer}"), "--runs", tmp_path / "runs")
     run = tmp_path / "runs" / "small"
     assert done.returncode == 4, done.stderr
     assert outcomes(run) == [(None, "escalate")] and not entries(run, "grant", "launch")
@@ -128,7 +127,7 @@ def test_a_reviewer_without_a_whole_verdict_leaves_the_gate_closed(
 def test_a_reviewer_that_is_busy_is_asked_again_when_it_said(tmp_path: Path, api: Api) -> None:
     block = finding("/registered/analysis", "the test does not fit")
     api.steps = [failed(OPENAI, 429, retry_after="1"), says(findings=[block], approve=False)]
-    done = peergate(
+    done = asked(
         "start", write_reviewed_spec(tmp_path / "spec", f"reviewer: {endpoint(api)}"), "--runs", tmp_path / "runs"
     )
     run = tmp_path / "runs" / "small"
@@ -143,7 +142,7 @@ def test_a_reviewer_that_is_busy_is_asked_again_when_it_said(tmp_path: Path, api
 
 def test_the_reviewer_is_told_neither_whose_work_it_is_nor_what_follows(tmp_path: Path, api: Api) -> None:
     api.steps = [says(approve=False)]
-    done = peergate(
+    done = asked(
         "start",
         write_reviewed_spec(tmp_path / "spec", f"reviewer: {endpoint(api)}"),
         "--runs",

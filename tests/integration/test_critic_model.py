@@ -17,7 +17,7 @@ from training.jobs.critique.critic import Critic
 from training.rules.critique.subjects import Subject
 from training.rules.rubric_prompts import prompts_of_instruction
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.slow]
 TEXTS = (
     "Name two rivers.",
     "Convert four meters to Fahrenheit.",

@@ -61,7 +61,7 @@ def start(tmp_path: Path, order: JobOrder) -> Iterator[Start]:
         process.wait()
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_for(what: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "waited in vain"

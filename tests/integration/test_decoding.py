@@ -1,4 +1,4 @@
-"""Batched decoding against the plainest way there is, on the real model."""
+"""Batched decoding against the plainest way there is, on a small random model and on the real one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import pytest
 
 from sessions.wiring import cache_folder
 from specs.digests import digest_tree
+from tests.fixtures.small_text import small_model
 from training.engines.batched import decode
 from training.engines.checkpoint import load, save
 from training.rules.prompt_encoding import prompt_ids
 
-pytestmark = pytest.mark.model
+SEED = 24
+"""Of a small model some of whose answers end early."""
 QUESTIONS = [
     "Name a colour.",
     "Write one sentence about the sea. Use only lowercase letters.",
@@ -26,8 +28,10 @@ QUESTIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def checkpoint() -> Path:
+@pytest.fixture(scope="module", params=["small", pytest.param("smollm2", marks=[pytest.mark.model, pytest.mark.slow])])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if request.param == "small":
+        return small_model(tmp_path_factory.mktemp("small") / "model", chat=True, seed=SEED)
     command = [
         "-m",
         "training.jobs.base_model",

@@ -88,7 +88,7 @@ def delegated(folder: Path, helps: Any, *tasks: dict[str, Any]) -> str:
 
 
 def test_tasks_run_at_once(tmp_path: Path) -> None:
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=120)
 
     def helps(bench: Workbench) -> None:
         both.wait()

@@ -185,7 +185,8 @@ def used(folder: Path) -> int:
 
 # Of a session whose jobs are processes little is left to be full in the end: what they leave is most of it.
 ROOM = [
-    *[pytest.param(name, [24], id=f"{name}-24") for name in (FILES, POSTGRES)],
+    pytest.param(FILES, [24], id=f"{FILES}-24"),
+    pytest.param(POSTGRES, [24], marks=pytest.mark.slow, id=f"{POSTGRES}-24"),
     *[
         pytest.param(name, list(range(0, 1200, 96)), marks=pytest.mark.nightly, id=f"{name}-0-1200")
         for name in (FILES, POSTGRES, WRAPPERS, RAY)

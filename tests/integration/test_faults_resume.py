@@ -17,7 +17,7 @@ from training.jobs.finetuning.sft import sft
 from training.jobs.job import Job
 from training.jobs.saved_steps import FOLDER, NotTheStep, offered, take_over
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 # Four steps an epoch: the saved steps lie in the middle of one.
 SETTINGS: dict[str, Any] = {
     **{"learning_rate": 1e-3, "epochs": 2, "batch_size": 3, "max_length": 128, "seed": 5},

@@ -22,7 +22,7 @@ from training.jobs.generation.base_model_check import rows_of
 from training.rules.prompt_encoding import prompt_ids
 from training.rules.prompt_text import answer_prompt
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -118,6 +118,7 @@ def otherwise(prompt: str) -> str:
     return f"{prompt.upper()} !"
 
 
+@pytest.mark.slow
 def test_one_is_taken_out_and_counted_and_the_session_goes_on(
     undisturbed: Undisturbed, model: Path, tmp_path: Path
 ) -> None:
@@ -161,6 +162,7 @@ def _all(run: Path) -> bytes:
 
 
 @pytest.mark.parametrize("tampered", [False, True])
+@pytest.mark.slow
 def test_without_the_screen_or_with_another_file_in_its_place_a_later_gate_stays_shut(
     undisturbed: Undisturbed, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tampered: bool
 ) -> None:

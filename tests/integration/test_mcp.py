@@ -63,6 +63,7 @@ def results(run: Path) -> list[tuple[str, str, bool, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_client_that_starts_cold_takes_a_session_to_its_accepted_end_over_a_killed_server(tmp_path: Path) -> None:
     run = opened(tmp_path)
     hold = run.parent / "hold"
@@ -151,7 +152,7 @@ def test_a_wait_for_the_job_holds_nothing_up_and_can_be_withdrawn(planning: tupl
     given_up, waiting = driver.begin("job_status", wait_seconds=900), driver.begin("job_status", wait_seconds=901)
     assert "is running" in driver.call("job_status", wait_seconds=1).text
     assert "done" in driver.call("job_logs").text, "it is answered while others wait"
-    wait_for(lambda: any("3 of 12 items" in one for one in driver.progress), 60)
+    wait_for(lambda: any("3 of 12 items" in one for one in driver.progress), 300)
     given_up.cancel()
     assert not waiting.done()
     hold.unlink()
@@ -162,6 +163,7 @@ def test_a_wait_for_the_job_holds_nothing_up_and_can_be_withdrawn(planning: tupl
     assert asked == [{"wait_seconds": 0}, {"wait_seconds": 901}]
 
 
+@pytest.mark.slow
 def test_what_a_person_answers_elsewhere_opens_the_tools_again(tmp_path: Path) -> None:
     run = opened(tmp_path)
     with over_stdio("small", run.parent) as driver:
@@ -171,7 +173,7 @@ def test_what_a_person_answers_elsewhere_opens_the_tools_again(tmp_path: Path) -
         assert refused.is_error and "waits for a person" in refused.text
         answer = peergate("resume", "small", "--runs", run.parent, "--answer", "retry", "--reason", "go on then")
         assert answer.returncode == 4 and "no client is connected" in answer.stderr
-        wait_for(lambda: "phase 'plan'" in driver.call("brief").text, 60)
+        wait_for(lambda: "phase 'plan'" in driver.call("brief").text, 300)
         assert "go on then" in driver.call("brief").text
 
 

@@ -49,7 +49,7 @@ class Served(NamedTuple):
         return Client(http_transport(self.url, self.token))
 
     def post(self, **headers: str) -> httpx2.Response:
-        return httpx2.post(self.url, json=INITIALIZE, headers=ACCEPT | headers, timeout=30)
+        return httpx2.post(self.url, json=INITIALIZE, headers=ACCEPT | headers, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         assert url is not None, first + server.stderr.read()
         yield Served(url[0], run, token.read_text(encoding="ascii").strip())
         server.send_signal(signal.SIGINT)
-        said, errors = server.communicate(timeout=60)
+        said, errors = server.communicate(timeout=300)
         assert server.returncode == 130 and said == "", errors
         assert entries(run)[-1].entry.kind == "pause"
 

@@ -176,7 +176,10 @@ PAGES: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PAGES)
+# Another page is drawn by the test below in every run.
+@pytest.mark.parametrize(
+    "name", ["accepted", *(pytest.param(one, marks=pytest.mark.slow) for one in PAGES if one != "accepted")]
+)
 def test_the_result_is_seen_first_and_everything_can_be_read(tmp_path: Path, name: str) -> None:
     make, said = PAGES[name]
     page = make(tmp_path)

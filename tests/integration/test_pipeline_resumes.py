@@ -20,6 +20,7 @@ from tests.fixtures.quick_session import drive, quick_session
 from tests.fixtures.small_pipeline import Here, Killed, open_small, writing_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")
+one_or_both = pytest.mark.parametrize("name", ["cai_stage1", pytest.param("cai_preferences", marks=pytest.mark.slow)])
 MOST = 60
 """Answers and resumes a session may take; each stage takes a few."""
 
@@ -128,7 +129,7 @@ def same_as(run: Path, undisturbed: Result) -> None:
     assert audit.exit_code == 0, audit.damage
 
 
-@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
+@one_or_both
 def test_the_small_pipeline_is_the_shipped_one(undisturbed: Callable[[str], tuple[Path, Result]], name: str) -> None:
     run, result = undisturbed(name)
     shipped = load_spec(find_spec(name)).spec
@@ -141,6 +142,7 @@ def test_the_small_pipeline_is_the_shipped_one(undisturbed: Callable[[str], tupl
     assert result.metrics[counted[2]][counted[3]]["value"] >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
 def test_killed_at_every_boundary_it_gives_the_same(
     undisturbed: Callable[[str], tuple[Path, Result]], model: Path, tmp_path: Path, name: str
@@ -187,6 +189,7 @@ def test_one_kill_at_each_boundary_alone(
             same_as(run, whole)
 
 
+@pytest.mark.slow
 def test_what_differs_is_found(undisturbed: Callable[[str], tuple[Path, Result]]) -> None:
     # The control of the comparison: one file, one metric or one stage that is not the same.
     run, whole = undisturbed("cai_preferences")
@@ -203,7 +206,7 @@ def test_what_differs_is_found(undisturbed: Callable[[str], tuple[Path, Result]]
             same_as(run, changed)
 
 
-@pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
+@one_or_both
 def test_every_number_is_followed_to_its_rows(undisturbed: Callable[[str], tuple[Path, Result]], name: str) -> None:
     run, result = undisturbed(name)
     report = Report(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True)

@@ -57,6 +57,7 @@ def test_a_root_that_cannot_be_written_or_is_full_or_in_memory(machine: Pod, tmp
     assert not machine.seen.exists(), "nothing is left there"
 
 
+@pytest.mark.slow
 def test_a_machine_without_gpu_hub_or_torch(machine: Pod, tmp_path: Path) -> None:
     python = plant_environment(machine)
     told, _ = up(tmp_path, machine, python, "gpus: 1")

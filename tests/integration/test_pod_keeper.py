@@ -59,7 +59,7 @@ def start(layout: Layout, rules: Rules | None = None, does: str = "") -> dict[st
         input=order.canonical(),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
@@ -110,10 +110,10 @@ def test_an_end_the_keeper_has_not_seen_yet_is_not_taken_for_a_lost_one(layout: 
     keeper = psutil.Process(json.loads((layout.own / standing.KEEPER).read_bytes())["pid"])
     keeper.suspend()
     orchestrator = psutil.Process(told["pid"])
-    wait_for(lambda: orchestrator.status() == psutil.STATUS_ZOMBIE, 60)
+    wait_for(lambda: orchestrator.status() == psutil.STATUS_ZOMBIE, 300)
     assert state(layout)["orchestrator"] == "running"
     keeper.resume()
-    wait_for(lambda: state(layout)["orchestrator"] == "ended", 60)
+    wait_for(lambda: state(layout)["orchestrator"] == "ended", 300)
     assert state(layout)["code"] == 4
 
 

@@ -90,6 +90,7 @@ def pulled(place: Place) -> Pulled:
         return pull(channel, place)
 
 
+@pytest.mark.slow
 def test_a_session_survives_a_cut_connection_and_a_killed_orchestrator(tmp_path: Path) -> None:
     with pod(tmp_path / "pod") as machine:
         python = plant_environment(machine)

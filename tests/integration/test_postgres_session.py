@@ -92,6 +92,7 @@ def test_jobs_and_the_reviewer_are_not_told_how_to_connect(database: str, monkey
         assert not [name for name, value in told.items() if CANARY in value or value == database]
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away_pauses_the_session_and_it_goes_on(
     tmp_path: Path, database: str, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_server_that_stays_away_pauses_the_session_and_it_goes_on(
     assert leaks(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_restarts_does_not_stop_the_session(tmp_path: Path, database: str, postgres: Server) -> None:
     run = open_quick(tmp_path)
     back = threading.Timer(1.0, postgres.start)

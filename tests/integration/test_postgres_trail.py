@@ -95,6 +95,7 @@ def test_what_several_processes_append_at_once_is_one_history(tmp_path: Path, da
     assert not walk.damage and len({one.entry.key for one in walk.entries}) == 61
 
 
+@pytest.mark.slow
 def test_no_acknowledged_entry_is_lost_when_writer_and_server_are_killed(
     tmp_path: Path, database: str, postgres: Server
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_commit_waits_for_the_disk_whatever_the_server_is_set_to(
     trail.close()
 
 
+@pytest.mark.slow
 def test_a_server_that_restarts_is_waited_for_and_nothing_is_lost(
     tmp_path: Path, database: str, postgres: Server
 ) -> None:

@@ -313,5 +313,5 @@ def test_a_cluster_nobody_needs_any_more_ends_with_all_it_started(run: Path, mon
         folder = str(recorded(run)["folder"])
         time.sleep(4)
         assert keeper.poll() is None and of_cluster(folder)
-    assert keeper.wait(60) == 0
+    assert keeper.wait(300) == 0
     assert not of_cluster(folder) and not Path(folder).exists()

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import pytest
 
 from agents.playbook import Playbook
@@ -25,6 +24,7 @@ from specs.errors import Blocked
 from specs.job_records import JobOrder
 from specs.trail.builder_tools import LaunchStage, WriteRecipe
 from specs.trail.verdict import Packet
+from tests.fixtures.collected import collected
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.fixtures.recipe_process import needs_sandbox
 from tests.unit.recipe_session import RECIPE
@@ -84,8 +84,8 @@ class RealRecipes(QuickLauncher):
 def play(run: Path, builder: Playbook | None = None) -> None:
     """Drive the session, and collect the wrapper of its recipe."""
     launcher = RealRecipes()
-    drive(quick_session(run, builder or Scripting(), launcher))
-    psutil.wait_procs(psutil.Process().children(), timeout=20)
+    with collected():
+        drive(quick_session(run, builder or Scripting(), launcher))
     launcher.local.poll(run)
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from reviews.audit.verify import verify_run
@@ -20,6 +19,7 @@ from sessions.jobs.local_launcher import LocalLauncher
 from specs.digests import digest_bytes, digest_path
 from specs.job_records import JobOrder, Manifest
 from specs.trail.verdict import Packet
+from tests.fixtures.collected import collected
 from tests.fixtures.line_writer import line_writer
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 from tests.fixtures.recipe_process import Ended, needs_sandbox, run
@@ -115,8 +115,8 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def play(run: Path, script: str, *real: str) -> Scripting:
     """Drive a session whose builder hands in a script, and collect its wrappers."""
     launcher, builder = RealJobs(real=("recipe", *real)), Scripting(script)
-    drive(quick_session(run, builder, launcher))
-    psutil.wait_procs(psutil.Process().children(), timeout=20)
+    with collected():
+        drive(quick_session(run, builder, launcher))
     launcher.local.poll(run)
     return builder
 

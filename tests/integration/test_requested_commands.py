@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.sessions import called
 from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api
 from tests.unit.small_run import small_run
 from tests.unit.test_requests_answers import QUESTION
@@ -45,10 +46,7 @@ def environment() -> dict[str, str]:
 
 
 def peergate(here: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sessions.cli", *map(str, arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=here, env=environment(), check=False, timeout=120
-    )
+    done = called(*arguments, cwd=here, env=environment())
     assert "Traceback" not in done.stderr, done.stderr
     assert KEY not in done.stdout + done.stderr
     return done
@@ -252,7 +250,7 @@ def test_ctrl_c_while_asking_is_recorded_and_ends_with_130(here: Path, api: Api)
     while not api.got:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == 130 and "broken off" in said and "Traceback" not in said
     listed: dict[str, Any] = json.loads(
         peergate(here, "audit", "list", "reviews", "--kind", "answered", "--json").stdout

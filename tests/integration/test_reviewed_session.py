@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reviews.trail.store import Store
-from tests.e2e.sessions import CANARY, entries, environment, verify
+from tests.e2e.sessions import CANARY, called, entries, environment, verify
 from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api
 from tests.integration.test_reviewers import ANSWER, FINDING, REJECTED
 from tests.unit.evidence_on_disk import resolved_spec
@@ -28,9 +28,7 @@ def api() -> Iterator[Api]:
 
 
 def peergate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    own = environment() | {"PEERGATE_REVIEWER_KEY": CANARY}
-    command = [sys.executable, "-m", "sessions.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=own, check=False, timeout=300)
+    return called(*arguments, env=environment() | {"PEERGATE_REVIEWER_KEY": CANARY})
 
 
 def start(folder: Path, api: Api) -> tuple[subprocess.CompletedProcess[str], Path]:

@@ -503,7 +503,7 @@ def _dead(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     monkeypatch.setattr(torch.optim.AdamW, "step", smaller)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 @pytest.mark.parametrize("factor", [0.0, 1e-6, 1e-3, 1.0])
 def test_an_optimiser_that_is_dead_fails_and_one_that_lives_passes(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, factor: float, seed: int

@@ -71,7 +71,7 @@ class Site:
         """End the zygote and what it forked."""
         assert self._zygote.stdin is not None and self._zygote.stdout is not None
         self._zygote.stdin.close()
-        self._zygote.wait(20)
+        self._zygote.wait(300)
         self._zygote.stdout.close()
 
     def code(self, pid: int) -> int | None:

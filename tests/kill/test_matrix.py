@@ -1,7 +1,7 @@
 """The kill matrix: processes of a session are killed at drawn moments, and it goes on as if nothing had been.
 
-40 runs are made every time, 500 with ``-m nightly``, shared by the houses. ``pytest tests/kill --kill-seed N``
-makes one again, in every house; with ``-k postgres`` and the like in one of them.
+A few runs are made in ``make test``, 40 in ``make test-all``, 500 with ``-m nightly``, shared by the houses.
+``pytest tests/kill --kill-seed N`` makes one again, in every house; with ``-k postgres`` and the like in one of them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tests.kill.conftest import Ground
 from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL, SQLITE_RAY
 from tests.kill.runs import Kill, describe, drawn, problems, run
 
-SHARES = ((SQLITE_LOCAL, 27, 300), (POSTGRES_LOCAL, 13, 120), (SQLITE_RAY, 0, 80))
-"""By house: how many seeds are run every time, and how many with ``-m nightly``. On Ray all are nightly: the process it
-starts for a job takes longer than the job."""
+SHARES = ((SQLITE_LOCAL, 8, 27, 300), (POSTGRES_LOCAL, 1, 13, 120), (SQLITE_RAY, 0, 0, 80))
+"""By house: how many seeds are in ``make test``, in ``make test-all``, and with ``-m nightly``. On Ray all are nightly:
+the process it starts for a job takes longer than the job."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -26,17 +26,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     only = metafunc.config.getoption("--kill-seed", default=None)
     cases: list[Any] = []
     begin = 0
-    for house, always, nightly in SHARES:
+    for house, always, every, nightly in SHARES:
         for seed in range(begin, begin + nightly) if only is None else [only]:
-            marks = [] if only is not None or seed < begin + always else [pytest.mark.nightly]
+            marks = [] if only is not None else _marks(seed - begin, always, every)
             cases.append(pytest.param(house, seed, marks=marks, id=f"{house.name}-{seed}"))
         begin += nightly
     metafunc.parametrize(("house", "seed"), cases)
 
 
+def _marks(number: int, always: int, every: int) -> list[pytest.MarkDecorator]:
+    """Return what keeps a run out of ``make test``, by its number in its house."""
+    return [] if number < always else [pytest.mark.slow] if number < every else [pytest.mark.nightly]
+
+
 @pytest.mark.parametrize(
     "house",
-    [pytest.param(one, marks=[] if always else [pytest.mark.nightly], id=one.name) for one, always, _ in SHARES],
+    [pytest.param(one, marks=_marks(0, *counts[:2]), id=one.name) for one, *counts in SHARES],
 )
 def test_what_is_aimed_at_is_hit(ground: Ground) -> None:
     """Otherwise a house in which nothing is found to be killed would pass."""

@@ -16,10 +16,20 @@ from tests.kill.forked import STARTS_WITHIN
 from tests.kill.house import POSTGRES_LOCAL, SQLITE_LOCAL, SQLITE_RAY
 from tests.kill.runs import Kill, problems, run
 
-HOUSES = (SQLITE_LOCAL, POSTGRES_LOCAL, pytest.param(SQLITE_RAY, marks=pytest.mark.nightly))
+HOUSES = (
+    SQLITE_LOCAL,
+    pytest.param(POSTGRES_LOCAL, marks=pytest.mark.slow),
+    pytest.param(SQLITE_RAY, marks=pytest.mark.nightly),
+)
 PARTS = 16
-SLOW_START = {STARTS_WITHIN: "0.6"}
-"""Wrappers take their time, so that a job that was started is not yet claimed when the session goes on."""
+
+
+def slow_start(ground: Ground) -> dict[str, str]:
+    """Let wrappers take their time, so that a job that was started is not yet claimed when the session goes on.
+
+    How long that takes is measured: on a loaded machine a claim within a fixed time would always come first.
+    """
+    return {STARTS_WITHIN: f"{max(0.6, ground.whole_s / 4):.2f}"}
 
 
 in_every_house = pytest.mark.parametrize("house", HOUSES, ids=lambda house: house.name)
@@ -92,10 +102,11 @@ def test_a_command_does_all_kinds_of_steps(moments: list[str]) -> None:
 @in_local_houses
 def test_without_the_claim_a_job_runs_twice(ground: Ground, moments: list[str]) -> None:
     (moment,) = at(moments, "after start", 1)
-    assert killed_at(ground, f"claimed.{moment}", moment, **SLOW_START) == []
+    slow = slow_start(ground)
+    assert killed_at(ground, f"claimed.{moment}", moment, **slow) == []
     found: list[str] = []
     for turn in range(10):
-        found += killed_at(ground, f"unclaimed.{moment}.{turn}", moment, **SLOW_START, **{WITHOUT: "claim"})
+        found += killed_at(ground, f"unclaimed.{moment}.{turn}", moment, **slow, **{WITHOUT: "claim"})
         if any("ran 2 times" in one for one in found):
             return
     pytest.fail(f"the matrix did not notice that the claim was gone: {found}")

@@ -172,8 +172,9 @@ class Zygote:
                         return self._end()
                     asking, _ = self.listening.accept()
                     with asking, suppress(OSError, ValueError):
-                        # Whoever asks may be killed in the middle of it.
-                        asking.settimeout(1)
+                        # Whoever asks may be killed in the middle of it, which closes this, or stopped; on a loaded
+                        # machine seconds may lie between its connection and its question.
+                        asking.settimeout(30)
                         data, files, _, _ = socket.recv_fds(asking, 1 << 20, 3)
                         try:
                             answer = self._answer(json.loads(data), files)

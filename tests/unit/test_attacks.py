@@ -22,7 +22,7 @@ from reviews.trail.keys import KeyFolder
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.table import Stored
 from reviews.trail.trail import Trail, new_policy
-from tests.e2e.sessions import peergate
+from tests.e2e.sessions import called as peergate
 from tests.fixtures.reviewer_here import lenient
 from tests.unit.bodies import body_of
 from tests.unit.forgery import Rows, chained, entries_of, head_of, keys_of, put, rows_of, signed, with_body

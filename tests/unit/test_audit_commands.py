@@ -12,7 +12,7 @@ from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.query import Wanted, fits, select
 from reviews.trail.trail import Trail
-from tests.e2e.sessions import peergate
+from tests.e2e.sessions import called as peergate
 from tests.fixtures.reviewer_here import lenient
 from tests.unit.bodies import body_of
 

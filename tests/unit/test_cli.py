@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from reviews.audit.verify import verify_run
-from tests.e2e.sessions import entries, peergate, verify
+from tests.e2e import sessions
+from tests.e2e.sessions import called as peergate
+from tests.e2e.sessions import entries, verify
 from tests.unit.spec_files import write_spec
 
 HOME = Path(__file__).parents[2]
@@ -19,7 +21,8 @@ HOME = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def leaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = tmp_path_factory.mktemp("runs")
-    done = peergate("start", "demo_leaky", "--runs", runs)
+    # A process, as a person starts it; the tests below ask in this one.
+    done = sessions.peergate("start", "demo_leaky", "--runs", runs)
     assert done.returncode == 3, done.stderr
     (runs / "stdout").write_text(done.stdout, encoding="utf-8")
     return runs / "demo_leaky"

@@ -24,7 +24,7 @@ from reviews.trail.trail import Trail
 from sessions.run.lease import lease
 from specs.errors import UserError
 from specs.trail.entry import Entry
-from tests.e2e.sessions import peergate
+from tests.e2e.sessions import called as peergate
 from tests.fixtures.reviewer_here import lenient
 from tests.unit.bodies import body_of
 from tests.unit.forgery import chained, entries_of, keys_of, put, rows_of, with_body
@@ -123,7 +123,8 @@ def test_the_page_is_compared_with_the_entries(exported: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     "count",
     [
-        pytest.param(1000, id="1000"),
+        pytest.param(200, id="200"),
+        pytest.param(1000, id="1000", marks=pytest.mark.slow),
         pytest.param(100_000, id="100000", marks=[pytest.mark.nightly, pytest.mark.timeout(7200)]),
     ],
 )

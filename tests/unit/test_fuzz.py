@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.e2e.sessions import peergate
+from tests.e2e.sessions import called as peergate
 from tests.unit.fuzzing import Target, mutated, targets
 
 HOME = Path(__file__).parents[2]
@@ -44,7 +44,9 @@ def test_what_was_not_changed_is_believed(parsers: list[Target]) -> None:
     assert fooled == {one.name for one in parsers} - read_only - {"trail file: read", "trail file: gone on with"}
 
 
-@pytest.mark.parametrize("count", [pytest.param(1000, id="1000"), pytest.param(100_000, id="100000", marks=NIGHTLY)])
+@pytest.mark.parametrize(
+    "count", [300, pytest.param(1000, marks=pytest.mark.slow), pytest.param(100_000, marks=NIGHTLY)]
+)
 def test_changed_bytes_are_refused(parsers: list[Target], count: int) -> None:
     chance = random.Random(11)
     shares = [one.share for one in parsers]

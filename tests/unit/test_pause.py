@@ -73,7 +73,7 @@ def running(run: Path, at_work: Callable[[Workbench], None], ended: list[BaseExc
 
     thread = threading.Thread(target=go)
     thread.start()
-    assert builder.begun.wait(30)
+    assert builder.begun.wait(300)
     return thread
 
 

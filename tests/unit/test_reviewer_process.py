@@ -245,7 +245,7 @@ def test_it_ends_with_the_session_also_in_the_middle_of_something(key: Path) -> 
     os.write(write, b'{"op": "no_verdict", "pac')
     time.sleep(0.2)
     os.close(write)
-    assert program.wait(60) is not None
+    assert program.wait(300) is not None
     assert program.stdout is not None
     program.stdout.close()
 
@@ -312,7 +312,7 @@ def test_a_line_that_is_no_question_ends_the_process_with_a_refusal(line: bytes)
         assert running.stdin is not None and running.stdout is not None
         running.stdin.write(line)
         answer = messages.read_answer(running.stdout.read())
-        assert isinstance(answer, messages.Refused) and running.wait(60) == 1
+        assert isinstance(answer, messages.Refused) and running.wait(300) == 1
 
 
 # ---- at the gate --------------------------------------------------------------------------------------------------

@@ -227,9 +227,12 @@ def _is_safe(call: ast.Call) -> bool:
     return bool(made & ALLOWED) or names == {"text"}
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", ["$\\frac{", "_hidden", "a\nb", "\x1b[31m", "x" * 5000, "<script>"])
 def test_the_name_of_a_kind_is_drawn_as_it_is(tmp_path: Path, name: str) -> None:
     kind = {"items": 4, "baseline": 1, "treatment": 2, "gained": 1, "lost": 0}
     report: dict[str, Any] = {"accuracy_by_kind": {name: kind, "other": kind}}
-    for drawn in plots.draw(tmp_path, report, {}):
+    names = plots.draw(tmp_path, report, {})
+    assert names == ["accuracy.svg", "pairs.svg"]
+    for drawn in names:
         assert "<script>" not in (tmp_path / drawn).read_text(encoding="utf-8")

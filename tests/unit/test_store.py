@@ -14,6 +14,8 @@ from specs.digests import canonical_bytes, digest_bytes, digest_value
 from specs.errors import AuditDamage, EvidenceMissing
 from specs.trail.entry import GENESIS, Head
 
+pytestmark = pytest.mark.synced
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:

@@ -714,7 +714,7 @@ def test_two_processes_keep_one_chain(tmp_path: Path) -> None:
         child.stdin.write("go\n")
         child.stdin.flush()
     for child in children:
-        child.communicate(timeout=60)
+        child.communicate(timeout=300)
         assert child.returncode == 0
     assert not damage_at(path)
     assert sorted(entry.key for entry in entries_of(rows_of(path))) == sorted(

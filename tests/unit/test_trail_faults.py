@@ -38,6 +38,8 @@ for n in range(100_000):
     print(key, flush=True)
 """
 
+pytestmark = pytest.mark.synced
+
 
 @pytest.mark.parametrize("kills", [pytest.param(10, id="10"), pytest.param(100, id="100", marks=pytest.mark.nightly)])
 def test_no_acknowledged_entry_is_lost_by_a_kill_at_any_moment(tmp_path: Path, kills: int) -> None:
