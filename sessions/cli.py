@@ -260,6 +260,14 @@ def spec_check(
     command.check(spec, json, profile)
 
 
+@spec_app.command("kinds")
+def spec_kinds(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List every stage kind: what it reads, what it leaves, its metrics and who brings it."""
+    from sessions.commands import spec as commands
+
+    commands.kinds(json)
+
+
 @spec_app.command("show")
 def spec_show(
     spec: Annotated[str, typer.Argument(help="Spec file, or the name of a shipped spec.")],

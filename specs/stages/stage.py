@@ -1,11 +1,11 @@
 """What the stages of every kind share: names, references, artifact kinds, criteria, ranges and the gate.
 
-The kinds are in ``specs/stages/registry.py``, the parameters of each family in its ``parameters.py``.
+The kinds are declared in ``kinds.py`` of each family and found by ``specs/stages/registry.py``.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -96,7 +96,7 @@ class Gate(Contract):
 
 
 class StageBase(Contract):
-    """What all kinds share."""
+    """A stage: what all kinds share. A stage of a spec is of a class that its kind made of this one."""
 
     name: Name
     inputs: dict[str, Reference]
@@ -116,6 +116,10 @@ class StageBase(Contract):
     """Where its jobs run; the session's where it is not stated."""
     resources: Resources | None = Field(default=None, exclude_if=lambda given: given is None)
     """What its jobs ask for; a session's value stands in for each that is not stated here."""
+
+    kind: Name
+    parameters: Any = None
+    """A model of the kind's own, which :attr:`specs.stages.kind.StageKind.stage` puts in this place."""
 
     @property
     def reads_heldout(self) -> bool:
