@@ -50,7 +50,7 @@ def start(
     runs: Runs = DEFAULT_RUNS,
     profile: Profile = None,
     launcher: Annotated[
-        Literal["local", "ray", "skypilot"] | None,
+        str | None,
         typer.Option("--launcher", help="Where its jobs run, instead of what the spec says (docs/launchers.md)."),
     ] = None,
     database: Annotated[

@@ -13,8 +13,10 @@ from specs.digests import Contract
 from specs.exact import Number, decimal_text, holds
 from specs.resources import LauncherName, Resources
 
-Task = Literal["format_instructions", "instruction_following", "exact_answer"]
-"""What items ask for and which verifier judges the answers (``training/rules/tasks``)."""
+TASKS = ("format_instructions", "instruction_following", "exact_answer")
+"""Peergate's own tasks (``training/rules/tasks``)."""
+Task = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+"""What items ask for and which verifier judges the answers: one of :data:`TASKS`, or one of ``peergate.tasks``."""
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]

@@ -22,7 +22,7 @@ from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.commands import check as command
 from specs import plugins as installed
-from specs.errors import UserError
+from specs.errors import PluginFault, UserError
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import CheckResult
 from tests.unit.bodies import body_of
@@ -130,7 +130,7 @@ def test_a_check_that_cannot_be_had_is_never_left_out_silently(
 ) -> None:
     evidence = evidence_of(tmp_path, "base")
     offer(monkeypatch, value)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises((PluginFault, UserError), match=told):
         run_checks(evidence, measure(evidence))
 
 

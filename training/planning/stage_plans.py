@@ -40,6 +40,9 @@ def plans(spec: SessionSpec, origin: Path) -> Iterator[StagePlan]:
         if not kind_of(stage).loads_model:
             continue
         device = str(getattr(stage.parameters, "device", "auto"))
+        if brought := kind_of(stage).plugin:
+            yield StagePlan(stage.name, device, None, None, f"no plan: {brought} does not say what it needs")
+            continue
         found: list[Shape] = []
         missing: list[str] = []
         for source in _sources(spec, stage):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from specs import plugins
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage, kind_of, names_where, outputs_of
@@ -25,9 +26,14 @@ def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
 def lint_examples(spec: SessionSpec) -> Iterator[LintProblem]:
     """Sampling shows a worked example only where the task has one, which is true of forms and not of questions."""
     for index, stage in enumerate(spec.stages):
-        if kind_of(stage).worked_examples and stage.parameters.worked_example and spec.task != "format_instructions":
+        if kind_of(stage).worked_examples and stage.parameters.worked_example and not _shows(spec.task):
             loc: Loc = ("stages", index, "parameters", "worked_example")
             yield LintProblem(loc, f"task {spec.task} has no worked example", "worked_example: false", (("task",),))
+
+
+def _shows(task: str) -> bool:
+    point = plugins.find("peergate.tasks", task)
+    return task == "format_instructions" or (point is not None and hasattr(plugins.load(point), "worked_example"))
 
 
 def _gap(spec: SessionSpec) -> Iterator[LintProblem]:

@@ -16,6 +16,7 @@ from specs.session.lint.criterion_rules import lint_criteria
 from specs.session.lint.evaluation_rules import lint_evaluation, lint_examples
 from specs.session.lint.model_kind_rules import lint_judges
 from specs.session.lint.pilot_rules import lint_pilots
+from specs.session.lint.plugin_rules import lint_plugins
 from specs.session.lint.resource_rules import lint_machines
 from specs.session.lint.reviewer_rules import lint_reviewer, reviewers_of
 from specs.session.lint.stage_rules import lint_code, lint_inputs, lint_names, lint_ranges, lint_samples, lint_trained
@@ -30,6 +31,7 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
     """Return every rule the spec breaks; an empty list means it can be registered."""
     rules = (
         lint_names,
+        lint_plugins,
         lint_inputs,
         lint_samples,
         lint_code,
