@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from specs.digests import digest_file
-from tests.fixtures.tiny_training import tiny_checkpoint
+from tests.fixtures.small_text import small_model
 
 HERE = Path(__file__).parent
 KEYS = ("alpha beta", "red blue", "north south", "bread salt", "left right", "day night", "sun moon", "owl bee")
 
-ASKED = {"max_new_tokens": 24, "batch_size": 16, "stops": [*"aeiourstn"], "seed": 3}
+ASKED = {"max_new_tokens": 24, "batch_size": 16, "stops": ["e"], "seed": 3}
 """A random model ends by no token; some of its answers end by a letter."""
 SPEC: dict[str, Any] = {
     "schema_version": 1,
@@ -104,7 +104,7 @@ def write_session(folder: Path, **changes: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(HERE.parents[1] / "constitution.yaml", folder / "constitution.yaml")
     if not (folder / "model").exists():
-        tiny_checkpoint(folder / "model")
+        small_model(folder / "model", chat=True)
     asked = [(f"Answer {n} in JSON with the keys {one}, please.", {"keys": one}) for n, one in enumerate(KEYS * 2)]
     _write(folder / "heldout.jsonl", [_item(n, prompt, keys) for n, (prompt, keys) in enumerate(asked)])
     pairs = [(f"Say {n} things about {one}.", {"better": '{"a": 1}', "worse": "no"}) for n, one in enumerate(KEYS)]
