@@ -75,18 +75,16 @@ def kinds(as_json: bool) -> None:
     """
     known = [STAGE_KINDS[name] for name in known_names()]
     if as_json:
-        print_json(
-            [
-                {
-                    "kind": one.name,
-                    "distribution": one.plugin or "peergate",
-                    "inputs": dict(one.inputs),
-                    "outputs": dict(one.outputs),
-                    "metrics": [metric.id for metric in one.metrics],
-                }
-                for one in known
-            ]
-        )
+        told = {
+            one.name: {
+                "distribution": one.plugin or "peergate",
+                "inputs": dict(one.inputs),
+                "outputs": dict(one.outputs),
+                "metrics": [metric.id for metric in one.metrics],
+            }
+            for one in known
+        }
+        print_json({"kinds": told})
         return
     for one in known:
         print_line(f"{one.name} ({one.plugin or 'peergate'})")

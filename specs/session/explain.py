@@ -171,8 +171,8 @@ def model_at(raw: Loc, model: type[BaseModel]) -> type[BaseModel] | None:
 def _step(annotation: Any, part: str | int) -> Any:
     for option in _options(annotation):
         if _is_model(option):
-            if option is StageBase and isinstance(part, str) and part in STAGE_KINDS:
-                return STAGE_KINDS[part].stage
+            if option is StageBase and (kind := STAGE_KINDS.get(str(part))) is not None:
+                return kind.stage
             if part in option.model_fields:
                 return option.model_fields[part].annotation
         elif get_origin(option) is tuple and isinstance(part, int):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,15 @@ def test_the_kind_is_listed_with_its_distribution(python: Path) -> None:
 def test_the_report_names_them(ran: Ran) -> None:
     report = (ran.run / "report" / "report.md").read_text(encoding="utf-8")
     assert "acme-reward-model 1.0" in report and "acme-json-keys 1.0" in report and "acme-other-folder 1.0" in report
+
+
+def test_the_page_shows_the_very_files_that_ran() -> None:
+    blocks = re.findall(
+        r"```(?:python|toml)\n# (\S+)\n(.*?)\n```", (HOME / "docs" / "extending.md").read_text("utf-8"), re.S
+    )
+    assert len(blocks) == 7
+    for name, code in blocks:
+        assert (house.HERE / name).read_text(encoding="utf-8").rstrip("\n") == code, name
 
 
 class Broken(NamedTuple):
