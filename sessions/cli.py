@@ -50,7 +50,7 @@ def start(
     runs: Runs = DEFAULT_RUNS,
     profile: Profile = None,
     launcher: Annotated[
-        Literal["local", "ray", "skypilot"] | None,
+        str | None,
         typer.Option("--launcher", help="Where its jobs run, instead of what the spec says (docs/launchers.md)."),
     ] = None,
     database: Annotated[
@@ -258,6 +258,14 @@ def spec_check(
     from sessions.commands import spec as command
 
     command.check(spec, json, profile)
+
+
+@spec_app.command("kinds")
+def spec_kinds(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List every stage kind: what it reads, what it leaves, its metrics and who brings it."""
+    from sessions.commands import spec as commands
+
+    commands.kinds(json)
 
 
 @spec_app.command("show")

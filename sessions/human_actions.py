@@ -55,7 +55,7 @@ def lift_check(run: Path, check: str, stage: str, by: str, reason: str, expires:
         if stage not in names:
             raise UserError(f"there is no stage '{stage}'", where=str(run), hint=f"stages: {', '.join(names)}")
         kind = resolved.spec.stage(stage).kind
-        asked = [one.id for one in all_checks() if kind in one.kinds]
+        asked = [one.id for one in all_checks() if kind in one.kind_names()]
         if check not in asked:
             hint = f"asked are: {', '.join(asked)}"
             raise UserError(f"check '{check}' is not asked of stage '{stage}' ({kind})", where=str(run), hint=hint)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -29,9 +31,11 @@ from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.transfer.job_transfer import place_of
 from sessions.run.run_layout import STORE, TRAIL
 from sessions.session import Display, Session
-from specs.errors import UserError
+from specs import plugins
+from specs.errors import PluginFault, UserError
 from specs.resources import LauncherName
 from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.text import plain
 from specs.trail.key_policy import PERSON
 
 
@@ -121,6 +125,8 @@ def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
 def _one_launcher(name: LauncherName, run: Path) -> Launcher:
     if name == "local":
         return LocalLauncher()
+    if (point := plugins.find("peergate.launchers", name)) is not None:
+        return _plugin_launcher(point, run)
     python, place = os.environ.get("PEERGATE_JOB_PYTHON", sys.executable), place_of(run)
     if name == "skypilot":
         from sessions.jobs.skypilot.skypilot_engine import ASK_EVERY_S, sky_engine
@@ -138,6 +144,23 @@ def _one_launcher(name: LauncherName, run: Path) -> Launcher:
     cluster = SessionCluster(run)
     engine = RayEngine(cluster, lambda asked: machine.lacking(asked) if cluster.is_own else [])
     return EngineLauncher(engine, place, python)
+
+
+def _plugin_launcher(point: EntryPoint, run: Path) -> Launcher:
+    """Return what the entry point's function makes for a run folder.
+
+    Raises:
+        PluginFault: it fails, or makes something that is no launcher.
+    """
+    make = plugins.load(point)
+    made: Any = plugins.bounded(lambda: make(run), plugins.where(point))
+    missing = [one for one in ("name", "start", "poll", "cancel") if not hasattr(made, one)]
+    if missing:
+        told = f"makes a {type(made).__name__} without {', '.join(missing)}, which every launcher has"
+        raise PluginFault(told, where=plugins.where(point))
+    if made.name != point.name:
+        raise PluginFault(f"makes a launcher named '{plain(str(made.name), 60)}'", where=plugins.where(point))
+    return made
 
 
 def make_session(run: Path, display: Display, resolved: ResolvedSpec | None = None) -> Session:

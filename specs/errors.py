@@ -10,6 +10,7 @@ PeergateError                1  fault: Peergate or its surroundings broke
 |   |-- DiskUnwritable       4  the disk is full or cannot be written
 |   |-- LeaseHeld            4  another orchestrator owns this session
 |   |-- LeaseLost            4  another orchestrator has taken this session over
+|   |-- PluginFault          4  what another distribution brings cannot be used, or has changed
 |   |-- DatabaseUnreachable  4  the database with the trail cannot be reached
 |   `-- ReviewerUnavailable  4  the reviewer gave no whole, valid, non-empty answer
 |-- AuditDamage              5  saved evidence or trail was changed
@@ -123,6 +124,10 @@ class LeaseHeld(Blocked):
 
 class LeaseLost(Blocked):
     """Another process has taken the session over; this one may record nothing more in it."""
+
+
+class PluginFault(Blocked):
+    """What another distribution brings cannot be loaded, breaks its contract, or is not what was registered."""
 
 
 class DatabaseUnreachable(Blocked):

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from specs.code_state import CodeState, MachineUse
 from specs.digests import Contract, Count, Digest, Positive, Quantity
-from specs.stages.registry import INSTRUCT_UNSAID, Kind
+from specs.stages.registry import STAGE_KINDS, Kind
 from specs.stages.stage import ModelKind
 from specs.trail.grant_and_claim import Grant
 
@@ -59,7 +59,8 @@ class JobOrder(Contract):
 
     def declared(self) -> ModelKind | None:
         """Return the declared kind of the model, which some kinds of orders leave out where it is instruct."""
-        return "instruct" if self.model_kind is None and self.kind in INSTRUCT_UNSAID else self.model_kind
+        unsaid = self.model_kind is None and STAGE_KINDS[self.kind].instruct_unsaid
+        return "instruct" if unsaid else self.model_kind
 
 
 class Manifest(Contract):

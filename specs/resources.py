@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Protocol
 
 from pydantic import Field
 
 from specs.digests import Contract
 
-LauncherName = Literal["local", "ray", "skypilot"]
-"""``local``: processes of this machine; ``ray``: Ray Jobs; ``skypilot``: machines that SkyPilot rents or finds."""
+LAUNCHERS = ("local", "ray", "skypilot")
+"""Peergate's own: processes of this machine; Ray Jobs; machines that SkyPilot rents or finds."""
+LauncherName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+"""One of :data:`LAUNCHERS`, or one of ``peergate.launchers``."""
 WAIT_HOURS = 12.0
 """How long an attempt waits for its machine where nobody says: a night."""
 Accelerator = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$")]

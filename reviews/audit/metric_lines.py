@@ -8,21 +8,19 @@ which.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.row_lines import BASELINE, ROWS, Part, chosen, every, part
+from reviews.evidence.row_lines import BASELINE, ROWS, Part, chosen, part
 from reviews.evidence.row_reader import read_rows
-from reviews.stages.critique.trace import compared_responses, critiques, revisions, verified_samples
 from reviews.stages.evaluation.judged_answers import Answered, answered
-from reviews.stages.evaluation.trace import choices, conversations, judgements, texts
-from reviews.stages.finetuning.trace import preference_training, supervised_training
-from reviews.stages.generation.measure import accepted_rows
-from reviews.stages.generation.trace import calls, responses, sentinels
+from reviews.stages.judge import judge_of
+from reviews.stages.row_metrics import lines_of_rows
 from reviews.stages.sampled_rows import COUNTED, lines_of
-from specs.stages.evaluation.rows import ConversationRow, EvaluationRow
-from specs.stages.generation.rows import GenerationRow
+from specs.digests import Contract
 from specs.stages.metric_catalog import METRICS
-from specs.stages.packaging.rows import PackageRow
+from specs.stages.registry import kind_of
+from specs.stages.row_metric import RowMetric
 
 __all__ = ["BASELINE", "ROWS", "Part", "parts_of", "ranges"]
 
@@ -37,63 +35,23 @@ def parts_of(evidence: Evidence, metric: str) -> tuple[Part, ...]:
         lines, found = lines_of(evidence, metric)
         rows = range(found.of)
         return (chosen("what the metric counts", rows, lines), chosen("what was sampled", rows, found.lines))
-    find = _BY_KIND.get(evidence.stage.kind)
-    return find(evidence, metric) if find else ()
-
-
-def _generated(evidence: Evidence, metric: str) -> tuple[Part, ...]:
-    rows = read_rows(evidence.outputs.get("rows"), GenerationRow, "generation rows")
-    if metric == "generate_truncation_rate":
-        return (part("hit the token limit", rows, lambda row: row.truncated),)
-    if metric == "samples":
-        return (every("every sample", rows),)
-    # Both are in the order of the file, so the next accepted row is the next one that equals it.
-    accepted = list(accepted_rows(evidence)[1])
-    lines: list[int] = []
-    repeated: list[int] = []
-    seen: set[tuple[str, str]] = set()
-    for number, row in enumerate(rows, 1):
-        if not accepted or row != accepted[0]:
-            continue
-        accepted.pop(0)
-        lines.append(number)
-        answer = row.prompt, row.completion.strip()
-        if answer in seen:
-            repeated.append(number)
-        seen.add(answer)
-    found = [Part("end by themselves and are accepted by the verifier", ROWS, tuple(lines), len(rows))]
-    if metric != "acceptance_rate":
-        found.append(Part("of these, say what an earlier one says", ROWS, tuple(repeated), len(rows)))
-    return tuple(found)
-
-
-def _evaluated(evidence: Evidence, metric: str) -> tuple[Part, ...]:
-    rows = read_rows(evidence.outputs.get("rows"), EvaluationRow, "evaluation rows")
-    if metric == "truncation_rate":
-        return (part("hit the token limit", rows, lambda row: row.truncated),)
-    if metric == "empty_rate":
-        return (part("have no visible character", rows, lambda row: not row.output.strip()),)
-    if metric in ("items", "mean_output_tokens"):
-        return (every("every answer", rows),)
-    if metric == "accuracy":
-        after = _passed(answered(evidence, evidence.outputs.get("rows")))
-        return (part("are accepted by the verifier", rows, lambda row: after[row.item]),)
-    return _compared(evidence, metric, EvaluationRow)
-
-
-def _held(evidence: Evidence, metric: str) -> tuple[Part, ...]:
+    kind = kind_of(evidence.stage)
     if METRICS[metric].scope in ("comparison", "rule"):
-        return _compared(evidence, metric, ConversationRow)
-    return conversations(evidence, metric)
+        return _compared(evidence, metric, kind.rows["rows"])
+    declared = next((one for one in kind.metrics if one.id == metric), None)
+    if isinstance(declared, RowMetric):
+        return lines_of_rows(kind, evidence, declared)
+    trace = judge_of(kind).trace
+    return trace(evidence, metric) if trace else ()
 
 
-def _compared(evidence: Evidence, metric: str, form: type[EvaluationRow | ConversationRow]) -> tuple[Part, ...]:
+def _compared(evidence: Evidence, metric: str, form: type[Contract]) -> tuple[Part, ...]:
     """Return the items that were gained and lost, in the rows of both arms."""
     rows = read_rows(evidence.outputs.get("rows"), form, "treatment rows")
     other = read_rows(evidence.baseline_rows, form, "baseline rows")
     after = _passed(answered(evidence, evidence.outputs.get("rows"), "treatment rows"))
     before = _passed(answered(evidence, evidence.baseline_rows, "baseline rows"))
-    pairs: tuple[tuple[str, Callable[[EvaluationRow | ConversationRow], bool]], ...] = (
+    pairs: tuple[tuple[str, Callable[[Any], bool]], ...] = (
         ("gained: wrong before, right after", lambda row: after[row.item] and not before[row.item]),
         ("lost: right before, wrong after", lambda row: before[row.item] and not after[row.item]),
     )
@@ -107,13 +65,6 @@ def _passed(judged: Iterable[Answered]) -> dict[str, bool]:
     return {one.item.id: one.passed for one in judged}
 
 
-def _packaged(evidence: Evidence, metric: str) -> tuple[Part, ...]:
-    rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
-    if metric == "identical_outputs":
-        return (part("give the same tokens from the package", rows, lambda row: row.expected == row.reloaded),)
-    return (every("every probe", rows),)
-
-
 def ranges(lines: Iterable[int]) -> str:
     """Write line numbers for people: ``1-3, 7``."""
     found: list[list[int]] = []
@@ -123,25 +74,3 @@ def ranges(lines: Iterable[int]) -> str:
         else:
             found.append([line, line])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
-
-
-_BY_KIND: dict[str, Callable[[Evidence, str], tuple[Part, ...]]] = {
-    "guard": sentinels,
-    "instruct": calls,
-    "respond": responses,
-    "critique_instructions": lambda evidence, metric: critiques(evidence, metric.removeprefix("instructions_")),
-    "critique_responses": lambda evidence, metric: critiques(evidence, metric.removeprefix("responses_")),
-    "revise": revisions,
-    "prefer": compared_responses,
-    "prefer_verified": verified_samples,
-    "generate": _generated,
-    "sft": supervised_training,
-    "dpo": preference_training,
-    "evaluate": _evaluated,
-    "perplexity": texts,
-    "choose": choices,
-    "compare": judgements,
-    "converse": _held,
-    "package": _packaged,
-}
-"""A recipe has no metrics."""

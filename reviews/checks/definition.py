@@ -11,8 +11,9 @@ from typing import Any
 from reviews.checks.limit import Limit, told
 from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing
+from specs.stages.kind import StageKind
 from specs.stages.metric import Metric, MetricSet
-from specs.stages.registry import Kind
+from specs.stages.registry import STAGE_KINDS
 from specs.text import plain
 from specs.trail.verdict import CheckResult, RequiredChange, Status
 
@@ -32,13 +33,22 @@ class Found:
     repairable: bool = True
 
 
+Kinds = tuple[str, ...] | Callable[[StageKind], object]
+
+
+def ALL(kind: StageKind) -> bool:  # noqa: N802 - read as a constant where checks are declared
+    """Belong to every kind."""
+    return True
+
+
 @dataclass(frozen=True)
 class Check:
     """A check with its place and weight. ``source`` says which paper or post-mortem it comes from."""
 
     id: str
     title: str
-    kinds: tuple[Kind, ...]
+    kinds: Kinds
+    """The kinds it belongs to: by name, or those that have a trait."""
     run: Callable[[Evidence, MetricSet | None], Found]
     source: str
     blocking: bool = True
@@ -48,6 +58,14 @@ class Check:
     limits: tuple[Limit, ...] = ()
     reads_weights: bool = False
     """Whether it compares weights. Where these are gone an audit takes what was found then, and says so."""
+
+    def belongs_to(self, kind: StageKind) -> bool:
+        """Say whether stages of a kind are checked by it."""
+        return bool(self.kinds(kind)) if callable(self.kinds) else kind.name in self.kinds
+
+    def kind_names(self) -> tuple[str, ...]:
+        """Return the names of the known kinds it belongs to."""
+        return tuple(kind.name for kind in STAGE_KINDS.values() if self.belongs_to(kind))
 
 
 def apply(check: Check, evidence: Evidence, metrics: MetricSet | None) -> CheckResult:

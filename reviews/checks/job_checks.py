@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from reviews.checks.definition import Check, Found, listed
+from reviews.checks.definition import ALL, Check, Found, listed
 from reviews.evidence.evidence import Evidence
 from specs.errors import EvidenceMissing
 from specs.job_records import CLOCK_TOLERANCE_S, CLOCK_TOLERANCE_SHARE, Manifest
 from specs.resources import usd_per_hour
 from specs.stages.metric import MetricSet
-from specs.stages.registry import STAGE_KINDS, Kind, outputs_of
+from specs.stages.registry import kind_of, outputs_of
 
-_ALL: tuple[Kind, ...] = tuple(STAGE_KINDS)
-_WITHOUT_MODEL: tuple[Kind, ...] = ("prefer_verified",)
 _SPARE_USD = 1e-6
 """What is reserved is rounded to this."""
-_MODELLED: tuple[Kind, ...] = tuple(kind for kind in STAGE_KINDS if kind != "recipe")
 _NOT_READ_BACK = {"max_examples_per_kind", "max_prompts", "validation_share", "warmup_ratio"}
 """Parameters that choose the data or are turned into another setting (``warmup_steps``)."""
 
@@ -107,7 +104,7 @@ def _same(granted: Any, effective: Any) -> bool:
 
 def _device(evidence: Evidence, _: MetricSet | None) -> Found:
     manifest = manifest_of(evidence)
-    if evidence.stage.kind in _WITHOUT_MODEL:
+    if kind_of(evidence.stage).without_precision:
         return Found("NOT_APPLICABLE", "the stage computes with no model: it has no precision")
     told = f"{manifest.device} ({manifest.device_name}), {manifest.dtype}, {manifest.threads} threads"
     before = evidence.baseline_manifest
@@ -148,22 +145,22 @@ def _clock(evidence: Evidence, _: MetricSet | None) -> Found:
 
 
 CHECKS = (
-    Check("jobs.exit", "The job ended by itself, without an error", _ALL, _exit, "crash messages taken for results"),
-    Check("jobs.granted", "The job ran what was granted", _ALL, _granted, "guard bypassed by calling another route"),
-    Check("jobs.outputs", "The outputs are those the job wrote", _ALL, _outputs, "results edited after the run"),
-    Check("jobs.effective", "The effective settings are the granted ones", _ALL, _effective, "silent fallbacks"),
+    Check("jobs.exit", "The job ended by itself, without an error", ALL, _exit, "crash messages taken for results"),
+    Check("jobs.granted", "The job ran what was granted", ALL, _granted, "guard bypassed by calling another route"),
+    Check("jobs.outputs", "The outputs are those the job wrote", ALL, _outputs, "results edited after the run"),
+    Check("jobs.effective", "The effective settings are the granted ones", ALL, _effective, "silent fallbacks"),
     Check(
         "jobs.device",
         "Device and precision are known and shared by the arms",
-        _MODELLED,
+        lambda kind: not kind.runs_code,
         _device,
         "CPU instead of GPU",
     ),
-    Check("jobs.cost", "The attempt cost no more than its cap", _ALL, _cost, "spending told in two ways"),
+    Check("jobs.cost", "The attempt cost no more than its cap", ALL, _cost, "spending told in two ways"),
     Check(
         "jobs.clock",
         "The job's own time fits what was seen of it",
-        _ALL,
+        ALL,
         _clock,
         "a forged or wrong clock: -1e9 s settled at 0 USD, 1e9 s at 555,555 USD of 10",
         threshold=f"within {CLOCK_TOLERANCE_S:g} s and {CLOCK_TOLERANCE_SHARE:g} of what was seen",

@@ -16,6 +16,7 @@ from specs.exact import holds
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Example, Item
 from specs.stages.metric import MetricSet
+from specs.stages.registry import kind_of
 from training.rules.similarity import words_of
 from training.rules.tasks.conversation import said_in
 
@@ -100,8 +101,10 @@ def shown_overlap(overlap: Overlap) -> dict[str, Any]:
 
 
 def _examples(evidence: Evidence) -> tuple[Example, ...]:
-    made = evidence.stage.kind == "generate"
-    path = evidence.outputs.get("accepted") if made else evidence.inputs.get("examples")
+    place = kind_of(evidence.stage).examples
+    side, name = place or ("inputs", "examples")
+    made = side == "outputs"
+    path = (evidence.outputs if made else evidence.inputs).get(name)
     # A generate stage that kept nothing leaks nothing; its criteria say that it kept too little.
     return read_rows(path, Example, "training examples", may_be_empty=made)
 
@@ -125,18 +128,22 @@ CHECKS = (
     Check(
         "leakage.overlap",
         "No held-out prompt is trained on",
-        ("generate", "sft"),
+        lambda kind: kind.examples,
         _overlap,
         SOURCE,
         limits=SIMILARITY,
     ),
     Check(
-        "leakage.groups", "Training and held-out share no group", ("generate", "sft"), _groups, "leakage through topics"
+        "leakage.groups",
+        "Training and held-out share no group",
+        lambda kind: kind.examples,
+        _groups,
+        "leakage through topics",
     ),
     Check(
         "leakage.duplicates",
         "Training rows do not repeat",
-        ("generate", "sft"),
+        lambda kind: kind.examples,
         _duplicates,
         "Lee et al. 2022, arXiv:2107.06499",
         blocking=False,

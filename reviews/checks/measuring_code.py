@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from reviews.checks.installed_checks import installed_identities
+from specs import plugins
 from specs.digests import digest_file, digest_value
 from specs.home import HOME
+from specs.stages.registry import built_in_kinds
 
 PACKAGES = ("reviews", "training", "specs")
 """Those that a judge may import."""
 ROOTS = (
+    *(kind.judge for kind in built_in_kinds()),
     "reviews.gate.measurer",
     "reviews.gate.check_list",
     "reviews.gate.packet",
@@ -32,14 +34,14 @@ DATA = ("training/rules/prompts/*.yaml",)
 def measuring_code() -> str:
     """Return the digest of the code that metrics, checks, packets and decisions depend on.
 
-    Checks of other distributions count with the name and version of their distribution.
+    What other distributions bring counts with their name, version and files, as these are now.
     """
     return digest_value(measuring_files())
 
 
 def measuring_files() -> dict[str, str]:
-    """Return the digest of each file of that code, by path, and the identity of each distribution that adds checks."""
-    return _own_code() | installed_identities()
+    """Return the digest of each file of that code, by path, and the identity of what other distributions bring."""
+    return _own_code() | plugins.identities()
 
 
 @cache

@@ -38,7 +38,7 @@ CHECKS = (
     Check(
         "pilot.followed",
         "The parameters are those that the pilot was accepted with",
-        ("instruct", "respond", "revise", "prefer", "generate"),
+        lambda kind: kind.samples,
         _followed,
         "fifteen thousand texts written with settings that no pilot had tried",
     ),

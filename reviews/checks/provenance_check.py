@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Check, Found
+from reviews.checks.definition import ALL, Check, Found
 from reviews.checks.job_checks import manifest_of
 from reviews.evidence.evidence import Evidence
 from specs.stages.metric import MetricSet
-from specs.stages.registry import STAGE_KINDS
 
 
 def _code(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -31,7 +30,7 @@ CHECKS = (
     Check(
         "provenance.code",
         "The code that ran is declared, that of the session and of a commit",
-        tuple(STAGE_KINDS),
+        ALL,
         _code,
         "results that nobody could repeat because the code was changed and not kept",
     ),

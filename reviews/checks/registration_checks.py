@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from reviews.checks.definition import Check, Found, listed
+from reviews.checks.definition import ALL, Check, Found, listed
 from reviews.checks.job_checks import manifest_of
 from reviews.checks.measuring_code import measuring_code, measuring_files
 from reviews.evidence.evidence import Evidence
+from reviews.evidence.gather import evaluating
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
-from specs.stages.registry import STAGE_KINDS
-
-_ALL = tuple(STAGE_KINDS)
 
 
 def _unchanged(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -75,8 +73,7 @@ def _model(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def _evaluations(evidence: Evidence, _: MetricSet | None) -> Found:
     spec = evidence.resolved.spec
-    kinds = {"evaluate", spec.stage(spec.analysis.treatment).kind}
-    planned = sum(stage.kind in kinds for stage in spec.stages)
+    planned = len(evaluating(spec))
     count = evidence.evaluations_of_heldout
     if count > planned:
         return Found("WARN", f"the held-out split was evaluated {count} times, {planned} were registered", float(count))
@@ -94,35 +91,35 @@ CHECKS = (
     Check(
         "registration.unchanged",
         "The spec is the registered one",
-        _ALL,
+        ALL,
         _unchanged,
         "analyses chosen after the results (preregistration, Nosek et al. 2018)",
     ),
     Check(
         "registration.code",
         "The code that measures is the registered one",
-        _ALL,
+        ALL,
         _code,
         "a metric that was changed on the same data until they passed: 46.7 % runaway answers became 0 %",
     ),
     Check(
         "registration.split",
         "The held-out split is the registered one",
-        ("evaluate", "perplexity", "choose", "compare", "converse"),
+        lambda kind: kind.only_measures,
         _split,
         "a swapped evaluation set",
     ),
     Check(
         "registration.model",
         "The weights are the pinned ones",
-        _ALL,
+        ALL,
         _model,
         "an instruct checkpoint in place of the base model",
     ),
     Check(
         "registration.evaluations",
         "Evaluations of the held-out split are counted",
-        ("evaluate", "converse"),
+        lambda kind: kind.arm,
         _evaluations,
         "many tries, one reported (multiplicity)",
         blocking=False,
@@ -130,7 +127,7 @@ CHECKS = (
     Check(
         "registration.attempts",
         "Every attempt of the stage is on record",
-        _ALL,
+        ALL,
         _attempts,
         "failed attempts left out of the report",
     ),

@@ -80,7 +80,7 @@ CHECKS = (
     Check(
         "controls.alike",
         "Controls differ from the arms in the history alone",
-        ("converse",),
+        lambda kind: kind.arm and kind.arm.control,
         _alike,
         SOURCE,
         only_treatment=True,
@@ -88,7 +88,7 @@ CHECKS = (
     Check(
         "controls.excess",
         "The gain is larger than under the controls",
-        ("converse",),
+        lambda kind: kind.arm and kind.arm.control,
         _excess,
         SOURCE,
         blocking=False,

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 from reviews.checks.definition import Check, Found
 from reviews.evidence.evidence import Evidence
-from reviews.stages.evaluation.judged_answers import judged_rows
-from reviews.stages.evaluation.measure import chosen_right, held, ratio_interval, surprises
+from reviews.stages.judge import Change, judge_of
 from reviews.statistics import mcnemar as statistics
 from reviews.statistics.paired_binary import is_non_inferior
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
+from specs.stages.registry import kind_of
 
 SOURCE = "training on a narrow task that takes others away; non-inferiority, ICH E9 section 3.3.2"
-
-
-class Change(NamedTuple):
-    """After minus before, turned so that more is better, with its 95 % interval."""
-
-    value: float
-    interval: tuple[float, float]
-    told: str
 
 
 def _drift(evidence: Evidence, _: MetricSet | None) -> Found:
@@ -71,27 +60,16 @@ def require_alike(evidence: Evidence, before: str) -> None:
 
 
 def _change(evidence: Evidence, before: str) -> Change:
-    now, then = evidence.outputs.get("rows"), evidence.arms[before].rows
-    if evidence.stage.kind == "perplexity":
-        ours, theirs = surprises(evidence, now), surprises(evidence, then)
-        saved = [was.nats - is_.nats for (_, is_), (_, was) in zip(ours, theirs, strict=True)]
-        size = [float(row.bytes) for _, row in ours]
-        value = sum(saved) / sum(size)
-        interval = ratio_interval(saved, size)
-        if interval is None:
-            raise EvidenceMissing("one text alone says nothing of others")
-        return Change(value, interval, f"{-value:+.4f} nats per byte on {len(size)} texts (less is better)")
-    passed: tuple[Sequence[bool], Sequence[bool]]
-    if evidence.stage.kind == "converse":
-        passed = [one.passed for one in held(evidence, then)], [one.passed for one in held(evidence, now)]
-    elif evidence.stage.kind == "choose":
-        passed = chosen_right(evidence, then), chosen_right(evidence, now)
-    else:
-        earlier = judged_rows(evidence, then, "rows before")
-        passed = [one.passed for one in earlier], [one.passed for one in judged_rows(evidence, now)]
+    judge = judge_of(kind_of(evidence.stage))
+    if judge.change is not None:
+        return judge.change(evidence, before)
+    if judge.outcomes is None:
+        raise EvidenceMissing(f"rows of a {evidence.stage.kind} stage are not compared", where=evidence.stage.name)
+    paths = evidence.arms[before].rows, evidence.outputs.get("rows")
+    passed = [judge.outcomes(evidence, path, "binary") for path in paths]
     pairs = list(zip(*passed, strict=True))
-    gained = sum(after and not was for was, after in pairs)
-    lost = sum(was and not after for was, after in pairs)
+    gained = sum(after > was for was, after in pairs)
+    lost = sum(was > after for was, after in pairs)
     interval = statistics.paired_difference_interval(gained, lost, len(pairs))
     value = (gained - lost) / len(pairs)
     return Change(value, interval, f"{value:+.3f} on {len(pairs)} items, {gained} gained, {lost} lost")
@@ -101,7 +79,7 @@ CHECKS = (
     Check(
         "drift.kept",
         "What must not fall did not fall",
-        ("evaluate", "perplexity", "choose", "converse"),
+        lambda kind: kind.outcomes,
         _drift,
         SOURCE,
     ),

@@ -8,10 +8,9 @@ from specs.errors import EvidenceMissing
 from specs.exact import exact, holds
 from specs.session.evaluation_plan import Gap
 from specs.stages.metric import Metric, MetricSet
+from specs.stages.registry import kind_of
 
 SOURCE = "a base model that had 300 of 300 right before it was trained, once it was prompted as the trained one was"
-RATES = {"evaluate": "accuracy", "converse": "conversation_pass_rate"}
-"""The metric of each kind of stage that can show a gap."""
 
 
 def stages_of(gap: Gap) -> tuple[str, ...]:
@@ -55,7 +54,8 @@ def _gap(evidence: Evidence, metrics: MetricSet | None) -> Found:
 
 def _rate(evidence: Evidence, metrics: MetricSet | None, name: str) -> Metric:
     measured = metrics if name == evidence.stage.name else evidence.earlier.get(name)
-    id = RATES[evidence.resolved.spec.stage(name).kind]
+    arm = kind_of(evidence.resolved.spec.stage(name)).arm
+    id = arm.metric if arm else ""
     if measured is None or id not in measured.metrics:
         raise EvidenceMissing(f"'{id}' of '{name}' was not measured")
     return measured.metrics[id]
@@ -71,7 +71,7 @@ CHECKS = (
     Check(
         "gap.before_training",
         "The untrained model fails, and the task can be done",
-        ("evaluate", "converse"),
+        lambda kind: kind.arm,
         _gap,
         SOURCE,
     ),

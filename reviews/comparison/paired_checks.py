@@ -78,7 +78,7 @@ CHECKS = (
     Check(
         "paired.registered",
         "The paired tests registered beside the analysis",
-        ("evaluate", "perplexity", "choose", "converse"),
+        lambda kind: kind.outcomes,
         _registered,
         SOURCE,
     ),

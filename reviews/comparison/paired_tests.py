@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reviews.evidence.evidence import Evidence
-from reviews.stages.evaluation.judged_answers import judged_rows
-from reviews.stages.evaluation.measure import chosen_right, held, questions, surprises
+from reviews.stages.judge import judge_of
 from reviews.statistics.mcnemar import (
     benjamini_hochberg,
     mcnemar_power,
@@ -33,6 +32,7 @@ from reviews.statistics.paired_continuous import (
 from specs.errors import EvidenceMissing
 from specs.exact import Number, exact, holds
 from specs.session.evaluation_plan import Outcome, PairedTest
+from specs.stages.registry import kind_of
 
 WILCOXON_SHARE = 0.955
 """Items of which a t-test is worth one of Wilcoxon's, for normal differences: 3 / pi (Hodges and Lehmann 1956)."""
@@ -65,26 +65,11 @@ def outcomes(evidence: Evidence, path: Path | None, outcome: Outcome) -> list[fl
     Raises:
         EvidenceMissing: rows are absent or unreadable, or do not answer each item once.
     """
-    match evidence.stage.kind:
-        case "perplexity":
-            return [-row.nats / row.bytes for _, row in surprises(evidence, path)]
-        case "converse":
-            talks = held(evidence, path)
-            if outcome == "binary":
-                return [float(one.passed) for one in talks]
-            return [float(sum(turn.passed for turn in one.turns)) for one in talks]
-        case "choose":
-            if outcome == "binary":
-                return [float(right) for right in chosen_right(evidence, path)]
-            found: list[float] = []
-            for answer, row in questions(evidence, path):
-                nats = [one.nats / one.bytes for one in row.choices]
-                found.append(min(nats[:answer] + nats[answer + 1 :]) - nats[answer])
-            return found
-        case "evaluate":
-            return [float(one.passed) for one in judged_rows(evidence, path)]
-        case kind:
-            raise EvidenceMissing(f"rows of a {kind} stage are not compared item by item", where=evidence.stage.name)
+    judge = judge_of(kind_of(evidence.stage))
+    if judge.outcomes is None:
+        told = f"rows of a {evidence.stage.kind} stage are not compared item by item"
+        raise EvidenceMissing(told, where=evidence.stage.name)
+    return judge.outcomes(evidence, path, outcome)
 
 
 def carried_out(test: PairedTest, before: Sequence[float], after: Sequence[float]) -> Tested:

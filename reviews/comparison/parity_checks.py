@@ -14,8 +14,6 @@ from specs.exact import holds
 from specs.job_records import Manifest
 from specs.stages.metric import MetricSet
 
-_ARMS = ("evaluate", "converse")
-
 
 def _baseline(evidence: Evidence) -> Manifest:
     if evidence.baseline_manifest is None:
@@ -87,7 +85,7 @@ CHECKS = (
     Check(
         "parity.items",
         "Both arms answered the same items",
-        _ARMS,
+        lambda kind: kind.arm,
         _items,
         "arms on different items",
         only_treatment=True,
@@ -95,7 +93,7 @@ CHECKS = (
     Check(
         "parity.settings",
         "Both arms were evaluated the same way",
-        _ARMS,
+        lambda kind: kind.arm,
         _settings,
         "prompt format or decoding changed between arms",
         only_treatment=True,
@@ -103,7 +101,7 @@ CHECKS = (
     Check(
         "parity.models",
         "The arms are different weights",
-        _ARMS,
+        lambda kind: kind.arm,
         _models,
         "a model compared with itself",
         only_treatment=True,
@@ -111,7 +109,7 @@ CHECKS = (
     Check(
         "parity.truncation",
         "The gain does not come from the length limit",
-        _ARMS,
+        lambda kind: kind.arm,
         _truncation,
         "an evaluation length cap produced an '18 % lift'",
         only_treatment=True,

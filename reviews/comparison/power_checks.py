@@ -16,6 +16,7 @@ from specs.exact import exact, holds
 from specs.session.session_spec import Analysis
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
+from specs.stages.registry import arm_of
 
 _EFFECT = (Limit(">=", "analysis.minimum_effect"),)
 
@@ -88,7 +89,7 @@ def design_kinds(analysis: Analysis, heldout: Sequence[Item]) -> Found:
 def _n(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if not evidence.stage.reads_heldout:
         return Found("NOT_APPLICABLE", "the stage does not read the held-out split")
-    items = need(metrics, "conversations") if evidence.stage.kind == "converse" else need(metrics, "items")
+    items = need(metrics, arm_of(evidence.stage).count)
     registered = evidence.resolved.spec.analysis.n
     if items != registered:
         return Found("FAIL", f"{items:.0f} items were evaluated, {registered} are registered", items, repairable=False)
@@ -99,8 +100,7 @@ def _headroom(evidence: Evidence, metrics: MetricSet | None) -> Found:
     analysis = evidence.resolved.spec.analysis
     if evidence.stage.name != analysis.baseline:
         return Found("NOT_APPLICABLE", "only the baseline is asked for headroom")
-    talks = evidence.stage.kind == "converse"
-    accuracy = need_exact(metrics, "conversation_pass_rate") if talks else need_exact(metrics, "accuracy")
+    accuracy = need_exact(metrics, arm_of(evidence.stage).metric)
     room = 1 - accuracy
     right, left = float(accuracy), float(room)
     if not holds(room, ">=", analysis.minimum_effect):
@@ -133,11 +133,11 @@ def _margin(evidence: Evidence, metrics: MetricSet | None) -> Found:
 
 
 CHECKS = (
-    Check("power.n", "As many items as registered", ("evaluate", "converse"), _n, "optional stopping"),
+    Check("power.n", "As many items as registered", lambda kind: kind.arm, _n, "optional stopping"),
     Check(
         "power.headroom",
         "The baseline leaves room for the effect",
-        ("evaluate", "converse"),
+        lambda kind: kind.arm,
         _headroom,
         "ceiling effects",
         limits=_EFFECT,
@@ -145,7 +145,7 @@ CHECKS = (
     Check(
         "power.test",
         "The registered test was carried out, with effect size and interval",
-        ("evaluate", "converse"),
+        lambda kind: kind.arm,
         _test,
         "McNemar 1947; the right test for paired binary data",
         only_treatment=True,
@@ -153,7 +153,7 @@ CHECKS = (
     Check(
         "power.margin",
         "The effect is at least the registered one with confidence",
-        ("evaluate", "converse"),
+        lambda kind: kind.arm,
         _margin,
         "an uncertain margin read as a pass",
         blocking=False,

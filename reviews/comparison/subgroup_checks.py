@@ -95,7 +95,7 @@ CHECKS = (
     Check(
         "strata.sensitivity",
         "The effect does not hang on one constraint kind",
-        ("evaluate", "converse"),
+        lambda kind: kind.arm,
         _sensitivity,
         SOURCE,
         only_treatment=True,
@@ -104,7 +104,7 @@ CHECKS = (
     Check(
         "strata.kinds",
         "No constraint kind got worse",
-        ("evaluate", "converse"),
+        lambda kind: kind.arm,
         _kinds,
         "a gain on the whole that hides a loss in a part; Benjamini and Hochberg 1995, JRSS B 57:289-300",
         blocking=False,
@@ -113,7 +113,7 @@ CHECKS = (
     Check(
         "strata.groups",
         "The gain holds when whole groups are drawn",
-        ("evaluate", "converse"),
+        lambda kind: kind.arm,
         _groups,
         "items that are not independent; cluster bootstrap, Davison and Hinkley 1997",
         blocking=False,

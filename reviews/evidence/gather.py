@@ -19,9 +19,11 @@ from reviews.trail.store import Store
 from specs.errors import EvidenceMissing
 from specs.job_records import Artifact, ExitRecord, JobOrder, Manifest, Observed
 from specs.session.loading import read_resolved
-from specs.session.session_spec import ResolvedSpec
+from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.stages.artifacts import Item
+from specs.stages.kind import StageKind
 from specs.stages.metric import MetricSet
+from specs.stages.registry import kind_of
 from specs.text import plain
 from specs.trail.grant_and_claim import Claim, Grant
 
@@ -248,9 +250,18 @@ def _attempts(entries: Sequence[Recorded], stage: str) -> tuple[dict[str, Any], 
 
 def evaluations(entries: Sequence[Recorded], resolved: ResolvedSpec) -> int:
     """Count the jobs of ``evaluate`` stages, and of stages of the kind that is compared."""
-    kinds = {"evaluate", resolved.spec.stage(resolved.spec.analysis.treatment).kind}
-    evaluating = {stage.name for stage in resolved.spec.stages if stage.kind in kinds}
-    return sum(one.entry.kind == "launch" and one.body["stage"] in evaluating for one in entries)
+    names = evaluating(resolved.spec)
+    return sum(one.entry.kind == "launch" and one.body["stage"] in names for one in entries)
+
+
+def evaluating(spec: SessionSpec) -> frozenset[str]:
+    """Return the stages that answer the task's items, and those of the kind that is compared."""
+    compared = spec.stage(spec.analysis.treatment).kind
+
+    def counts(kind: StageKind) -> bool:
+        return kind.name == compared or (kind.arm is not None and not kind.arm.conversations)
+
+    return frozenset(stage.name for stage in spec.stages if counts(kind_of(stage)))
 
 
 def _earlier(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, MetricSet]:

@@ -21,10 +21,8 @@ from reviews.trail.store import Store
 from specs.errors import EvidenceMissing
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
-from specs.stages.registry import Stage
+from specs.stages.registry import Stage, kind_of
 
-SCREENED = {"instruct": "instructions"}
-"""Kind of stage -> the output that holds prompts a model wrote."""
 REMEMBERED = 8
 """Screened files that are kept: plan, order and audit ask for the same one."""
 
@@ -51,7 +49,7 @@ def held_out_among(
 
 def is_screened(stage: Stage, output: str) -> bool:
     """Say whether an output of a stage is handed on without the held-out prompts in it."""
-    return SCREENED.get(stage.kind) == output
+    return kind_of(stage).screened == output
 
 
 def screened(store: Store, resolved: ResolvedSpec, digest: str) -> bytes | None:

@@ -11,6 +11,7 @@ from reviews.evidence.row_reader import read_rows
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
 from specs.stages.evaluation.rows import ChoiceRow, ConversationRow, DuelRow, EvaluationRow, PerplexityRow
+from specs.stages.registry import kind_of
 from training.rules.tasks import CONVERSATION
 
 Row = TypeVar("Row", PerplexityRow, ChoiceRow, DuelRow, ConversationRow, EvaluationRow)
@@ -35,7 +36,8 @@ def items_of(evidence: Evidence) -> tuple[Item, ...]:
 
 def task_of(evidence: Evidence) -> str:
     """Return the task whose verifier judges this stage's answers."""
-    if evidence.stage.kind == "converse":
+    arm = kind_of(evidence.stage).arm
+    if arm is not None and arm.conversations:
         return CONVERSATION
     return str(evidence.parameters.get("scorer") or evidence.resolved.spec.task)
 

@@ -12,9 +12,8 @@ from reviews.evidence.gather import find
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from specs.job_records import ExitRecord, JobOrder
-from specs.stages.registry import Kind
+from specs.stages.registry import STAGE_KINDS
 
-RESUMABLE: tuple[Kind, ...] = ("sft", "dpo")
 CUT_OFF = ("signal", "cancelled", "dead_man")
 """How jobs end that were ended from outside. One that used up its time is not among them: it would have more of it."""
 
@@ -36,7 +35,7 @@ def sources(entries: Sequence[Recorded], store: Store, order: JobOrder) -> Itera
         EvidenceMissing: an order or exit record is not in the store.
         AuditDamage: it was changed.
     """
-    if order.kind not in RESUMABLE:
+    if not STAGE_KINDS[order.kind].resumable:
         return
     grant = order.grant
     for attempt in range(grant.attempt - 1, 0, -1):

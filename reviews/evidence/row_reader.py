@@ -14,6 +14,8 @@ from specs.strict_json import read_json
 from specs.text import plain
 
 Row = TypeVar("Row", bound=Contract)
+ROW_CHARACTERS = 400
+"""Of each text of a row that a packet shows."""
 MOST_LINE_BYTES = 1 << 24
 MOST_ROWS = 5_000_000
 

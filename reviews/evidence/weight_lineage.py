@@ -14,7 +14,7 @@ from reviews.trail.store import Store
 from specs.job_records import JobOrder
 from specs.session.session_spec import SessionSpec
 from specs.stages.recipes.parameters import RecipeParameters
-from specs.stages.registry import PARAMETERS, outputs_of
+from specs.stages.registry import STAGE_KINDS, outputs_of
 
 NAMED = ("model", "control")
 """References to weights that the spec names."""
@@ -105,7 +105,7 @@ def _exit_with(entries: Sequence[Recorded], stage: str, output: str, digest: str
 
 def _made_from(order: JobOrder) -> tuple[str, str | None]:
     """Return the role of the checkpoint that a job's own was made from, and the script that made it if one did."""
-    parameters = PARAMETERS[order.kind].model_validate(order.parameters)
+    parameters = STAGE_KINDS[order.kind].parameters.model_validate(order.parameters)
     if isinstance(parameters, RecipeParameters):
         return parameters.trains or "", parameters.code
     return "model", None

@@ -59,7 +59,8 @@ def changes(old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
     found = _differences("", old.spec.model_dump(mode="json"), new.spec.model_dump(mode="json"))
     data = _differences("/data_digests", old.data_digests, new.data_digests)
     constitution = _differences("/constitution_digest", old.constitution_digest, new.constitution_digest)
-    return (*found, *data, *constitution)
+    plugins = _differences("/plugins", old.plugins, new.plugins)
+    return (*found, *data, *constitution, *plugins)
 
 
 def _differences(pointer: str, old: Any, new: Any) -> Iterator[Change]:

@@ -118,7 +118,7 @@ def _listed(check: Check | DesignCheck, distribution: str) -> Listed:
     return Listed(
         id=check.id,
         title=check.title,
-        stage_kinds=tuple(check.kinds) if staged else ("design",),
+        stage_kinds=check.kind_names() if staged else ("design",),
         blocking=check.blocking,
         threshold="; ".join(_told(limit) for limit in check.limits) or check.threshold,
         source=check.source,

@@ -7,6 +7,7 @@ a check that is silently missing would be an open gate.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from reviews.checks import (
@@ -31,7 +32,6 @@ from reviews.checks import (
     registration_checks as registration,
 )
 from reviews.checks.definition import Check, apply
-from reviews.checks.installed_checks import GROUP, entry_points_of_checks, identity
 from reviews.comparison import (
     control_checks as controls,
 )
@@ -91,12 +91,14 @@ from reviews.stages.generation import (
 from reviews.stages.generation import (
     variety_checks as variety,
 )
+from reviews.stages.judge import judge_of
 from reviews.stages.packaging import checks as package
 from reviews.stages.recipes import checks as recipe
+from specs import plugins
 from specs.errors import UserError
 from specs.masking import without_secrets
 from specs.stages.metric import MetricSet
-from specs.stages.registry import STAGE_KINDS
+from specs.stages.registry import STAGE_KINDS, kind_of, known_names
 from specs.text import plain
 from specs.trail.verdict import CheckResult
 
@@ -157,27 +159,31 @@ def offered_checks() -> tuple[Offered, ...]:
     """Load the checks that other distributions offer.
 
     Raises:
-        UserError: one cannot be loaded, is no check, or has an id that is taken.
+        PluginFault: one cannot be loaded.
+        UserError: one is no check, or has an id that is taken.
     """
     taken = {check.id: "peergate" for check in (*CHECKS, *DESIGN_CHECKS)}
     found: list[Offered] = []
-    for point in entry_points_of_checks():
-        where = f"{identity(point)}, entry point '{point.name}' of {GROUP}"
-        try:
-            loaded: Any = point.load()
-        except Exception as error:
-            told = f"its checks cannot be loaded: {type(error).__name__}: {plain(str(error), 200)}"
-            raise UserError(told, where=where, hint="mend or uninstall that distribution") from error
+    for where, release, loaded in _brought():
         if not isinstance(loaded, (list, tuple)):
             raise UserError(f"is a {type(loaded).__name__}, not a list of checks", where=where)
         for check in loaded:
-            if not isinstance(check, Check) or not set(check.kinds) <= set(STAGE_KINDS):
+            if not isinstance(check, Check) or not (callable(check.kinds) or set(check.kinds) <= set(known_names())):
                 raise UserError(f"holds {plain(repr(check), 80)}, which is no check of a known stage kind", where=where)
             if check.id in taken:
                 raise UserError(f"check id '{plain(check.id, 80)}' is already that of {taken[check.id]}", where=where)
-            taken[check.id] = identity(point)
-            found.append(Offered(check, identity(point)))
+            taken[check.id] = release
+            found.append(Offered(check, release))
     return tuple(found)
+
+
+def _brought() -> Iterator[tuple[str, str, Any]]:
+    """Yield the checks of each entry point, and those of the judge of each loaded kind of another distribution."""
+    for point in plugins.installed("peergate.checks"):
+        yield plugins.where(point), plugins.release(point), plugins.load(point)
+    for kind in STAGE_KINDS.values():
+        if kind.plugin:
+            yield f"{kind.plugin}, the judge of stage kind '{kind.name}'", kind.plugin, judge_of(kind).checks
 
 
 def all_checks() -> tuple[Check, ...]:
@@ -187,6 +193,5 @@ def all_checks() -> tuple[Check, ...]:
 
 def run_checks(evidence: Evidence, metrics: MetricSet | None) -> tuple[CheckResult, ...]:
     """Run every check that belongs to the stage's kind, in a fixed order."""
-    return tuple(
-        without_secrets(apply(check, evidence, metrics)) for check in all_checks() if evidence.stage.kind in check.kinds
-    )
+    kind = kind_of(evidence.stage)
+    return tuple(without_secrets(apply(check, evidence, metrics)) for check in all_checks() if check.belongs_to(kind))

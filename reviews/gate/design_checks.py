@@ -21,7 +21,7 @@ from specs.resources import attempt_usd
 from specs.session.model_vendor import makers
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
-from specs.stages.registry import HELDOUT_READERS, Kind
+from specs.stages.registry import kind_of
 from specs.trail.verdict import CheckResult
 from training.rules.tasks import CONVERSATION
 from training.rules.tasks.conversation import said_in
@@ -122,15 +122,15 @@ def _every(design: Design) -> list[Item]:
 def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
     """Return the data files that training may see: all but those that only measuring stages read, and labels."""
     spec = design.resolved.spec
-    readers: dict[str, set[Kind]] = {}
+    readers: dict[str, list[bool]] = {}
     for stage in spec.stages:
         for reference in stage.inputs.values():
-            readers.setdefault(reference, set()).add(stage.kind)
+            readers.setdefault(reference, []).append(kind_of(stage).reads_heldout)
     labels = spec.evaluation.labelled if spec.evaluation else None
     measured = {
         name
         for name in design.data
-        if readers.get(f"data.{name}", set()) <= set(HELDOUT_READERS) and (f"data.{name}" in readers or name == labels)
+        if all(readers.get(f"data.{name}", ())) and (f"data.{name}" in readers or name == labels)
     }
     return {name: items for name, items in sorted(design.data.items()) if name not in measured}
 
@@ -138,8 +138,9 @@ def _trained(design: Design) -> dict[str, tuple[Item, ...]]:
 def _scorer(design: Design) -> Found:
     """Hold each verifier that will judge answers against known answers, the task's own against labels of people too."""
     spec = design.resolved.spec
-    own = [stage.parameters.scorer for stage in spec.stages if stage.kind == "evaluate" and stage.parameters.scorer]
-    talks = [CONVERSATION] if any(stage.kind == "converse" for stage in spec.stages) else []
+    judged = [(stage, arm) for stage in spec.stages if (arm := kind_of(stage).arm)]
+    own = [task for stage, _ in judged if (task := getattr(stage.parameters, "scorer", None))]
+    talks = [CONVERSATION] if any(arm.conversations for _, arm in judged) else []
     found = [scorer.admitted(spec, task, design.data) for task in dict.fromkeys((spec.task, *own, *talks))]
     return next((one for one in found if one.status != "PASS"), found[0])
 

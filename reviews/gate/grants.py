@@ -115,6 +115,7 @@ def mint(
         issued=round(now, 3),
         expires=round(now + VALID_SECONDS, 3),
         resources=stage.resources,
+        plugins=resolved.plugins,
     )
     recorded = trail.append("grant", f"grant/{wanted.key()}", wanted.model_dump(mode="json"))
     grant = Grant.model_validate(recorded.body)

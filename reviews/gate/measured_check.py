@@ -6,12 +6,11 @@ how the metrics of every kind are computed.
 
 from __future__ import annotations
 
-from reviews.checks.definition import Check, Found
+from reviews.checks.definition import ALL, Check, Found
 from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
-from specs.stages.registry import STAGE_KINDS
 
 
 def _measured(evidence: Evidence, metrics: MetricSet | None) -> Found:
@@ -27,7 +26,7 @@ CHECKS = (
     Check(
         "jobs.measured",
         "The raw rows could be measured",
-        tuple(STAGE_KINDS),
+        ALL,
         _measured,
         "a gate without a criterion that opened on rows nobody could read",
     ),

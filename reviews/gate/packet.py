@@ -7,23 +7,20 @@ wrote is plain text, cut to a limit, and what was cut is counted in ``left_out``
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reviews.checks.claim_lookup import CLAIMS
 from reviews.evidence.evidence import Evidence
-from reviews.evidence.row_reader import read_objects, read_rows
+from reviews.evidence.row_reader import ROW_CHARACTERS, read_objects
 from reviews.gate.criteria import criteria_results
-from reviews.stages.evaluation.judged_answers import judged_rows
-from reviews.stages.evaluation.measure import held
-from reviews.stages.generation.measure import accepted_rows
+from reviews.stages.judge import judge_of
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing
 from specs.masking import without_secrets
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.finetuning.rows import TrainingRow
 from specs.stages.metric import MetricSet
-from specs.stages.packaging.rows import PackageRow
+from specs.stages.registry import kind_of
 from specs.text import plain
 from specs.trail.grant_and_claim import ClaimResult
 from specs.trail.verdict import CheckResult, ConditionResult, Packet, Span
@@ -38,7 +35,6 @@ SAMPLE_ROWS = 12
 
 FLAGGED_ROWS = 20
 
-ROW_CHARACTERS = 400
 
 LOG_CHARACTERS = 4000
 
@@ -92,9 +88,7 @@ def build_packet(
         checks=checks,
         checks_digest=checks_digest,
         sample_rows=tuple(
-            _spread(rows, SAMPLE_ROWS)
-            if stage.kind in ("sft", "dpo")
-            else _drawn(rows, SAMPLE_ROWS, resolved.registration())
+            _spread(rows, SAMPLE_ROWS) if kind_of(stage).trains else _drawn(rows, SAMPLE_ROWS, resolved.registration())
         ),
         flagged_rows=tuple(flagged[:FLAGGED_ROWS]),
         log_tail=log[-LOG_CHARACTERS:],
@@ -222,74 +216,10 @@ def _registered(resolved: ResolvedSpec) -> dict[str, Any]:
 
 def _rows(evidence: Evidence) -> Rows:
     """Return the raw rows in short form; none when they cannot be read, which the checks report."""
-    read: dict[str, Callable[[Evidence], Rows]] = {
-        "generate": _generated,
-        "sft": _steps,
-        "evaluate": _answers,
-        "converse": _talks,
-        "package": _probes,
-        "recipe": _stated,
-    }
     try:
-        return read.get(evidence.stage.kind, _as_written)(evidence)
+        return (judge_of(kind_of(evidence.stage)).shown or _as_written)(evidence)
     except EvidenceMissing:
         return []
-
-
-def _generated(evidence: Evidence) -> Rows:
-    rows, accepted = accepted_rows(evidence)
-    kept = {id(row) for row in accepted}
-    return [
-        {
-            "item": row.item,
-            "prompt": plain(row.prompt, ROW_CHARACTERS),
-            "completion": plain(row.completion, ROW_CHARACTERS),
-            "truncated": row.truncated,
-            "accepted": id(row) in kept,
-        }
-        for row in rows
-    ]
-
-
-def _answers(evidence: Evidence) -> Rows:
-    return [
-        {
-            "item": one.item.id,
-            "prompt": plain(one.item.prompt, ROW_CHARACTERS),
-            "output": plain(one.row.output, ROW_CHARACTERS),
-            "truncated": one.row.truncated,
-            "passed": one.passed,
-            "reason": plain(one.reason, ROW_CHARACTERS),
-        }
-        for one in judged_rows(evidence, evidence.outputs.get("rows"))
-    ]
-
-
-def _talks(evidence: Evidence) -> Rows:
-    return [
-        {
-            "item": one.item.id,
-            **{
-                f"turn_{number}": plain(f"{turn.user}\n-> {turn.output}", ROW_CHARACTERS)
-                for number, turn in enumerate(one.row.turns, 1)
-            },
-            "truncated": any(turn.truncated for turn in one.row.turns),
-            "passed": one.passed,
-            "reason": plain("; ".join(turn.reason for turn in one.turns if not turn.passed), ROW_CHARACTERS),
-        }
-        for one in held(evidence, evidence.outputs.get("rows"))
-    ]
-
-
-def _steps(evidence: Evidence) -> Rows:
-    return [
-        row.model_dump(mode="json") for row in read_rows(evidence.outputs.get("rows"), TrainingRow, "training rows")
-    ]
-
-
-def _probes(evidence: Evidence) -> Rows:
-    rows = read_rows(evidence.outputs.get("rows"), PackageRow, "package rows")
-    return [{"item": row.item, "tokens": len(row.expected), "identical": row.expected == row.reloaded} for row in rows]
 
 
 def _as_written(evidence: Evidence) -> Rows:
@@ -306,12 +236,6 @@ def _shortened(value: Any) -> Any:
     return value
 
 
-def _stated(evidence: Evidence) -> Rows:
-    """Return a recipe's rows as text: their names and values are the builder's own."""
-    rows = read_objects(evidence.outputs.get("rows"), "recipe rows")
-    return [{"claimed": plain(json.dumps(row, ensure_ascii=False), ROW_CHARACTERS)} for row in rows]
-
-
 def _effective(evidence: Evidence) -> dict[str, Any]:
     """Return what the job read back; its strings are as untrusted as its log."""
     manifest = evidence.manifest
@@ -324,7 +248,7 @@ def _effective(evidence: Evidence) -> dict[str, Any]:
         "seed": manifest.seed,
         "threads": manifest.threads,
     }
-    if evidence.stage.kind == "recipe" and "checkpoint" in manifest.facts:
+    if kind_of(evidence.stage).runs_code and "checkpoint" in manifest.facts:
         told["checkpoint"] = manifest.facts["checkpoint"]
     return {
         plain(name, VALUE_CHARACTERS): plain(value, VALUE_CHARACTERS) if isinstance(value, str) else value

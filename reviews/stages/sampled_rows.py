@@ -16,7 +16,7 @@ from specs.stages.critique.parameters import PreferParameters
 from specs.stages.critique.rows import CandidateRow, RevisionRow
 from specs.stages.generation.parameters import GenerateParameters, InstructParameters, RespondParameters
 from specs.stages.generation.rows import GenerationRow, InstructRow, RespondRow
-from specs.stages.registry import PARAMETERS, Kind
+from specs.stages.registry import STAGE_KINDS, Kind
 from specs.stages.sampling import Sampling
 from training.rules.sampling_quality import (
     Sample,
@@ -73,7 +73,7 @@ def sampled(evidence: Evidence) -> Sampled:
     """
     if not evidence.parameters:
         raise EvidenceMissing("the order of the attempt is not on record")
-    given = PARAMETERS[evidence.stage.kind].model_validate(evidence.parameters)
+    given = STAGE_KINDS[evidence.stage.kind].parameters.model_validate(evidence.parameters)
     path, what = evidence.outputs.get("rows"), "sampled rows"
     if isinstance(given, InstructParameters):
         calls = read_rows(path, InstructRow, what)

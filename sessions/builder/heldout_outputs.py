@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from sessions.session import Session
 from specs.session.session_spec import SessionSpec
-from specs.stages.registry import HELDOUT_READERS, Stage, outputs_of
+from specs.stages.registry import Stage, kind_of, outputs_of
 
 
 def sees_heldout(spec: SessionSpec, stage: Stage) -> bool:
     """Say whether a stage takes held-out items, or rows of a stage that does; a checkpoint carries none."""
-    if stage.reads_heldout or stage.kind in HELDOUT_READERS:
+    if stage.reads_heldout or kind_of(stage).reads_heldout:
         return True
     for reference in stage.inputs.values():
         owner, _, output = reference.partition(".")

@@ -1,4 +1,4 @@
-"""`peergate spec check | show`."""
+"""`peergate spec check | show | kinds`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from specs.errors import Blocked, Problem, SpecError
 from specs.session.lint.model_kind_rules import notes
 from specs.session.loading import find_spec, list_profiles, load_spec
 from specs.session.session_spec import ResolvedSpec
+from specs.stages.registry import STAGE_KINDS, known_names
 from training.planning.stage_plans import plans
 
 
@@ -64,6 +65,32 @@ def check(spec: str, as_json: bool, profile: str | None = None) -> None:
             print_line(f"  not on this machine: {lacking}")
     if profile is not None:
         require_machine(checked[profile].spec)
+
+
+def kinds(as_json: bool) -> None:
+    """List every stage kind, those of other distributions included.
+
+    Raises:
+        PluginFault: one of another distribution cannot be used.
+    """
+    known = [STAGE_KINDS[name] for name in known_names()]
+    if as_json:
+        told = {
+            one.name: {
+                "distribution": one.plugin or "peergate",
+                "inputs": dict(one.inputs),
+                "outputs": dict(one.outputs),
+                "metrics": [metric.id for metric in one.metrics],
+            }
+            for one in known
+        }
+        print_json({"kinds": told})
+        return
+    for one in known:
+        print_line(f"{one.name} ({one.plugin or 'peergate'})")
+        print_line(f"  reads: {', '.join(one.inputs) or 'what the stage names'}; leaves: {', '.join(one.outputs)}")
+        if one.metrics:
+            print_line(f"  metrics: {', '.join(metric.id for metric in one.metrics)}")
 
 
 def _lacking(resolved: ResolvedSpec) -> str:

@@ -18,6 +18,7 @@ from sessions.jobs.sandbox import code_admission as recipes
 from specs.digests import digest_path
 from specs.errors import EvidenceMissing, GrantRefused
 from specs.job_records import ExitRecord, JobOrder
+from specs.stages.registry import STAGE_KINDS
 
 State = Literal["pending", "running", "exited", "lost"]
 
@@ -118,7 +119,7 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
     if isinstance(launcher, PerStage):
         launcher = launcher.of(order.key)
     folder = job_folder(run, order.key)
-    if order.kind == "recipe" and used is None:
+    if STAGE_KINDS[order.kind].runs_code and used is None:
         recipes.admit(trail, run, folder, order)
     write_durably(folder / "order.json", order.canonical())
     # The intent comes before the effect: after a crash in between, the job is started again and its claim

@@ -12,15 +12,13 @@ from typing import Literal, NamedTuple, get_args
 
 from reviews.trail.envelope import Recorded
 from specs.session.session_spec import Budget
-from specs.stages.registry import HELDOUT_READERS, Stage
+from specs.stages.registry import Stage, kind_of
 
 Party = Literal["builder", "helper", "reviewer", "job", "storage"]
 PARTIES: tuple[Party, ...] = get_args(Party)
 
 AMENDMENT = "amendment"
 """What stands for the stage in the lines of an amendment's review."""
-OWN_SHARE = HELDOUT_READERS
-"""Stage kinds that may use the share held back for evaluation."""
 HELPER_PART = 0.5
 """The part of what is left for the builder that one turn of a helper may take at most: helpers never take all."""
 TOLERANCE_USD = 1e-9
@@ -100,7 +98,7 @@ class Accounts:
         """Return every bound on what a party may reserve for a stage now."""
         if party == "reviewer":
             return [self._review_limit(stage if isinstance(stage, str) else stage.name)]
-        own = not isinstance(stage, str) and stage.kind in OWN_SHARE
+        own = not isinstance(stage, str) and kind_of(stage).reads_heldout
         held = self.review_left_usd + self.teardown_left_usd + (0.0 if own else self.budget.evaluation_usd)
         found = [Limit(self.left_usd - held, f"of {self.budget.max_cost_usd:g} are left for it")]
         if not isinstance(stage, str) and stage.max_cost_usd is not None:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from specs.resources import attempt_usd, held_hours, usd_per_hour
 from specs.session.session_spec import ResolvedSpec
-from specs.stages.finetuning.parameters import DpoStage, SftStage
-from specs.stages.registry import AnyStage
+from specs.stages.finetuning.parameters import DpoParameters, SftParameters
+from specs.stages.registry import Stage, kind_of
 
 SPEED = {"cpu": 6e10, "cuda": 1e14}
 """Operations a second reached in training: on two cores 29 to 33 % of 216 GFLOP/s; of a GPU an assumption, a third of
@@ -67,10 +67,8 @@ class Estimate(NamedTuple):
 
 def estimate(resolved: ResolvedSpec) -> Estimate:
     """Return what a spec may cost."""
-    from training.planning.stage_plans import WITHOUT_A_MODEL
-
     spec = resolved.spec
-    training = [stage for stage in spec.stages if isinstance(stage, SftStage | DpoStage)]
+    training = [stage for stage in spec.stages if kind_of(stage).trains]
     found = {stage.name: _forecast(resolved, stage) for stage in training}
     return Estimate(
         most_hours=sum(held_hours(stage) for stage in spec.stages),
@@ -78,26 +76,24 @@ def estimate(resolved: ResolvedSpec) -> Estimate:
         budget_usd=spec.budget.max_cost_usd,
         forecasts=tuple(one for one in found.values() if one is not None),
         unknown=tuple(name for name, one in found.items() if one is None),
-        auto=tuple(
-            stage.name for stage in spec.stages if stage.kind not in WITHOUT_A_MODEL and _device(stage) == "auto"
-        ),
+        auto=tuple(stage.name for stage in spec.stages if kind_of(stage).loads_model and _device(stage) == "auto"),
     )
 
 
-def _device(stage: AnyStage) -> str:
+def _device(stage: Stage) -> str:
     return str(getattr(stage.parameters, "device", "auto"))
 
 
-def _forecast(resolved: ResolvedSpec, stage: SftStage | DpoStage) -> Forecast | None:
+def _forecast(resolved: ResolvedSpec, stage: Stage) -> Forecast | None:
     from training.planning.example_counts import volume
     from training.planning.stage_plans import shape_of_source
     from training.planning.training_memory import price
 
     spec, origin, given = resolved.spec, Path(resolved.origin), stage.parameters
     shape, _ = shape_of_source(spec.model, origin)
-    pairs = isinstance(stage, DpoStage)
-    data = volume(spec, stage.inputs["preferences" if pairs else "examples"], origin)
-    if shape is None or data is None:
+    pairs = isinstance(given, DpoParameters)
+    data = volume(spec, stage.inputs[kind_of(stage).trains], origin)
+    if shape is None or data is None or not isinstance(given, SftParameters | DpoParameters):
         return None
     tokens = data.texts * min(data.tokens, given.max_length) * (2 if pairs else 1)
     speed = SPEED["cuda" if _device(stage) == "cuda" else "cpu"]

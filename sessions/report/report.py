@@ -37,7 +37,7 @@ from specs.errors import EvidenceMissing
 from specs.masking import current
 from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds
-from specs.stages.finetuning.rows import PreferenceStep, TrainingRow
+from specs.stages.registry import kind_of
 from specs.text import plain
 from specs.trail.verdict import Packet, Verdict
 from training.rules.tasks.conversation import said_in
@@ -109,6 +109,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "heldout": resolved.spec.heldout.digest,
         "model": {name: model.body[name] for name in ("source", "kind", "digest")} if model else None,
         "code": code_lines(entries, store),
+        "plugins": [f"{what}: {identity}" for what, identity in resolved.plugins.items()],
         "scripts": trained_by_scripts(entries, store, resolved.spec),
         "builder": resolved.spec.builder.vendor,
         "reviewer": ", ".join(one.vendor for one in resolved.spec.reviewers()),
@@ -312,15 +313,16 @@ def _examples(arms: Arms | None) -> list[dict[str, Any]]:
 
 def _losses(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, list[float]]:
     """Return the step losses of each training attempt, from its raw rows."""
-    training = {stage.name for stage in resolved.spec.stages if stage.kind in ("sft", "dpo")}
+    training = {stage.name for stage in resolved.spec.stages if kind_of(stage).trains}
     found: dict[str, list[float]] = {}
     for one in entries:
         if one.entry.kind == "exit" and one.body["stage"] in training and "rows" in one.body["outputs"]:
             stage, path = one.body["stage"], store.path(one.body["outputs"]["rows"]["digest"])
-            form = PreferenceStep if resolved.spec.stage(stage).kind == "dpo" else TrainingRow
             # Rows that cannot be read were no evidence either: there is no curve of them.
             with suppress(EvidenceMissing):
-                found[f"{stage}, attempt {one.body['attempt']}"] = [row.loss for row in read_rows(path, form, "steps")]
+                rows = read_rows(path, kind_of(resolved.spec.stage(stage)).rows["rows"], "steps")
+                losses = [getattr(row, "loss", None) for row in rows]
+                found[f"{stage}, attempt {one.body['attempt']}"] = [loss for loss in losses if loss is not None]
     return found
 
 

@@ -10,8 +10,6 @@ from specs.digests import Contract
 from specs.stages.stage import Criterion, Name
 
 PrimaryMetric = Literal["accuracy", "conversation_pass_rate"]
-ARM_METRICS: dict[str, PrimaryMetric] = {"evaluate": "accuracy", "converse": "conversation_pass_rate"}
-"""By kind of stage that can be an arm: the share of the held-out items (a conversation is one) that it has right."""
 Least = Annotated[int, Field(ge=1, le=1000)]
 
 

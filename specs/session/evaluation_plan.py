@@ -60,20 +60,6 @@ TESTS: dict[Outcome, tuple[PairedTestName, ...]] = {
 """Which tests fit an outcome. A difference of ordinal scores has a sign and no size, so only its sign is tested."""
 
 
-OUTCOMES: dict[str, tuple[Outcome, ...]] = {
-    "evaluate": ("binary",),
-    "converse": ("binary", "ordinal"),
-    "choose": ("binary", "continuous"),
-    "perplexity": ("continuous",),
-}
-"""What the rows of a stage say of one item; more is better in each.
-
-``evaluate``: accepted. ``converse``: all turns pass (binary), how many pass (ordinal). ``choose``: the right choice is
-the likeliest (binary), nats per byte by which it is likelier than the best wrong one (continuous). ``perplexity``: nats
-per byte, turned round (continuous).
-"""
-
-
 class PairedTest(Contract):
     """Two stages over the same items, compared by a test that was chosen before there were data."""
 

@@ -10,7 +10,8 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from specs.session.problems import LintProblem, Loc, closest, suggest
-from specs.stages.registry import PARAMETERS
+from specs.stages.registry import STAGE_KINDS, known_names
+from specs.stages.stage import StageBase
 
 _PATTERNS = (
     ("sha256", "a digest: 'sha256:' and 64 hex digits"),
@@ -40,7 +41,7 @@ _TYPES = {
 
 def plain_loc(loc: Loc) -> Loc:
     """Remove what pydantic adds to the way to a value: the tag of a stage's kind and marks of keys and unions."""
-    if len(loc) > 2 and loc[0] == "stages" and loc[2] in PARAMETERS:
+    if len(loc) > 2 and loc[0] == "stages" and isinstance(loc[2], str) and loc[2] in STAGE_KINDS:
         loc = loc[:2] + loc[3:]
     return loc[:-1] if loc and loc[-1] == "[key]" else loc
 
@@ -70,10 +71,10 @@ def explain(error: Mapping[str, Any], model: type[BaseModel]) -> LintProblem:
     if kind == "extra_forbidden":
         return LintProblem(loc, f"unknown key '{name}'", _key_hint(raw, model))
     if kind == "union_tag_not_found":
-        return LintProblem((*loc, "kind"), "'kind' is missing", f"one of {', '.join(PARAMETERS)}")
+        return LintProblem((*loc, "kind"), "'kind' is missing", f"one of {', '.join(known_names())}")
     if kind == "union_tag_invalid":
         tag = str(context.get("tag"))
-        return LintProblem((*loc, "kind"), f"unknown kind '{tag}'", suggest(tag, PARAMETERS, "kinds"))
+        return LintProblem((*loc, "kind"), f"unknown kind '{tag}'", suggest(tag, known_names(), "kinds"))
     if kind == "literal_error":
         return _literal(loc, name, value, str(context.get("expected", "")))
     if raw and raw[-1] == "[key]":
@@ -170,9 +171,8 @@ def model_at(raw: Loc, model: type[BaseModel]) -> type[BaseModel] | None:
 def _step(annotation: Any, part: str | int) -> Any:
     for option in _options(annotation):
         if _is_model(option):
-            tag = option.model_fields.get("kind")
-            if tag is not None and part in get_args(tag.annotation):
-                return option
+            if option is StageBase and (kind := STAGE_KINDS.get(str(part))) is not None:
+                return kind.stage
             if part in option.model_fields:
                 return option.model_fields[part].annotation
         elif get_origin(option) is tuple and isinstance(part, int):

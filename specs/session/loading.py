@@ -25,6 +25,7 @@ from specs.session.problems import LintProblem, Loc, closest, dotted, printable
 from specs.session.profiles import apply_profile, profile_names
 from specs.session.repair import CONSTITUTION_STANDINS, SESSION_STANDINS, validate
 from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.session.used_plugins import used_plugins
 from specs.session.yaml_positions import Document, Place, UnreadableError, read_yaml
 from specs.stages.artifacts import Item
 
@@ -80,6 +81,7 @@ def load_spec(
         spec=spec.with_reasoning().with_resources(),
         constitution_digest=constitution,
         data_digests=digests,
+        plugins=used_plugins(spec),
         origin=str(path.resolve().parent),
     )
 

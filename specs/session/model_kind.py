@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specs.session.session_spec import SessionSpec
-from specs.stages.registry import INSTRUCT_UNSAID, Stage
+from specs.stages.registry import Stage, kind_of
 from specs.stages.stage import ModelKind
 
 
@@ -19,7 +19,7 @@ def kind_read(spec: SessionSpec, stage: Stage) -> ModelKind:
         owner = by_name.get(reference.partition(".")[0])
         if owner is None:
             break
-        trained = owner.parameters.trains if owner.kind == "recipe" else None
+        trained = owner.parameters.trains if kind_of(owner).runs_code else None
         reference = owner.inputs.get(trained or "model", "model")
     return spec.control.kind if reference == "control" and spec.control is not None else spec.model.kind
 
@@ -27,5 +27,5 @@ def kind_read(spec: SessionSpec, stage: Stage) -> ModelKind:
 def kind_in_order(spec: SessionSpec, stage: Stage) -> ModelKind | None:
     """Return what the order of a stage's job says of its model; nothing where it goes without saying."""
     kind = kind_read(spec, stage)
-    unsaid = stage.kind == "recipe" or (kind == "instruct" and stage.kind in INSTRUCT_UNSAID)
+    unsaid = kind_of(stage).runs_code or (kind == "instruct" and kind_of(stage).instruct_unsaid)
     return None if unsaid else kind

@@ -11,12 +11,11 @@ from typing import Any, cast
 
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.yaml_positions import Document
+from specs.stages.registry import names_where
 
 FIXED = ("schema_version", "name", "task", "profile", "profiles")
 """What makes it this experiment and not another one."""
 FIXED_IN_STAGES = ("name", "kind", "inputs")
-MEASURING = ("evaluate", "perplexity", "choose", "compare", "converse")
-"""Kinds of which a profile may leave a stage out: nothing is made or trained by them."""
 
 
 def profile_names(document: Document) -> tuple[str, ...]:
@@ -91,11 +90,12 @@ class _Merge:
                 yield LintProblem(where, f"there is no stage '{name}'", suggest(name, places))
             elif values is None and where not in self.document.bad:
                 kind = str(listed[places[name]].get("kind"))
-                if kind in MEASURING:
+                measuring = names_where("only_measures")  # Nothing is made or trained by these.
+                if kind in measuring:
                     left_out.append(places[name])
                     continue
                 message = f"a profile cannot leave out a stage of kind {kind}"
-                yield LintProblem(where, message, f"that is another experiment; it can: {', '.join(MEASURING)}")
+                yield LintProblem(where, message, f"that is another experiment; it can: {', '.join(measuring)}")
             elif not isinstance(values, dict):
                 yield LintProblem(where, "must be a mapping of what changes in this stage")
             else:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from specs.session.explain import explain, model_at, plain_loc
 from specs.session.problems import LintProblem, Loc, closest, within
 from specs.session.yaml_positions import Document
-from specs.stages.registry import PARAMETERS
+from specs.stages.registry import known_names
 
 ROUNDS = 12
 """A mistake is at most this deep below another one."""
@@ -158,7 +158,7 @@ class _Repair:
             self._replace(loc, missing=False)
             return
         self.damaged.add((*loc, "kind"))
-        match = closest(str(stage.get("kind", "")), PARAMETERS)
+        match = closest(str(stage.get("kind", "")), known_names())
         stage["kind"] = match or "evaluate"
         if match is None:
             for key in ("parameters", "ranges"):

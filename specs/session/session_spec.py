@@ -351,6 +351,8 @@ class ResolvedSpec(Contract):
     spec: SessionSpec
     constitution_digest: Digest
     data_digests: dict[str, Digest]
+    plugins: dict[str, str] = Field(default={}, exclude_if=lambda given: not given)
+    """What the spec uses of other distributions -> its distribution, version and digest."""
     origin: str
     """Absolute folder the relative paths of the spec start from; not part of :meth:`registration`."""
 

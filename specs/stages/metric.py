@@ -10,28 +10,7 @@ from pydantic import Field, model_validator
 from specs.digests import Contract, Digest
 from specs.exact import exact
 
-Scope = Literal[
-    "guard",
-    "instruct",
-    "respond",
-    "critique_instructions",
-    "critique_responses",
-    "revise",
-    "prefer",
-    "prefer_verified",
-    "generate",
-    "evaluate",
-    "perplexity",
-    "choose",
-    "compare",
-    "converse",
-    "sft",
-    "dpo",
-    "package",
-    "recipe",
-    "comparison",
-    "rule",
-]
+Scope = str
 """The stage kind whose raw rows hold the population; ``comparison`` pairs the two arms of the analysis, and ``rule``
 belongs to what the analysis registers of kinds and controls, which also judges it.
 
@@ -42,7 +21,8 @@ class MetricDefinition(Contract):
     """What a metric id means; ``direction`` says which way is better (``none`` for descriptions)."""
 
     id: str
-    scope: Scope
+    scope: Scope = ""
+    """Filled in by the kind that declares the metric."""
     unit: str
     population: str
     definition: str
@@ -56,6 +36,11 @@ def defined(
     return MetricDefinition(
         id=id, scope=scope, unit=unit, population=population, definition=definition, direction=direction
     )
+
+
+def of_scope(scope: Scope, *definitions: MetricDefinition) -> tuple[MetricDefinition, ...]:
+    """Return those of a scope, in their order."""
+    return tuple(one for one in definitions if one.scope == scope)
 
 
 class Metric(Contract):

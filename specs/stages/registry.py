@@ -1,284 +1,177 @@
-"""What a stage is: its kind, typed parameters, inputs, outputs and gate.
+"""Every stage kind by its name: Peergate's own, and those that other distributions bring (``peergate.stages``).
 
-Each kind has one parameter model. Every parameter carries its limits here, so a spec cannot ask for a
-temperature of -1 and a builder cannot move one there either.
+A kind of another distribution is loaded when a spec names it, and never before.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
-from pydantic import Field
-
-from specs.stages.critique.parameters import (
-    CRITIQUE_INSTRUCTIONS_KIND,
-    CRITIQUE_RESPONSES_KIND,
-    PREFER_KIND,
-    PREFER_VERIFIED_KIND,
-    REVISE_JUDGED,
-    REVISE_KIND,
-    CritiqueInstructionsParameters,
-    CritiqueInstructionsStage,
-    CritiqueResponsesParameters,
-    CritiqueResponsesStage,
-    Pairing,
-    PreferParameters,
-    PreferStage,
-    PreferVerifiedParameters,
-    PreferVerifiedStage,
-    ReviseParameters,
-    ReviseStage,
+from pydantic import (
+    GetCoreSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
 )
-from specs.stages.evaluation.parameters import (
-    CHOOSE_KIND,
-    COMPARE_KIND,
-    CONVERSE_KIND,
-    EVALUATE_KIND,
-    PERPLEXITY_KIND,
-    ChooseParameters,
-    ChooseStage,
-    CompareParameters,
-    CompareStage,
-    ConverseParameters,
-    ConverseStage,
-    EvaluateParameters,
-    EvaluateStage,
-    PerplexityParameters,
-    PerplexityStage,
-)
-from specs.stages.finetuning.parameters import DPO_KIND, SFT_KIND, DpoParameters, DpoStage, SftParameters, SftStage
-from specs.stages.generation.parameters import (
-    GUARD_KIND,
-    INSTRUCT_KIND,
-    RESPOND_KIND,
-    GenerateParameters,
-    GenerateStage,
-    GuardParameters,
-    GuardStage,
-    InstructParameters,
-    InstructStage,
-    RespondParameters,
-    RespondStage,
-)
-from specs.stages.kind import StageKind
-from specs.stages.packaging.parameters import PackageParameters, PackageStage
-from specs.stages.recipes.parameters import RecipeParameters, RecipeStage
-from specs.stages.stage import FOLDERS, ArtifactKind, Criterion, Gate, Name, Range, Reference, StageBase
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-HELDOUT_READERS: tuple[Kind, ...] = ("evaluate", "perplexity", "choose", "compare", "converse", "package")
+from specs import plugins
+from specs.errors import PluginFault
+from specs.stages.critique.kinds import KINDS as CRITIQUE
+from specs.stages.evaluation.kinds import KINDS as EVALUATION
+from specs.stages.finetuning.kinds import KINDS as FINETUNING
+from specs.stages.generation.kinds import KINDS as GENERATION
+from specs.stages.kind import Arm, StageKind
+from specs.stages.packaging.kinds import KINDS as PACKAGING
+from specs.stages.recipes.kinds import KINDS as RECIPES
+from specs.stages.stage import ArtifactKind, Name, StageBase
+from specs.text import plain
 
-
-__all__ = [
-    "FOLDERS",
-    "PARAMETERS",
-    "STAGE_KINDS",
-    "AnyStage",
-    "ArtifactKind",
-    "ChooseParameters",
-    "ChooseStage",
-    "CompareParameters",
-    "CompareStage",
-    "ConverseParameters",
-    "ConverseStage",
-    "Criterion",
-    "CritiqueInstructionsParameters",
-    "CritiqueInstructionsStage",
-    "CritiqueResponsesParameters",
-    "CritiqueResponsesStage",
-    "ReviseParameters",
-    "ReviseStage",
-    "PreferParameters",
-    "PreferStage",
-    "PreferVerifiedParameters",
-    "PreferVerifiedStage",
-    "DpoParameters",
-    "DpoStage",
-    "EvaluateParameters",
-    "EvaluateStage",
-    "Gate",
-    "GenerateParameters",
-    "GenerateStage",
-    "GuardParameters",
-    "GuardStage",
-    "INSTRUCT_UNSAID",
-    "InstructParameters",
-    "InstructStage",
-    "Kind",
-    "Name",
-    "PackageParameters",
-    "PackageStage",
-    "Parameters",
-    "Range",
-    "PerplexityParameters",
-    "PerplexityStage",
-    "RecipeParameters",
-    "RecipeStage",
-    "Reference",
-    "RespondParameters",
-    "RespondStage",
-    "SftParameters",
-    "SftStage",
-    "Stage",
-    "StageBase",
-    "StageKind",
-    "inputs_of",
-    "outputs_of",
-    "resolve_parameters",
-]
-
-
-Kind = Literal[
-    "guard",
-    "instruct",
-    "respond",
-    "critique_instructions",
-    "critique_responses",
-    "revise",
-    "prefer",
-    "prefer_verified",
-    "generate",
-    "sft",
-    "dpo",
-    "evaluate",
-    "perplexity",
-    "choose",
-    "compare",
-    "converse",
-    "package",
-    "recipe",
-]
-
-INSTRUCT_UNSAID: tuple[Kind, ...] = ("generate", "sft", "evaluate", "package")
-"""Kinds whose orders say it of a base model only: those of an instruct model keep the digests they had before."""
-
-
-Parameters = (
-    GuardParameters
-    | InstructParameters
-    | RespondParameters
-    | CritiqueInstructionsParameters
-    | CritiqueResponsesParameters
-    | ReviseParameters
-    | PreferParameters
-    | PreferVerifiedParameters
-    | GenerateParameters
-    | SftParameters
-    | DpoParameters
-    | EvaluateParameters
-    | PerplexityParameters
-    | ChooseParameters
-    | CompareParameters
-    | ConverseParameters
-    | PackageParameters
-    | RecipeParameters
-)
-
-
-STAGE_KINDS: dict[Kind, StageKind] = {
-    "guard": GUARD_KIND,
-    "instruct": INSTRUCT_KIND,
-    "respond": RESPOND_KIND,
-    "critique_instructions": CRITIQUE_INSTRUCTIONS_KIND,
-    "critique_responses": CRITIQUE_RESPONSES_KIND,
-    "revise": REVISE_KIND,
-    "prefer": PREFER_KIND,
-    "prefer_verified": PREFER_VERIFIED_KIND,
-    "generate": StageKind(
-        job="training.jobs.generation.generate:generate",
-        inputs={"model": "checkpoint", "prompts": "items"},
-        outputs={"rows": "rows", "accepted": "examples"},
-    ),
-    "sft": SFT_KIND,
-    "dpo": DPO_KIND,
-    "evaluate": EVALUATE_KIND,
-    "perplexity": PERPLEXITY_KIND,
-    "choose": CHOOSE_KIND,
-    "compare": COMPARE_KIND,
-    "converse": CONVERSE_KIND,
-    "package": StageKind(
-        job="training.jobs.packaging.package:package",
-        inputs={"model": "checkpoint", "items": "items"},
-        outputs={"rows": "rows", "package": "checkpoint"},
-    ),
-    "recipe": StageKind(
-        job="sessions.jobs.sandbox.recipe_job:recipe", inputs={}, outputs={"rows": "rows", "files": "files"}
-    ),
-}
-
-
-PARAMETERS: dict[Kind, type[Parameters]] = {
-    "guard": GuardParameters,
-    "instruct": InstructParameters,
-    "respond": RespondParameters,
-    "critique_instructions": CritiqueInstructionsParameters,
-    "critique_responses": CritiqueResponsesParameters,
-    "revise": ReviseParameters,
-    "prefer": PreferParameters,
-    "prefer_verified": PreferVerifiedParameters,
-    "generate": GenerateParameters,
-    "sft": SftParameters,
-    "dpo": DpoParameters,
-    "evaluate": EvaluateParameters,
-    "perplexity": PerplexityParameters,
-    "choose": ChooseParameters,
-    "compare": CompareParameters,
-    "converse": ConverseParameters,
-    "package": PackageParameters,
-    "recipe": RecipeParameters,
-}
-
-
-AnyStage = (
-    GuardStage
-    | InstructStage
-    | RespondStage
-    | CritiqueInstructionsStage
-    | CritiqueResponsesStage
-    | ReviseStage
-    | PreferStage
-    | PreferVerifiedStage
-    | GenerateStage
-    | SftStage
-    | DpoStage
-    | EvaluateStage
-    | PerplexityStage
-    | ChooseStage
-    | CompareStage
-    | ConverseStage
-    | PackageStage
-    | RecipeStage
-)
-
-Stage = Annotated[AnyStage, Field(discriminator="kind")]
-
+Kind = Name
+"""The name of a stage kind. Whether there is one of that name, the registry says."""
+GROUP: plugins.Group = "peergate.stages"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_BUILT_IN = (*GENERATION, *CRITIQUE, *FINETUNING, *EVALUATION, *PACKAGING, *RECIPES)
 
 
-def inputs_of(kind: Kind, parameters: Parameters) -> dict[str, ArtifactKind]:
-    """Return what a stage reads: role -> artifact kind. A recipe reads what its stage names, under any role."""
-    judged = isinstance(parameters, ReviseParameters) and parameters.judge is not None
-    return STAGE_KINDS[kind].inputs | (REVISE_JUDGED.inputs if judged else {})
+class _Kinds(Mapping[str, StageKind]):
+    """Kinds by name. Iterating gives those that are loaded; asking for another name loads it."""
+
+    def __init__(self) -> None:
+        self._loaded = {one.name: one for one in _BUILT_IN}
+
+    def __getitem__(self, name: str) -> StageKind:
+        """Return the kind of a name.
+
+        Raises:
+            KeyError: there is none.
+            PluginFault: another distribution brings it, and it cannot be used.
+        """
+        if name not in self._loaded:
+            point = plugins.find(GROUP, name)
+            if point is None:
+                raise KeyError(name)
+            self._loaded[name] = self._checked(plugins.load(point), name, plugins.where(point), plugins.release(point))
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaded)
+
+    def __len__(self) -> int:
+        return len(self._loaded)
+
+    def _checked(self, found: Any, name: str, where: str, distribution: str) -> StageKind:
+        if not isinstance(found, StageKind):
+            raise PluginFault(f"is a {type(found).__name__}, not a StageKind", where=where)
+        if found.name != name:
+            raise PluginFault(f"its kind is named {plain(repr(found.name), 60)}, not '{name}'", where=where)
+        if "seed" not in found.parameters.model_fields:
+            raise PluginFault("its parameters have no seed, which every stage has", where=where)
+        if "rows" not in found.outputs or "rows" not in found.rows:
+            raise PluginFault("it leaves no output 'rows' of a declared form: nothing could be measured", where=where)
+        taken = {metric.id: kind.name for kind in self._loaded.values() for metric in kind.metrics}
+        for metric in found.metrics:
+            if metric.id in taken:
+                raise PluginFault(f"metric '{metric.id}' is already that of {taken[metric.id]}", where=where)
+        return found.brought_by(distribution)
 
 
-def outputs_of(kind: Kind, parameters: Parameters) -> dict[str, ArtifactKind]:
-    """Return what a stage leaves: role -> artifact kind.
+STAGE_KINDS: Mapping[str, StageKind] = _Kinds()
 
-    Only where that is registered, a recipe leaves a checkpoint, a stage that makes pairs those it did not keep, and one
-    that revises what its judge said.
+
+def built_in_kinds() -> tuple[StageKind, ...]:
+    """Return Peergate's own kinds."""
+    return _BUILT_IN
+
+
+def known_names() -> tuple[str, ...]:
+    """Return the names of all kinds, installed ones included, without loading any."""
+    own = [one.name for one in _BUILT_IN]
+    return (*own, *(one.name for one in plugins.installed(GROUP) if one.name not in own))
+
+
+def kind_of(stage: StageBase) -> StageKind:
+    """Return the kind of a stage."""
+    return STAGE_KINDS[stage.kind]
+
+
+def arm_of(stage: StageBase) -> Arm:
+    """Return what the analysis asks of the stage's kind.
+
+    Raises:
+        ValueError: no stage of this kind is an arm.
     """
-    trained = isinstance(parameters, RecipeParameters) and parameters.trains is not None
-    found = dict(STAGE_KINDS[kind].outputs)
-    if trained:
-        found["checkpoint"] = "checkpoint"
-    if isinstance(parameters, Pairing) and parameters.keeps_dropped:
-        found["dropped"] = "rows"
-    if isinstance(parameters, ReviseParameters) and parameters.judge is not None:
-        found |= REVISE_JUDGED.outputs
-    return found
+    arm = kind_of(stage).arm
+    if arm is None:
+        raise ValueError(f"'{stage.name}' is of kind {stage.kind}, which is no arm of an analysis")
+    return arm
 
 
-def resolve_parameters(stage: AnyStage, changes: dict[str, Any]) -> Parameters:
+def names_where(wanted: str) -> tuple[str, ...]:
+    """Return the names of the loaded kinds that have a trait."""
+    return tuple(one.name for one in STAGE_KINDS.values() if getattr(one, wanted))
+
+
+class _AnyKind:
+    """A stage of a spec is read by the model of its kind; JSON Schema shows the union of Peergate's own."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        own = {one.name: handler.generate_schema(one.stage) for one in _BUILT_IN}
+        union = core_schema.tagged_union_schema(own, discriminator="kind")
+        as_it_is = core_schema.simple_ser_schema("any")
+        return core_schema.with_info_wrap_validator_function(_read_stage, union, serialization=as_it_is)
+
+
+def _read_stage(value: Any, union: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    kind: Any = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    try:
+        model = STAGE_KINDS[kind].stage
+    except (KeyError, TypeError):
+        return union(value)  # Which says what is wrong with it.
+    if isinstance(value, model):
+        return value
+    try:
+        # A function is given Python's values, in which a list is no tuple; JSON is always read strictly.
+        is_json = info.mode == "json"
+        return model.model_validate_json(json.dumps(value), strict=True) if is_json else model.model_validate(value)
+    except ValidationError as error:
+        raise _of_kind(kind, error) from error
+
+
+def _of_kind(kind: str, error: ValidationError) -> ValidationError:
+    """Return the error with the kind at the head of each place, as a union reports it."""
+    lines = [
+        InitErrorDetails(
+            type=PydanticCustomError(one["type"], "{told}", {**one.get("ctx", {}), "told": one["msg"]})
+            if one["type"] in ("value_error", "assertion_error")
+            else one["type"],
+            loc=(kind, *one["loc"]),
+            input=one["input"],
+            ctx=one.get("ctx", {}),
+        )
+        for one in error.errors(include_url=False)
+    ]
+    return ValidationError.from_exception_data(error.title, lines)
+
+
+Stage = Annotated[StageBase, _AnyKind()]
+AnyStage = StageBase
+
+
+def inputs_of(kind: str, parameters: Any) -> dict[str, ArtifactKind]:
+    """Return what a stage reads: role -> artifact kind. A recipe reads what its stage names, under any role."""
+    return STAGE_KINDS[kind].inputs_of(parameters)
+
+
+def outputs_of(kind: str, parameters: Any) -> dict[str, ArtifactKind]:
+    """Return what a stage leaves: role -> artifact kind."""
+    return STAGE_KINDS[kind].outputs_of(parameters)
+
+
+def resolve_parameters(stage: StageBase, changes: dict[str, Any]) -> Any:
     """Return the stage's parameters with ``changes`` applied, each inside its registered range.
 
     Code is a change like any other: its digest is part of the parameters, so a grant is for that code and no other.
@@ -287,7 +180,8 @@ def resolve_parameters(stage: AnyStage, changes: dict[str, Any]) -> Parameters:
         ValueError: a change names no range of this stage, leaves its range or breaks the parameter's own limits; code
             is given where the stage does not allow it, or is missing where the stage runs nothing else.
     """
-    if stage.kind == "recipe" and "code" not in changes:
+    kind = kind_of(stage)
+    if kind.runs_code and "code" not in changes:
         raise ValueError(f"stage '{stage.name}' runs code, and none was handed in")
     for name, value in changes.items():
         if name == "code":
@@ -298,12 +192,11 @@ def resolve_parameters(stage: AnyStage, changes: dict[str, Any]) -> Parameters:
             raise ValueError(f"'{name}' has no allowed range in stage '{stage.name}'")
         if isinstance(value, bool) or not isinstance(value, int | float) or not allowed.holds(value):
             raise ValueError(f"{name} = {value!r} leaves the allowed range [{allowed.min:g}, {allowed.max:g}]")
-    merged = stage.parameters.model_dump() | changes
-    return PARAMETERS[stage.kind].model_validate(merged)
+    return kind.parameters.model_validate(stage.parameters.model_dump() | changes)
 
 
-def _require_code(stage: AnyStage, value: Any) -> None:
-    if stage.kind != "recipe" or not stage.allow_code:
+def _require_code(stage: StageBase, value: Any) -> None:
+    if not kind_of(stage).runs_code or not stage.allow_code:
         raise ValueError(f"stage '{stage.name}' ({stage.kind}) does not allow code")
     if not isinstance(value, str) or not _DIGEST.fullmatch(value):
         raise ValueError(f"code = {value!r} is not the digest of a script that was handed in")

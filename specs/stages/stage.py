@@ -1,11 +1,11 @@
 """What the stages of every kind share: names, references, artifact kinds, criteria, ranges and the gate.
 
-The kinds are in ``specs/stages/registry.py``, the parameters of each family in its ``parameters.py``.
+The kinds are declared in ``kinds.py`` of each family and found by ``specs/stages/registry.py``.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -13,8 +13,10 @@ from specs.digests import Contract
 from specs.exact import Number, decimal_text, holds
 from specs.resources import LauncherName, Resources
 
-Task = Literal["format_instructions", "instruction_following", "exact_answer"]
-"""What items ask for and which verifier judges the answers (``training/rules/tasks``)."""
+TASKS = ("format_instructions", "instruction_following", "exact_answer")
+"""Peergate's own tasks (``training/rules/tasks``)."""
+Task = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+"""What items ask for and which verifier judges the answers: one of :data:`TASKS`, or one of ``peergate.tasks``."""
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
@@ -96,7 +98,7 @@ class Gate(Contract):
 
 
 class StageBase(Contract):
-    """What all kinds share."""
+    """A stage: what all kinds share. A stage of a spec is of a class that its kind made of this one."""
 
     name: Name
     inputs: dict[str, Reference]
@@ -116,6 +118,10 @@ class StageBase(Contract):
     """Where its jobs run; the session's where it is not stated."""
     resources: Resources | None = Field(default=None, exclude_if=lambda given: given is None)
     """What its jobs ask for; a session's value stands in for each that is not stated here."""
+
+    kind: Name
+    parameters: Any = None
+    """A model of the kind's own, which :attr:`specs.stages.kind.StageKind.stage` puts in this place."""
 
     @property
     def reads_heldout(self) -> bool:

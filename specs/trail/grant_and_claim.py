@@ -33,6 +33,8 @@ class Grant(Contract):
     expires: float
     resources: Resources | None = Field(default=None, exclude_if=lambda given: given is None)
     """What the job asks for, and what its machine may cost; not bound before version 2 of the entry."""
+    plugins: dict[str, str] = Field(default={}, exclude_if=lambda given: not given)
+    """What the spec uses of other distributions, as it was registered: the job runs nothing else."""
 
     def key(self) -> str:
         """Return the job key ``session.stage.attempt``."""

@@ -15,7 +15,7 @@ import torch
 
 from specs.stages.artifacts import Item
 from specs.stages.generation.rows import GenerationRow, RespondRow
-from specs.stages.registry import PARAMETERS, Kind
+from specs.stages.registry import STAGE_KINDS, Kind
 from tests.conformance.test_engines import NAMES
 from tests.fixtures.critic_jobs import (
     CONSTITUTION,
@@ -102,7 +102,7 @@ def job_of(folder: Path, kind: str, model: Path, **parameters: Any) -> Job:
         "evaluate": {"items": given},
         "converse": {"items": given},
     }
-    made: Kind = next(one for one in PARAMETERS if one == kind)
+    made: Kind = next(one for one in STAGE_KINDS if one == kind)
     return stage_job(folder, made, {"model": model} | inputs[kind], "base", **parameters)
 
 
@@ -111,7 +111,7 @@ def rows(job: Job) -> list[dict[str, Any]]:
 
 
 def with_engine(kind: str) -> dict[str, Any]:
-    return {} if "repetition_penalty" not in PARAMETERS[kind].model_fields else {"repetition_penalty": 1.0}  # pyright: ignore[reportArgumentType]
+    return {} if "repetition_penalty" not in STAGE_KINDS[kind].parameters.model_fields else {"repetition_penalty": 1.0}  # pyright: ignore[reportArgumentType]
 
 
 SMALL = {"max_new_tokens": 6, "batch_size": 4}
@@ -166,7 +166,7 @@ def test_every_stage_that_writes_text_runs_in_the_granted_engine_or_not_at_all(
 
 
 def test_no_other_kind_takes_an_engine() -> None:
-    assert {kind for kind, parameters in PARAMETERS.items() if "engine" in parameters.model_fields} == set(WORK)
+    assert {kind for kind, one in STAGE_KINDS.items() if "engine" in one.parameters.model_fields} == set(WORK)
 
 
 def test_a_stage_whose_engine_cannot_run_leaves_with_exit_code_4(tmp_path: Path, model: Path) -> None:

@@ -18,7 +18,7 @@ from specs.job_records import Artifact, JobOrder
 from specs.stages.artifacts import Example, Item
 from specs.stages.generation.parameters import InstructParameters
 from specs.stages.generation.rows import GuardRow, InstructRow, RespondRow
-from specs.stages.registry import PARAMETERS, Kind
+from specs.stages.registry import STAGE_KINDS, Kind
 from specs.trail.grant_and_claim import Grant
 from tests.fixtures.small_text import list_writer, seed_items, small_model
 from tests.fixtures.tiny_training import write_lines
@@ -64,7 +64,7 @@ def job(
     **parameters: Any,
 ) -> Job:
     """Return the job of a stage as it is handed over, without claim and wrapper."""
-    granted = PARAMETERS[kind].model_validate(parameters).model_dump(mode="json")
+    granted = STAGE_KINDS[kind].parameters.model_validate(parameters).model_dump(mode="json")
     artifacts = {
         role: Artifact(name=role, path=str(path), digest=digest_path(path), bytes=0) for role, path in inputs.items()
     }
@@ -147,7 +147,7 @@ def test_a_base_model_writes_new_instructions(whole: Written) -> None:
     assert first & {item.id for item in whole.items}
     assert Counter(row.finish for row in whole.work)["stop"] > 0
     assert all(f"\n{row.first + 3}." not in row.raw for row in whole.work)
-    granted = PARAMETERS["instruct"]().model_dump(mode="json").keys()
+    granted = STAGE_KINDS["instruct"].parameters().model_dump(mode="json").keys()
     assert granted <= whole.done.effective.keys() and whole.done.effective["temperature"] == 0.7
 
 
@@ -235,7 +235,7 @@ def test_every_sample_of_every_instruction_has_a_row_and_clean_ones_are_kept(tmp
     assert kept <= {(row.item, row.sample) for row in rows if not row.marks}
     assert all(row.prompt.endswith(f"Instruction: {row.instruction}\nResponse:") for row in rows)
     assert all(row.finish != "length" or "token_limit" in row.marks for row in rows)
-    granted = PARAMETERS["respond"]().model_dump(mode="json").keys()
+    granted = STAGE_KINDS["respond"].parameters().model_dump(mode="json").keys()
     assert granted <= done.effective.keys() and done.effective["max_new_tokens"] == 16
 
 

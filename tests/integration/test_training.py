@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from specs.digests import digest_file, digest_path, digest_tree
-from specs.stages.finetuning.parameters import DpoStage, SftStage
+from specs.stages.finetuning.kinds import DPO, SFT
 from tests.fixtures.tiny_training import opposites, preferred, tiny_checkpoint, training_job, write_lines
 from tests.unit.evidence_on_disk import evidence_of
 from tests.unit.test_checks import results_of
@@ -409,7 +409,7 @@ def judged(folder: Path, job: Job, done: Done) -> dict[str, str]:
     """Return what the checks say of a real job, by id; NOT_APPLICABLE ones are left out."""
     (folder / "evidence").mkdir()
     base = evidence_of(folder / "evidence", "train")
-    stages: dict[str, Any] = {"sft": SftStage, "dpo": DpoStage}
+    stages: dict[str, Any] = {"sft": SFT.stage, "dpo": DPO.stage}
     stage = stages[job.order.kind](name="train", kind=job.order.kind, inputs={}, parameters=job.parameters)
     outputs = {path.name.removesuffix(".jsonl"): path for path in job.out.iterdir()}
     evidence = replace(

@@ -13,14 +13,13 @@ from specs.digests import digest_bytes, digest_path, digest_value
 from specs.session.constitution import Constitution
 from specs.session.loading import load_constitution
 from specs.stages.artifacts import Example, Item
+from specs.stages.critique.kinds import CRITIQUE_INSTRUCTIONS, CRITIQUE_RESPONSES
+from specs.stages.critique.kinds import PREFER as PREFER_KIND
+from specs.stages.critique.kinds import REVISE as REVISE_KIND
 from specs.stages.critique.parameters import (
-    CritiqueInstructionsStage,
-    CritiqueResponsesStage,
     PairJudge,
     PreferParameters,
-    PreferStage,
     ReviseParameters,
-    ReviseStage,
 )
 from specs.stages.critique.rows import CandidateRow, RevisionRound, RevisionRow
 from specs.stages.label_scores import Arrangement, LabelScores, arrangement
@@ -361,21 +360,21 @@ def bound(
 
 
 STAGES: dict[str, Stage] = {
-    "critique_instructions": CritiqueInstructionsStage(
+    "critique_instructions": CRITIQUE_INSTRUCTIONS.stage(
         name="filter",
         kind="critique_instructions",
         inputs={"model": "model", "items": "data.a", "calibration": "data.b"},
     ),
-    "critique_responses": CritiqueResponsesStage(
+    "critique_responses": CRITIQUE_RESPONSES.stage(
         name="filter", kind="critique_responses", inputs={"model": "model", "examples": "a.b", "calibration": "data.b"}
     ),
-    "revise": ReviseStage(
+    "revise": REVISE_KIND.stage(
         name="rewrite",
         kind="revise",
         inputs={"model": "model", "examples": "a.b", "constitution": "constitution"},
         parameters=REVISE,
     ),
-    "prefer": PreferStage(
+    "prefer": PREFER_KIND.stage(
         name="choose",
         kind="prefer",
         inputs={"model": "model", "judge": "model", "prompts": "data.a", "calibration": "data.b"},

@@ -9,12 +9,9 @@ from typing import Any
 from reviews.evidence.evidence import Evidence
 from specs.digests import digest_bytes, digest_path
 from specs.stages.artifacts import Item
+from specs.stages.evaluation.kinds import CHOOSE, COMPARE, CONVERSE, PERPLEXITY
 from specs.stages.evaluation.parameters import (
-    ChooseStage,
     CompareParameters,
-    CompareStage,
-    ConverseStage,
-    PerplexityStage,
 )
 from specs.stages.evaluation.rows import (
     ChoiceRow,
@@ -86,7 +83,7 @@ def perplexity_rows(extra: float = 0.0) -> list[PerplexityRow]:
 
 
 def perplexity_evidence(folder: Path, rows: list[PerplexityRow] | None = None) -> Evidence:
-    stage = PerplexityStage(name="read", kind="perplexity", inputs={"model": "model", "items": "heldout"})
+    stage = PERPLEXITY.stage(name="read", kind="perplexity", inputs={"model": "model", "items": "heldout"})
     return _with(folder, stage, texts(), rows or perplexity_rows())
 
 
@@ -115,7 +112,7 @@ def choice_rows(nats: list[tuple[float, float]]) -> list[ChoiceRow]:
 
 
 def choose_evidence(folder: Path, rows: list[ChoiceRow]) -> Evidence:
-    stage = ChooseStage(name="choose", kind="choose", inputs={"model": "model", "items": "heldout"})
+    stage = CHOOSE.stage(name="choose", kind="choose", inputs={"model": "model", "items": "heldout"})
     return _with(folder, stage, questions(), rows)
 
 
@@ -147,7 +144,7 @@ def conversation_rows(said: tuple[str, ...] = SAID, times: int = 1) -> list[Conv
 
 
 def converse_evidence(folder: Path, rows: list[ConversationRow] | None = None, times: int = 8) -> Evidence:
-    stage = ConverseStage(name="talk", kind="converse", inputs={"model": "model", "items": "heldout"})
+    stage = CONVERSE.stage(name="talk", kind="converse", inputs={"model": "model", "items": "heldout"})
     return _with(folder, stage, conversations(times), rows or conversation_rows(times=times))
 
 
@@ -223,7 +220,7 @@ def compare_evidence(
         duel(item, str(item.constraint["reference"]), str(item.constraint["candidate"]), parameters, told)
         for item, told in zip(labelled, judged, strict=True)
     ]
-    stage = CompareStage(
+    stage = COMPARE.stage(
         name="duel",
         kind="compare",
         inputs={

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from reviews.checks import installed_checks as installed
 from reviews.checks.definition import Check, Found
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.evidence import Evidence
@@ -22,7 +21,8 @@ from reviews.gate.measurer import measure
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.commands import check as command
-from specs.errors import UserError
+from specs import plugins as installed
+from specs.errors import PluginFault, UserError
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import CheckResult
 from tests.unit.bodies import body_of
@@ -41,6 +41,7 @@ class Distribution:
     """What an entry point knows of its distribution."""
 
     name = "acme-checks"
+    files = None
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -57,7 +58,7 @@ class Offer(EntryPoint):
 
 def offer(monkeypatch: pytest.MonkeyPatch, value: str, *, name: str = "acme", version: str = "1.0") -> None:
     """Let one distribution offer checks, without installing anything."""
-    point = Offer(name, value, installed.GROUP)
+    point = Offer(name, value, "peergate.checks")
     vars(point).update(dist=Distribution(version))
 
     def found(*, group: str) -> list[EntryPoint]:
@@ -129,7 +130,7 @@ def test_a_check_that_cannot_be_had_is_never_left_out_silently(
 ) -> None:
     evidence = evidence_of(tmp_path, "base")
     offer(monkeypatch, value)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises((PluginFault, UserError), match=told):
         run_checks(evidence, measure(evidence))
 
 

@@ -13,7 +13,8 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS
 from reviews.gate.measurer import measure
 from specs.digests import digest_path
-from specs.stages.finetuning.parameters import DpoParameters, DpoStage
+from specs.stages.finetuning.kinds import DPO
+from specs.stages.finetuning.parameters import DpoParameters
 from tests.unit.evidence_on_disk import evidence_of, heldout_items, with_manifest, write_rows
 from tests.unit.test_checks import results_of
 from training.rules.finetuning.preference_split import divide, read_preferences
@@ -79,7 +80,7 @@ def dpo_evidence(folder: Path, **changes: Any) -> Evidence:
     rows = preferences()
     given = write_rows(folder / "preferences.jsonl", rows)
     split = divide(read_preferences(given), parameters.validation_share, parameters.seed)
-    stage = DpoStage(
+    stage = DPO.stage(
         name="train", kind="dpo", inputs={"model": "model", "preferences": "prefer.pairs"}, parameters=parameters
     )
     outputs = base.outputs | {"pairs": write_rows(folder / "train" / "pairs.jsonl", scores(rows, split.validation))}

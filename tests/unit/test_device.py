@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specs.stages.registry import PARAMETERS, STAGE_KINDS
+from specs.stages.registry import STAGE_KINDS
 from tests.unit.evidence_on_disk import evidence_of, with_manifest
 from tests.unit.test_checks import results_of
 from training.jobs import job as entry
@@ -18,12 +18,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 def test_every_kind_that_loads_a_model_has_a_device() -> None:
-    for kind, parameters in PARAMETERS.items():
-        loads = "checkpoint" in STAGE_KINDS[kind].inputs.values()
-        assert ("device" in parameters.model_fields) is loads, kind
+    for kind, declared in STAGE_KINDS.items():
+        loads = "checkpoint" in declared.inputs.values()
+        assert ("device" in declared.parameters.model_fields) is loads, kind
         if loads:
             # Left out where it is not granted: older registrations stay the same.
-            assert "device" not in parameters().model_dump()
+            assert "device" not in declared.parameters().model_dump()
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu"])

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from reviews.comparison import parity_checks as parity
 from specs.stages.engine_choice import ENGINES, Writing
-from specs.stages.registry import PARAMETERS
+from specs.stages.registry import STAGE_KINDS
 from specs.trail.verdict import CheckResult
 from tests.unit.evidence_on_disk import evidence_of, with_manifest
 from tests.unit.spec_files import loads, told, write_spec
@@ -22,7 +22,7 @@ ARM = "    parameters: {max_new_tokens: 32, seed: 7}\n    gate:\n      criteria:
 
 
 def test_older_registrations_keep_their_parameters() -> None:
-    for model in PARAMETERS.values():
+    for model in (kind.parameters for kind in STAGE_KINDS.values()):
         if issubclass(model, Writing):
             assert "engine" not in model().model_dump(mode="json")
             kept = {"engine": "llama"}
@@ -45,7 +45,7 @@ def test_older_registrations_keep_their_parameters() -> None:
 )
 def test_what_an_engine_would_pass_over_is_refused(kind: Any, given: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):
-        PARAMETERS[kind].model_validate(given)
+        STAGE_KINDS[kind].parameters.model_validate(given)
 
 
 def test_a_spec_names_the_engine_of_a_stage_and_is_told_where_it_cannot_be(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from reviews.checks import nonempty_output as kept
 from reviews.evidence.evidence import Evidence
 from reviews.gate import check_list as checks
 from specs.digests import Contract
 from specs.session.lint.criterion_rules import KEPT_COUNTS
-from specs.stages.critique.parameters import PreferVerifiedParameters, PreferVerifiedStage
+from specs.stages.critique.kinds import PREFER_VERIFIED
+from specs.stages.critique.parameters import PreferVerifiedParameters
 from specs.stages.generation.rows import GenerationRow
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS
@@ -29,6 +29,8 @@ from training.rules.critique.verified_pairs import verdicts, verified_pairs
 
 ID = "health.kept"
 GIVEN = "{metric: accepted, at_least: 2}"
+
+KEPT = {name: kind.kept for name, kind in STAGE_KINDS.items() if kind.kept}
 
 
 def refused(_: int) -> tuple[float, float]:
@@ -84,7 +86,7 @@ def prefer(folder: Path, empty: bool) -> Evidence:
 
 def prefer_verified(folder: Path, empty: bool) -> Evidence:
     given = PreferVerifiedParameters(max_length_ratio=100)
-    stage = PreferVerifiedStage(
+    stage = PREFER_VERIFIED.stage(
         name="pairs",
         kind="prefer_verified",
         inputs={"samples": "sample.rows", "prompts": "data.prompts"},
@@ -116,9 +118,9 @@ MADE: dict[str, Callable[[Path, bool], Evidence]] = {
 
 def test_every_kind_that_writes_data_is_asked_what_it_kept() -> None:
     writes = {"items", "examples", "preferences"}
-    assert {kind for kind, one in STAGE_KINDS.items() if writes & set(one.outputs.values())} == set(kept.OF)
-    assert all(STAGE_KINDS[kind].outputs[one.output] in writes for kind, one in kept.OF.items())
-    assert set(MADE) == set(kept.OF) and set(CRITICS) < set(MADE)
+    assert {kind for kind, one in STAGE_KINDS.items() if writes & set(one.outputs.values())} == set(KEPT)
+    assert all(STAGE_KINDS[kind].outputs[one.output] in writes for kind, one in KEPT.items())
+    assert set(MADE) == set(KEPT) and set(CRITICS) < set(MADE)
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -126,7 +128,7 @@ def test_an_empty_output_is_found_and_one_row_is_enough(tmp_path: Path, kind: st
     for name in ("empty", "whole"):
         (tmp_path / name).mkdir()
     empty = MADE[kind](tmp_path / "empty", True)
-    assert empty.outputs[kept.OF[empty.stage.kind].output].read_bytes() == b""
+    assert empty.outputs[KEPT[empty.stage.kind].output].read_bytes() == b""
     assert (results_of(empty)[ID].status, results_of(empty)[ID].figure) == ("FAIL", 0)
     # No criterion is needed for the gate to stay shut.
     assert outcome_of(gated(empty)) != "approve"
@@ -162,4 +164,4 @@ def test_a_criterion_that_only_nothing_can_meet_is_told_before_the_start(tmp_pat
 
 
 def test_every_kind_has_the_count_that_is_asked_so() -> None:
-    assert set(KEPT_COUNTS) <= set(METRICS) and {METRICS[id].scope for id in KEPT_COUNTS} == set(kept.OF)
+    assert set(KEPT_COUNTS) <= set(METRICS) and {METRICS[id].scope for id in KEPT_COUNTS} == set(KEPT)

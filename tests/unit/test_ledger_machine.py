@@ -20,9 +20,9 @@ from sessions.money import ledger
 from sessions.money.accounts import AMENDMENT, HELPER_PART, Accounts
 from specs.errors import BudgetExceeded
 from specs.session.session_spec import Budget, HeldBack
-from specs.stages.evaluation.parameters import EvaluateStage
-from specs.stages.finetuning.parameters import SftStage
-from specs.stages.packaging.parameters import PackageStage
+from specs.stages.evaluation.kinds import EVALUATE
+from specs.stages.finetuning.kinds import SFT
+from specs.stages.packaging.kinds import PACKAGE
 from specs.stages.registry import Stage
 from tests.unit.bodies import BODIES
 
@@ -31,10 +31,10 @@ CENTS = st.integers(1, 400).map(lambda cents: cents / 100)
 PARTS = st.sampled_from([0.02, 0.1, 0.25, 0.5, 0.65, 0.8, 0.95])
 """Of what is left: near the edges, where a wrong rule shows."""
 STAGES: dict[str, Stage] = {
-    "train": SftStage(name="train", kind="sft", inputs={}),
-    "tight": SftStage(name="tight", kind="sft", inputs={}, max_cost_usd=1.5),
-    "tuned": EvaluateStage(name="tuned", kind="evaluate", inputs={}),
-    "ship": PackageStage(name="ship", kind="package", inputs={}, max_cost_usd=2.0),
+    "train": SFT.stage(name="train", kind="sft", inputs={}),
+    "tight": SFT.stage(name="tight", kind="sft", inputs={}, max_cost_usd=1.5),
+    "tuned": EVALUATE.stage(name="tuned", kind="evaluate", inputs={}),
+    "ship": PACKAGE.stage(name="ship", kind="package", inputs={}, max_cost_usd=2.0),
 }
 Turns = Literal["builder", "helper"]
 

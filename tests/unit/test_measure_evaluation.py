@@ -12,7 +12,8 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.measurer import measure
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.parameters import EvaluateParameters, EvaluateStage
+from specs.stages.evaluation.kinds import EVALUATE
+from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.metric_catalog import METRICS
 from tests.unit.evaluation_evidence import (
     SAID,
@@ -231,7 +232,7 @@ def test_an_evaluation_on_a_data_file_is_measured_with_its_own_scorer(tmp_path: 
         for n in range(4)
     )
     parameters = EvaluateParameters(scorer="exact_answer")
-    stage = EvaluateStage(
+    stage = EVALUATE.stage(
         name="sums", kind="evaluate", inputs={"model": "model", "items": "data.sums"}, parameters=parameters
     )
     rows = [

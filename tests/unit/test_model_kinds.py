@@ -12,12 +12,12 @@ from pydantic import ValidationError
 from reviews.stages.evaluation import answer_checks as health
 from specs.session.model_kind import kind_in_order, kind_read
 from specs.session.session_spec import ModelSource, SessionSpec
-from specs.stages.evaluation.parameters import EvaluateStage
+from specs.stages.evaluation.kinds import EVALUATE
 from specs.stages.evaluation.rows import EvaluationRow, Turn
 from specs.stages.generation.parameters import GenerateParameters
 from specs.stages.generation.rows import GenerationRow
-from specs.stages.recipes.parameters import RecipeStage
-from specs.stages.registry import INSTRUCT_UNSAID
+from specs.stages.recipes.kinds import RECIPE
+from specs.stages.registry import kind_of
 from specs.stages.sampling import END_MARK
 from tests.fixtures.critic_jobs import stage_job
 from tests.unit.evidence_on_disk import evidence_of, resolved_spec
@@ -27,8 +27,8 @@ from tests.unit.evidence_on_disk import evidence_of, resolved_spec
 def spec(tmp_path_factory: pytest.TempPathFactory) -> SessionSpec:
     """Return a spec whose model is a base model, with stages of the control and of what a recipe trains."""
     found = resolved_spec(tmp_path_factory.mktemp("spec")).spec
-    ceiling = EvaluateStage(name="ceiling", kind="evaluate", inputs={"model": "control", "items": "heldout"})
-    taught = RecipeStage.model_validate(
+    ceiling = EVALUATE.stage(name="ceiling", kind="evaluate", inputs={"model": "control", "items": "heldout"})
+    taught = RECIPE.stage.model_validate(
         {
             "name": "taught",
             "kind": "recipe",
@@ -36,7 +36,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> SessionSpec:
             "parameters": {"trains": "start"},
         }
     )
-    after = EvaluateStage(name="after", kind="evaluate", inputs={"model": "taught.checkpoint", "items": "heldout"})
+    after = EVALUATE.stage(name="after", kind="evaluate", inputs={"model": "taught.checkpoint", "items": "heldout"})
     return found.model_copy(
         update={
             "model": ModelSource(source="path:base", kind="base"),
@@ -59,7 +59,7 @@ def test_orders_of_instruct_models_stay_as_they_were(spec: SessionSpec) -> None:
     assert said["ceiling"] is said["taught"] is None
     assert {said[stage.name] for stage in spec.stages if stage.kind in ("generate", "sft", "package")} == {"base"}
     chat = spec.model_copy(update={"model": ModelSource(source="path:instruct", kind="instruct")})
-    assert {kind_in_order(chat, stage) for stage in chat.stages if stage.kind in INSTRUCT_UNSAID} == {None}
+    assert {kind_in_order(chat, stage) for stage in chat.stages if kind_of(stage).instruct_unsaid} == {None}
 
 
 def test_an_order_that_says_nothing_means_instruct_only_where_it_always_did(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from reviews.reviewers.checklist import REMEDIES, Checklist
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.stages.metric_catalog import METRICS
-from specs.stages.registry import PARAMETERS
+from specs.stages.registry import STAGE_KINDS
 from specs.trail.grant_and_claim import Claim
 from specs.trail.verdict import Packet, Span
 from tests.unit.evidence_on_disk import N, answers, evidence_of, samples, steps, with_manifest
@@ -166,7 +166,7 @@ def test_every_finding_of_the_checklist_points_into_the_packet(tmp_path: Path) -
 def test_every_remedy_names_a_metric_and_a_parameter() -> None:
     for metric, remedy in REMEDIES.items():
         kind = METRICS[metric].scope
-        assert remedy.parameter in PARAMETERS[kind].model_fields  # pyright: ignore[reportArgumentType]
+        assert remedy.parameter in STAGE_KINDS[kind].parameters.model_fields  # pyright: ignore[reportArgumentType]
 
 
 def test_criteria_of_the_treatment_include_the_registered_hypothesis(tmp_path: Path) -> None:

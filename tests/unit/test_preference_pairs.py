@@ -16,7 +16,7 @@ from specs.digests import digest_value
 from specs.stages.artifacts import NegativeType, Preference
 from specs.stages.critique.parameters import PreferParameters, ReviseParameters
 from specs.stages.critique.rows import CandidateRow, ComparisonRow, DroppedPair
-from specs.stages.registry import PARAMETERS, Kind, outputs_of
+from specs.stages.registry import STAGE_KINDS, Kind, outputs_of
 from tests.unit.critic_evidence import Scripted, candidates, chains
 from training.rules.critique.hard_negatives import Best, negatives
 from training.rules.critique.pair_selection import balanced, divided, fault_in, length_bias, log_length_ratio, sifted
@@ -274,15 +274,15 @@ def test_rules_of_a_revision_are_those_of_other_pairs() -> None:
 def test_rules_that_are_not_set_leave_no_trace_in_a_registration() -> None:
     """Older registrations keep their digests, and their stages leave the same files."""
     for kind in BEFORE:
-        plain = PARAMETERS[kind]()
+        plain = STAGE_KINDS[kind].parameters()
         assert not {"length_balance", "judge"} & set(plain.model_dump())
         assert ("max_length_ratio" in plain.model_dump()) == (kind != "revise")
         assert "dropped" not in outputs_of(kind, plain)
-        ruled = PARAMETERS[kind].model_validate({"length_balance": 0.1})
+        ruled = STAGE_KINDS[kind].parameters.model_validate({"length_balance": 0.1})
         assert ruled.model_dump()["length_balance"] == 0.1 and outputs_of(kind, ruled)["dropped"] == "rows"
-    assert "dropped" in outputs_of("revise", PARAMETERS["revise"].model_validate({"max_length_ratio": 3}))
+    assert "dropped" in outputs_of("revise", STAGE_KINDS["revise"].parameters.model_validate({"max_length_ratio": 3}))
     for kind, digest in BEFORE.items():
-        assert digest_value(PARAMETERS[kind]().model_dump(mode="json")) == f"sha256:{digest}"
+        assert digest_value(STAGE_KINDS[kind].parameters().model_dump(mode="json")) == f"sha256:{digest}"
 
 
 BEFORE: dict[Kind, str] = {

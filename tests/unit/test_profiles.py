@@ -15,6 +15,7 @@ from specs.errors import SpecError
 from specs.session.loading import list_profiles, load_spec
 from specs.session.profiles import FIXED, FIXED_IN_STAGES, apply_profile
 from specs.session.yaml_positions import Document, read_yaml
+from specs.stages.evaluation.kinds import EVALUATE
 from tests.unit.spec_files import write_spec
 
 PROFILES = """\
@@ -189,7 +190,6 @@ def test_merging_never_fails_and_every_value_of_the_profile_has_its_place(
 
 def test_the_fixed_keys_are_keys_of_a_spec() -> None:
     from specs.session.session_spec import SessionSpec
-    from specs.stages.evaluation.parameters import EvaluateStage
 
     assert set(FIXED) - {"profiles"} <= set(SessionSpec.model_fields)
-    assert set(FIXED_IN_STAGES) <= set(EvaluateStage.model_fields)
+    assert set(FIXED_IN_STAGES) <= set(EVALUATE.stage.model_fields)

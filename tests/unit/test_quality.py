@@ -20,7 +20,7 @@ from specs.digests import digest_value
 from specs.errors import EvidenceMissing
 from specs.stages.generation.rows import GenerationRow, InstructRow
 from specs.stages.metric_catalog import METRICS
-from specs.stages.registry import PARAMETERS, Kind
+from specs.stages.registry import STAGE_KINDS, Kind
 from specs.stages.sampling import Quality
 from specs.trail.verdict import CheckResult
 from tests.unit.critic_evidence import candidates, chains, critic_evidence
@@ -140,11 +140,11 @@ def test_groups_are_no_larger_than_the_first_rows(quality: int | None, most: int
 
 def test_a_stage_without_limits_is_registered_as_before() -> None:
     for kind, digest in BEFORE.items():
-        assert digest_value(PARAMETERS[kind]().model_dump(mode="json")) == f"sha256:{digest}"
-        limited = PARAMETERS[kind].model_validate({"quality": {"first": 20}})
+        assert digest_value(STAGE_KINDS[kind].parameters().model_dump(mode="json")) == f"sha256:{digest}"
+        limited = STAGE_KINDS[kind].parameters.model_validate({"quality": {"first": 20}})
         assert limited.model_dump()["quality"]["first"] == 20
     with pytest.raises(ValueError, match="quality"):
-        PARAMETERS["guard"].model_validate({"quality": {}})
+        STAGE_KINDS["guard"].parameters.model_validate({"quality": {}})
 
 
 BEFORE: dict[Kind, str] = {
@@ -210,7 +210,11 @@ def test_rows_that_repeat_each_other_close_the_gate_of_every_stage_that_samples(
 
 
 def test_every_rate_is_a_metric_and_every_kind_that_samples_has_some() -> None:
-    assert set(COUNTED) == set(ALIKE) == {kind for kind, model in PARAMETERS.items() if "quality" in model.model_fields}
+    assert (
+        set(COUNTED)
+        == set(ALIKE)
+        == {kind for kind, one in STAGE_KINDS.items() if "quality" in one.parameters.model_fields}
+    )
     assert {id for some in COUNTED.values() for id in some} <= set(METRICS)
 
 

@@ -17,7 +17,7 @@ from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Preference
 from specs.stages.critique.parameters import PairJudge, ReviseParameters
 from specs.stages.critique.rows import DroppedPair
-from specs.stages.registry import PARAMETERS, inputs_of, outputs_of
+from specs.stages.registry import STAGE_KINDS, inputs_of, outputs_of
 from specs.trail.verdict import CheckResult
 from tests.unit.critic_evidence import (
     JUDGED,
@@ -139,7 +139,9 @@ def test_without_comparisons_nothing_is_measured(tmp_path: Path) -> None:
 
 
 def test_only_a_stage_with_a_judge_reads_and_leaves_what_a_judge_does() -> None:
-    plain, judged = (PARAMETERS["revise"].model_validate(given) for given in ({}, {"judge": {"margin": 0.5}}))
+    plain, judged = (
+        STAGE_KINDS["revise"].parameters.model_validate(given) for given in ({}, {"judge": {"margin": 0.5}})
+    )
     assert "judge" not in plain.model_dump() and judged.model_dump()["judge"]["margin"] == 0.5
     assert set(inputs_of("revise", judged)) - set(inputs_of("revise", plain)) == {"judge", "calibration"}
     left = set(outputs_of("revise", judged)) - set(outputs_of("revise", plain))

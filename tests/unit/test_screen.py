@@ -14,7 +14,7 @@ from reviews.trail.store import Store
 from specs.errors import EvidenceMissing
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
-from specs.stages.generation.parameters import InstructStage, RespondStage
+from specs.stages.generation.kinds import INSTRUCT, RESPOND
 from tests.unit.evidence_on_disk import heldout_items, resolved_spec
 from tests.unit.test_critic_checks import with_thresholds
 from tests.unit.test_text_checks import results_of, values_of
@@ -82,8 +82,8 @@ def test_what_is_no_item_is_missing_evidence(kept: Kept) -> None:
 
 
 def test_only_instructions_that_a_model_wrote_are_screened() -> None:
-    writes = InstructStage(name="w", kind="instruct", inputs={})
-    answers = RespondStage(name="a", kind="respond", inputs={})
+    writes = INSTRUCT.stage(name="w", kind="instruct", inputs={})
+    answers = RESPOND.stage(name="a", kind="respond", inputs={})
     assert is_screened(writes, "instructions") and not is_screened(writes, "rows")
     assert not is_screened(answers, "examples")
 

@@ -12,7 +12,7 @@ from specs.digests import digest_file
 from specs.session.lint.stage_rules import numeric_parameters
 from specs.session.loading import load_spec
 from specs.stages.metric_catalog import METRICS
-from specs.stages.registry import PARAMETERS, STAGE_KINDS
+from specs.stages.registry import STAGE_KINDS
 from tests.unit.spec_files import problems_of, write_spec
 
 PAGE = Path(__file__).parents[2] / "docs" / "writing-specs.md"
@@ -59,11 +59,11 @@ def limits(info: FieldInfo) -> str:
 
 def parameters_table() -> str:
     lines = ["| kind | parameter | default | limits |", "|---|---|---|---|"]
-    for kind, model in PARAMETERS.items():
-        for name, info in model.model_fields.items():
+    for kind, declared in STAGE_KINDS.items():
+        for name, info in declared.parameters.model_fields.items():
             default = "not set" if info.default is None else str(info.default).lower()
             default = default if len(default) <= LONGEST_DEFAULT and "\n" not in default else "see the file"
-            whole = "whole number, " if numeric_parameters(model).get(name) is int else ""
+            whole = "whole number, " if numeric_parameters(declared.parameters).get(name) is int else ""
             lines.append(f"| `{kind}` | `{name}` | {default} | {whole}{limits(info)} |")
     return "\n".join(lines)
 

@@ -14,7 +14,8 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from specs.stages.artifacts import Preference
-from specs.stages.critique.parameters import PreferVerifiedParameters, PreferVerifiedStage
+from specs.stages.critique.kinds import PREFER_VERIFIED
+from specs.stages.critique.parameters import PreferVerifiedParameters
 from specs.stages.critique.rows import VerifiedRow
 from specs.stages.generation.rows import GenerationRow
 from tests.fixtures.critic_jobs import lines, stage_job
@@ -27,7 +28,7 @@ from training.rules.critique.verified_pairs import NotTheirs, mixed_prompts, ver
 
 TASK = "format_instructions"
 GIVEN = PreferVerifiedParameters(pairs_per_prompt=2, validation_share=0.2, max_length_ratio=100)
-STAGE = PreferVerifiedStage(
+STAGE = PREFER_VERIFIED.stage(
     name="pairs", kind="prefer_verified", inputs={"samples": "sample.rows", "prompts": "data.prompts"}, parameters=GIVEN
 )
 

@@ -10,12 +10,11 @@ from reviews.evidence.evidence import Evidence
 from specs.digests import digest_bytes, digest_path, digest_value
 from specs.stages.answer_end import Form
 from specs.stages.artifacts import Item
+from specs.stages.generation.kinds import GUARD, RESPOND
+from specs.stages.generation.kinds import INSTRUCT as INSTRUCT_KIND
 from specs.stages.generation.parameters import (
-    GuardStage,
     InstructParameters,
-    InstructStage,
     RespondParameters,
-    RespondStage,
 )
 from specs.stages.generation.rows import InstructRow, RespondRow
 from specs.stages.registry import Stage
@@ -192,13 +191,13 @@ def text_evidence(
         (folder / "control").mkdir(exist_ok=True)
         (folder / "control" / "weights").write_bytes(b"control")
         inputs["control"] = folder / "control"
-        stage = GuardStage(name="watch", kind="guard", inputs={"model": "model", "control": "control"})
+        stage = GUARD.stage(name="watch", kind="guard", inputs={"model": "model", "control": "control"})
         outputs = {"rows": write_rows(out / "rows.jsonl", guard_rows(templated=8) if rows is None else rows)}
     elif kind == "instruct":
         given = instruct_rows(form) if rows is None else rows
         seeds = seed_items()
         inputs["seeds"] = write_rows(folder / "seeds.jsonl", [item.model_dump() for item in seeds])
-        stage = InstructStage(
+        stage = INSTRUCT_KIND.stage(
             name="write", kind="instruct", inputs={"model": "model", "seeds": "data.seeds"}, parameters=INSTRUCT
         )
         parsed = [InstructRow.model_validate(row) for row in given]
@@ -211,7 +210,7 @@ def text_evidence(
         given = respond_rows(form) if rows is None else rows
         items = instruction_items()
         inputs["instructions"] = write_rows(folder / "instructions.jsonl", [item.model_dump() for item in items])
-        stage = RespondStage(
+        stage = RESPOND.stage(
             name="answer", kind="respond", inputs={"model": "model", "instructions": "write.instructions"}
         )
         kept = kept_of([RespondRow.model_validate(row) for row in given])

@@ -23,10 +23,11 @@ from pydantic import ValidationError
 
 from specs.code_state import CodeState, MachineUse
 from specs.digests import digest_path, digest_value
-from specs.errors import ExitCode
+from specs.errors import ExitCode, PluginFault
 from specs.home import HOME
 from specs.job_records import JobOrder, Manifest, Progress
-from specs.stages.registry import PARAMETERS, STAGE_KINDS, Kind, Parameters, outputs_of
+from specs.session.used_plugins import require_unchanged
+from specs.stages.registry import STAGE_KINDS, Kind, outputs_of
 from specs.stages.stage import FOLDERS
 from training.engines.unavailable import EngineMissing
 from training.jobs.saved_steps import NotTheStep, take_over
@@ -70,7 +71,7 @@ class Job:
     def __init__(self, folder: Path, order: JobOrder) -> None:
         self.folder = folder
         self.order = order
-        self.parameters: Parameters = PARAMETERS[order.kind].model_validate(order.parameters)
+        self.parameters: Any = STAGE_KINDS[order.kind].parameters.model_validate(order.parameters)
         self.run = folder.parent.parent
         self.inputs = {role: self.run / artifact.path for role, artifact in order.inputs.items()}
         self.out = folder / "out"
@@ -105,7 +106,10 @@ def run_stage(kind: Kind, work: Callable[[Job], Done], *, uses_torch: bool = Tru
         uses_torch: whether it does so in this process; torch is then seeded.
     """
     if len(sys.argv) != 2:
-        print(f"usage: python -P -m {STAGE_KINDS[kind].module} JOB_FOLDER", file=sys.stderr)
+        print(
+            f"usage: python -P -m {STAGE_KINDS[kind].module if kind else 'training.jobs.plugin_job'} JOB_FOLDER",
+            file=sys.stderr,
+        )
         print("stages are started by `peergate start` and `peergate resume`, never by hand", file=sys.stderr)
         raise SystemExit(int(ExitCode.USAGE))
     folder = Path(sys.argv[1]).resolve()
@@ -154,6 +158,7 @@ def _permitted_order(folder: Path, kind: Kind) -> JobOrder:
         refuse(f"{order.key}: the grant is for {grant.key()}, {grant.kind} of {grant.task}; this is {kind}")
     if digest_value(order.parameters) != grant.parameters:
         refuse(f"{order.key}: the parameters are not the granted ones")
+    _require_plugins(order)
     if time.time() > grant.expires:
         refuse(f"{order.key}: the grant has expired")
     if set(order.inputs) != set(grant.inputs):
@@ -166,6 +171,14 @@ def _permitted_order(folder: Path, kind: Kind) -> JobOrder:
         if found != grant.inputs[role]:
             refuse(f"{order.key}: input '{role}' is {found}, granted was {grant.inputs[role]}")
     return order
+
+
+def _require_plugins(order: JobOrder) -> None:
+    """Leave with exit code 4 unless what other distributions bring is what was granted."""
+    try:
+        require_unchanged(order.grant.plugins)
+    except PluginFault as error:
+        refuse(f"{order.key}: {error}")
 
 
 def read_back(granted: dict[str, Any], done: Done) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from specs.session.session_spec import SessionSpec
 from specs.stages.critique.parameters import PreferParameters, PreferVerifiedParameters, ReviseParameters
 from specs.stages.generation.parameters import GenerateParameters, InstructParameters, RespondParameters
-from specs.stages.registry import AnyStage
+from specs.stages.registry import Stage, kind_of
 from training.planning.prompt_lengths import CHARACTERS_A_TOKEN, WRITTEN, prompt_lengths
 
 
@@ -45,12 +45,12 @@ def volume(spec: SessionSpec, reference: str, origin: Path) -> Volume | None:
     return None if before is None else _after(stage, before)
 
 
-def _prompts_of(stage: AnyStage, role: str) -> str:
+def _prompts_of(stage: Stage, role: str) -> str:
     # The samples of verified pairs are of its prompts.
     return stage.inputs["prompts" if role == "samples" else role]
 
 
-def _after(stage: AnyStage, before: Volume) -> Volume | None:
+def _after(stage: Stage, before: Volume) -> Volume | None:
     given = stage.parameters
     if isinstance(given, RespondParameters):
         count = min(before.texts, given.max_instructions or before.texts)
@@ -68,8 +68,7 @@ def _after(stage: AnyStage, before: Volume) -> Volume | None:
         count = min(before.texts, given.max_prompts or before.texts)
         made = 1 + bool(given.hard_negatives)
         return Volume(count * made, before.tokens + given.max_new_tokens)
-    kept = ("critique_instructions", "critique_responses")
-    return before if stage.kind in kept else None
+    return before if kind_of(stage).selects else None
 
 
 def _tokens(characters: int) -> int:

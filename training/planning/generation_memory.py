@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from specs.digests import Contract
 from specs.stages.critique.parameters import CriticParameters, PreferParameters, ReviseParameters
 from specs.stages.evaluation.parameters import ChooseParameters, CompareParameters, PerplexityParameters
 from specs.stages.generation.parameters import InstructParameters
 from specs.stages.packaging.parameters import PackageParameters
-from specs.stages.registry import Parameters
 from training.planning.model_shapes import Shape
 from training.planning.training_memory import CONTEXT, SLACK
 
@@ -54,7 +54,7 @@ class Memory(NamedTuple):
         return sum(self)
 
 
-def decoding_of(parameters: Parameters, prompt: int) -> Decoding:
+def decoding_of(parameters: Contract, prompt: int) -> Decoding:
     """Return what a stage has in memory at a time.
 
     Args:

@@ -10,6 +10,7 @@ import json
 import math
 from pathlib import Path
 
+from specs.digests import Contract
 from specs.stages.answer_end import Form
 from specs.stages.critique.parameters import (
     CritiqueInstructionsParameters,
@@ -31,7 +32,6 @@ from specs.stages.generation.parameters import (
     RespondParameters,
 )
 from specs.stages.packaging.parameters import PackageParameters
-from specs.stages.registry import Parameters
 
 CHARACTERS_A_TOKEN = 3
 WRITTEN = 300
@@ -46,7 +46,7 @@ def prompt_lengths(path: Path) -> list[int]:
     return [len(json.loads(line)["prompt"]) for line in lines if line.strip()]
 
 
-def prompt_tokens(parameters: Parameters, form: Form, longest: int) -> int:
+def prompt_tokens(parameters: Contract, form: Form, longest: int) -> int:
     """Return the tokens of the longest prompt that is planned for.
 
     Args:
@@ -59,7 +59,7 @@ def prompt_tokens(parameters: Parameters, form: Form, longest: int) -> int:
     return math.ceil((_characters(parameters, form, "y" * longest) + TEMPLATE) / CHARACTERS_A_TOKEN)
 
 
-def _characters(given: Parameters, form: Form, item: str) -> int:
+def _characters(given: Contract, form: Form, item: str) -> int:
     from training.rules.critique.revision_chains import chain_prompts
     from training.rules.generation.sentinels import SENTINELS
     from training.rules.prompt_text import Shown, answer_prompt, calls_of_round
@@ -90,7 +90,7 @@ def _characters(given: Parameters, form: Form, item: str) -> int:
     return _judged(given, item)
 
 
-def _judged(given: Parameters, item: str) -> int:
+def _judged(given: Contract, item: str) -> int:
     from training.rules.rubric_prompts import (
         prompts_of_comparison,
         prompts_of_instruction,

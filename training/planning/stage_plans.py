@@ -8,15 +8,12 @@ from typing import NamedTuple
 
 from specs.session.session_spec import ModelSource, SessionSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
-from specs.stages.registry import AnyStage
+from specs.stages.registry import Stage, kind_of
 from training.planning import generation_memory as decoding
 from training.planning import training_memory as training_plan
 from training.planning.model_shapes import PUBLISHED, Shape, from_config, published
 from training.planning.prompt_lengths import WRITTEN, prompt_lengths, prompt_tokens
 from training.planning.training_memory import GB
-
-WITHOUT_A_MODEL = ("prefer_verified", "recipe")
-"""Kinds that load no model of their own accord; a recipe's script may, and says nothing of it."""
 
 
 class StagePlan(NamedTuple):
@@ -39,9 +36,13 @@ def plans(spec: SessionSpec, origin: Path) -> Iterator[StagePlan]:
         origin: the folder of the spec file, from which ``path:`` sources start.
     """
     for stage in spec.stages:
-        if stage.kind in WITHOUT_A_MODEL:
+        # A script may load a model, and says nothing of it.
+        if not kind_of(stage).loads_model:
             continue
         device = str(getattr(stage.parameters, "device", "auto"))
+        if brought := kind_of(stage).plugin:
+            yield StagePlan(stage.name, device, None, None, f"no plan: {brought} does not say what it needs")
+            continue
         found: list[Shape] = []
         missing: list[str] = []
         for source in _sources(spec, stage):
@@ -74,14 +75,14 @@ def shape_of_source(source: ModelSource, origin: Path) -> tuple[Shape | None, st
     return named, "" if named else f"{what}" + (f", and {told}" if told else "; name a known shape with model.shape")
 
 
-def _sources(spec: SessionSpec, stage: AnyStage) -> list[ModelSource]:
+def _sources(spec: SessionSpec, stage: Stage) -> list[ModelSource]:
     """Return what the models that a stage loads were made of: a checkpoint of a stage has the shape of the model."""
     roles = [role for role in ("model", "control", "judge") if role in stage.inputs]
     control = spec.control
     return [control if control is not None and stage.inputs[role] == "control" else spec.model for role in roles]
 
 
-def _plan(spec: SessionSpec, stage: AnyStage, device: str, shapes: list[Shape], origin: Path) -> StagePlan:
+def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], origin: Path) -> StagePlan:
     given, gpu = stage.parameters, device == "cuda"
     if isinstance(given, SftParameters | DpoParameters):
         shape = shapes[0]
@@ -112,7 +113,7 @@ def _plan(spec: SessionSpec, stage: AnyStage, device: str, shapes: list[Shape], 
     return StagePlan(stage.name, device, total, beside, line)
 
 
-def _longest(spec: SessionSpec, stage: AnyStage, origin: Path) -> int:
+def _longest(spec: SessionSpec, stage: Stage, origin: Path) -> int:
     """Return the characters of the longest prompt among the registered items that a stage reads."""
     found = 0
     for role in ("items", "prompts", "instructions", "seeds"):
@@ -125,4 +126,4 @@ def _longest(spec: SessionSpec, stage: AnyStage, origin: Path) -> int:
         if path is not None:
             found = max([found, *prompt_lengths(origin / path)])
     # Instructions that models write later stand among the seeds.
-    return max(found, WRITTEN) if stage.kind == "instruct" else found or WRITTEN
+    return max(found, WRITTEN) if kind_of(stage).screened else found or WRITTEN

@@ -27,7 +27,7 @@ from specs.stages.critique.rows import (
     contradiction,
 )
 from specs.stages.label_scores import decide
-from specs.stages.registry import PARAMETERS
+from specs.stages.registry import STAGE_KINDS
 from training.rules.critique.pair_selection import Sifted, length_bias, log_length_ratio
 from training.rules.critique.preference_pairs import all_pairs, all_revisions, revisions_to_compare
 from training.rules.critique.revision_chains import contradiction_in
@@ -45,7 +45,7 @@ def critic_parameters(evidence: Evidence) -> CriticParameters:
     """
     if not evidence.parameters:
         raise EvidenceMissing("the order of the attempt is not on record")
-    parameters = PARAMETERS[evidence.stage.kind].model_validate(evidence.parameters)
+    parameters = STAGE_KINDS[evidence.stage.kind].parameters.model_validate(evidence.parameters)
     if isinstance(parameters, ReviseParameters):
         if parameters.judge is None:
             raise EvidenceMissing("the stage has no judge")

@@ -41,16 +41,6 @@ class Held(NamedTuple):
         return all(one.passed for one in self.turns)
 
 
-def measure_evaluation(evidence: Evidence) -> dict[str, Measured]:
-    """Compute the metrics of a stage of these four kinds.
-
-    Raises:
-        EvidenceMissing: rows are absent or unreadable, are not one for each item, or contradict the items.
-    """
-    measured = {"perplexity": _perplexity, "choose": _choose, "compare": _compare, "converse": _converse}
-    return measured[evidence.stage.kind](evidence)
-
-
 def surprises(evidence: Evidence, path: Path | None) -> tuple[tuple[Item, PerplexityRow], ...]:
     """Return every text with its surprise.
 
@@ -186,7 +176,8 @@ def _follows(evidence: Evidence, item: Item, row: DuelRow) -> None:
         )
 
 
-def _perplexity(evidence: Evidence) -> dict[str, Measured]:
+def measure_perplexity(evidence: Evidence) -> dict[str, Measured]:
+    """Return the metrics; errors as those of reading its rows."""
     rows = [row for _, row in surprises(evidence, evidence.outputs.get("rows"))]
     nats, tokens, size = ([getattr(row, name) for row in rows] for name in ("nats", "tokens", "bytes"))
     n = len(rows)
@@ -222,7 +213,8 @@ def ratio_interval(above: Sequence[float], below: Sequence[float]) -> tuple[floa
     return float(low), float(high)
 
 
-def _choose(evidence: Evidence) -> dict[str, Measured]:
+def measure_choices(evidence: Evidence) -> dict[str, Measured]:
+    """Return the metrics; errors as those of reading its rows."""
     right: dict[str, int] = dict.fromkeys(("", "_per_token", "_per_byte"), 0)
     chance = Fraction(0)
     asked = questions(evidence, evidence.outputs.get("rows"))
@@ -240,7 +232,8 @@ def _choose(evidence: Evidence) -> dict[str, Measured]:
     return {"questions": Measured(n, n), **rates, "chance_rate": Measured(chance / n, n)}
 
 
-def _compare(evidence: Evidence) -> dict[str, Measured]:
+def measure_duels(evidence: Evidence) -> dict[str, Measured]:
+    """Return the metrics; errors as those of reading its rows."""
     rows = [row for _, row in duels(evidence)]
     n = len(rows)
     halves = [{"candidate": 2, "reference": 0, None: 1}[row.preferred] for row in rows]
@@ -270,7 +263,8 @@ def _longer(preferred: Sequence[str | None], labelled: Sequence[tuple[str, Item,
     return ratio(sum(chosen), len(chosen)) if chosen else Fraction(1, 2)
 
 
-def _converse(evidence: Evidence) -> dict[str, Measured]:
+def measure_conversations(evidence: Evidence) -> dict[str, Measured]:
+    """Return the metrics; errors as those of reading its rows."""
     found = held(evidence, evidence.outputs.get("rows"))
     n = len(found)
     kinds: defaultdict[str, list[bool]] = defaultdict(list)

@@ -17,7 +17,7 @@ from specs.session.session_spec import SessionSpec
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
 from specs.stages.metric import MetricSet
-from training.rules.tasks import verifier
+from training.rules.tasks import strict_verifier, verifier
 from training.rules.tasks.verifier_cases import cases_of
 
 SOURCE = "a length limit that passed for a label: 57 gained, 2 lost, p = 2e-12, and every gain was an answer cut short"
@@ -43,7 +43,7 @@ def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]])
     """
     judge = verifier(task)
     try:
-        known = verdicts_on(cases_of(task), judge)
+        known = verdicts_on(cases_of(task), strict_verifier(task))
     except KeyError:
         raise EvidenceMissing(f"the verifier of '{task}' has no known answers") from None
     wrong = [one for one in known if one.passed != one.label]

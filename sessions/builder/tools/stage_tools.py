@@ -14,7 +14,7 @@ from sessions.session import Session
 from specs.digests import canonical_bytes
 from specs.errors import UserError
 from specs.stages.metric import MetricSet
-from specs.stages.registry import resolve_parameters
+from specs.stages.registry import kind_of, resolve_parameters
 from specs.text import plain
 from specs.trail.builder_tools import (
     AskPerson,
@@ -104,7 +104,7 @@ def launch_stage(work: Work, arguments: LaunchStage) -> str:
 
 def write_recipe(work: Work, arguments: WriteRecipe) -> str:
     """Take the script of a recipe in; nothing runs by it."""
-    if work.stage.kind != "recipe":
+    if not kind_of(work.stage).runs_code:
         raise Refused(
             f"stage '{work.stage.name}' is of kind {work.stage.kind}; only stages of kind recipe take a script"
         )

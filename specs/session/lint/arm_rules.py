@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from specs.session.analysis import ARM_METRICS
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
-from specs.stages.evaluation.parameters import ConverseStage, EvaluateStage
-
-Arm = EvaluateStage | ConverseStage
-_KINDS = " or ".join(ARM_METRICS)
+from specs.stages.registry import Stage, kind_of, names_where
 
 
 def lint_arms(spec: SessionSpec) -> Iterator[LintProblem]:
     """Baseline and treatment measure different checkpoints on the same items in the same way, in order."""
     names = [stage.name for stage in spec.stages]
+    kinds = " or ".join(names_where("arm"))
     all_names: tuple[Loc, ...] = tuple(("stages", index, "name") for index in range(len(names)))
     arms: dict[str, int] = {}
-    able = [stage.name for stage in spec.stages if stage.kind in ARM_METRICS]
+    able = [stage.name for stage in spec.stages if kind_of(stage).arm]
     for arm, name in (("baseline", spec.analysis.baseline), ("treatment", spec.analysis.treatment)):
         loc: Loc = ("analysis", arm)
         if name not in names:
-            yield LintProblem(loc, f"there is no stage '{name}'", suggest(name, able, f"{_KINDS} stages"), all_names)
+            yield LintProblem(loc, f"there is no stage '{name}'", suggest(name, able, f"{kinds} stages"), all_names)
             continue
         index = names.index(name)
-        if spec.stages[index].kind not in ARM_METRICS:
-            message = f"'{name}' is a stage of kind {spec.stages[index].kind}; an arm is an {_KINDS} stage"
+        if kind_of(spec.stages[index]).arm is None:
+            message = f"'{name}' is a stage of kind {spec.stages[index].kind}; an arm is an {kinds} stage"
             uses = (*all_names, ("stages", index, "kind"))
-            yield LintProblem(loc, message, f"{_KINDS} stages: {', '.join(able) or 'none'}", uses)
+            yield LintProblem(loc, message, f"{kinds} stages: {', '.join(able) or 'none'}", uses)
             continue
         arms[arm] = index
         reference = spec.stages[index].inputs.get("items")
@@ -47,9 +44,9 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
         return
     stages = {stage.name: stage for stage in spec.stages}
     first, last = stages.get(spec.analysis.baseline), stages.get(spec.analysis.treatment)
-    if first is None or last is None or first.kind not in ARM_METRICS or last.kind not in ARM_METRICS:
+    if first is None or last is None or kind_of(first).arm is None or kind_of(last).arm is None:
         return  # Told as an arm that is none.
-    if not isinstance(first, ConverseStage) or not isinstance(last, ConverseStage):
+    if _controlled(first) is None or _controlled(last) is None:
         yield LintProblem(("analysis", "controls"), "the arms hold no conversations", "remove the controls")
         return
     order = [stage.name for stage in spec.stages]
@@ -57,10 +54,10 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
         for side, name, arm in (("before", control.before, first), ("after", control.after, last)):
             loc: Loc = ("analysis", "controls", number, side)
             stage = stages.get(name)
-            if not isinstance(stage, ConverseStage):
-                able = [one.name for one in spec.stages if one.kind == "converse"]
+            if stage is None or _controlled(stage) is None:
+                able = [one.name for one in spec.stages if _controlled(one)]
                 found = "there is no stage" if stage is None else f"a stage of kind {stage.kind} is no control:"
-                yield LintProblem(loc, f"{found} '{name}'", suggest(name, able, "converse stages"))
+                yield LintProblem(loc, f"{found} '{name}'", suggest(name, able, f"{first.kind} stages"))
                 continue
             yield from _control(loc, stage, arm)
             if order.index(name) > order.index(last.name):
@@ -72,14 +69,20 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
 def notes_on_controls(spec: SessionSpec) -> Iterator[str]:
     """Yield what a comparison of conversations without a control cannot tell."""
     analysis = spec.analysis
-    if spec.stage(analysis.treatment).kind == "converse" and not analysis.controls:
+    if _controlled(spec.stage(analysis.treatment)) and not analysis.controls:
         yield (
             f"{analysis.treatment}: no control is registered, so a gain that needs no memory counts as one; controls "
             "are both arms once more with history: shuffled or none, named under analysis.controls"
         )
 
 
-def _control(loc: Loc, stage: ConverseStage, arm: ConverseStage) -> Iterator[LintProblem]:
+def _controlled(stage: Stage) -> tuple[str, str] | None:
+    """Return the parameter that a control changes, and its value in an arm; None where the kind has no controls."""
+    arm = kind_of(stage).arm
+    return arm.control if arm else None
+
+
+def _control(loc: Loc, stage: Stage, arm: Stage) -> Iterator[LintProblem]:
     """Yield where a control differs from its arm in more than the history, or not in that."""
     if stage.parameters.history == "whole":
         yield LintProblem(loc, f"'{stage.name}' shows the whole history", "a control has history: shuffled or none")
@@ -97,9 +100,9 @@ def _control(loc: Loc, stage: ConverseStage, arm: ConverseStage) -> Iterator[Lin
             yield LintProblem(loc, message, "only the history differs")
 
 
-def _alike(stages: Mapping[str, object], number: int, before: str, after: str) -> Iterator[LintProblem]:
+def _alike(stages: Mapping[str, Stage], number: int, before: str, after: str) -> Iterator[LintProblem]:
     one, other = stages.get(before), stages.get(after)
-    if isinstance(one, ConverseStage) and isinstance(other, ConverseStage):
+    if one is not None and other is not None and _controlled(one) and _controlled(other):
         ours, theirs = one.parameters.history, other.parameters.history
         if ours != theirs:
             message = f"history is {ours} at '{before}' and {theirs} at '{after}'"
@@ -108,7 +111,6 @@ def _alike(stages: Mapping[str, object], number: int, before: str, after: str) -
 
 def _compare(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintProblem]:
     first, second = spec.stages[baseline], spec.stages[treatment]
-    assert isinstance(first, EvaluateStage | ConverseStage) and isinstance(second, EvaluateStage | ConverseStage)
     uses: tuple[Loc, ...] = (("analysis", "baseline"), ("analysis", "treatment"), ("stages", baseline, "name"))
     uses = (*uses, ("stages", treatment, "name"))
     kinds: tuple[Loc, ...] = (("stages", baseline, "kind"), ("stages", treatment, "kind"))
@@ -137,14 +139,15 @@ def _compare(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintP
         )
 
 
-def _metric(spec: SessionSpec, arm: Arm, uses: tuple[Loc, ...]) -> Iterator[LintProblem]:
+def _metric(spec: SessionSpec, arm: Stage, uses: tuple[Loc, ...]) -> Iterator[LintProblem]:
     """The registered metric is the one of the arms, and what they measure is the task and no control."""
-    given, due = spec.analysis.primary_metric, ARM_METRICS[arm.kind]
-    if given != due:
+    declared = kind_of(arm).arm
+    given = spec.analysis.primary_metric
+    if declared is not None and given != (due := declared.metric):
         message = f"primary_metric is {given}, the arms are {arm.kind} stages"
         yield LintProblem(("analysis", "primary_metric"), message, f"write primary_metric: {due}", uses)
     alike = spec.stage(spec.analysis.baseline).parameters == arm.parameters  # Otherwise told as a difference.
-    if isinstance(arm, ConverseStage) and arm.parameters.history != "whole" and alike:
+    if _controlled(arm) and arm.parameters.history != "whole" and alike:
         loc: Loc = ("stages", [stage.name for stage in spec.stages].index(arm.name), "parameters", "history")
         message = f"history is {arm.parameters.history}: an arm that is not shown its conversation is a control"
         yield LintProblem(loc, message, "write history: whole, or name the stage under analysis.controls", uses)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specs.session.evaluation_plan import OUTCOMES
+from specs import plugins
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
-from specs.stages.registry import Kind, Stage, outputs_of
-
-GAP_KINDS: tuple[Kind, ...] = ("evaluate", "converse")
-DRIFT_KINDS: tuple[Kind, ...] = ("evaluate", "perplexity", "choose", "converse")
+from specs.stages.registry import Stage, kind_of, names_where, outputs_of
 
 
 def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -29,9 +26,14 @@ def lint_evaluation(spec: SessionSpec) -> Iterator[LintProblem]:
 def lint_examples(spec: SessionSpec) -> Iterator[LintProblem]:
     """Sampling shows a worked example only where the task has one, which is true of forms and not of questions."""
     for index, stage in enumerate(spec.stages):
-        if stage.kind == "generate" and stage.parameters.worked_example and spec.task != "format_instructions":
+        if kind_of(stage).worked_examples and stage.parameters.worked_example and not _shows(spec.task):
             loc: Loc = ("stages", index, "parameters", "worked_example")
             yield LintProblem(loc, f"task {spec.task} has no worked example", "worked_example: false", (("task",),))
+
+
+def _shows(task: str) -> bool:
+    point = plugins.find("peergate.tasks", task)
+    return task == "format_instructions" or (point is not None and hasattr(plugins.load(point), "worked_example"))
 
 
 def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -44,7 +46,7 @@ def _gap(spec: SessionSpec) -> Iterator[LintProblem]:
     if gap.ceiling is not None:
         named.append((("evaluation", "gap", "ceiling"), gap.ceiling))
     for loc, name in named:
-        yield from _named(spec, loc, name, GAP_KINDS)
+        yield from _named(spec, loc, name, "arm")
         if name in order and order.index(name) > training:
             message = f"'{name}' comes after '{order[training]}', which already trains"
             yield LintProblem(loc, message, "the gap is shown before anything is trained")
@@ -73,17 +75,17 @@ def _paired(spec: SessionSpec) -> Iterator[LintProblem]:
         yield from problems
         if problems:
             continue
-        kind = spec.stage(test.after).kind
-        if test.outcome not in OUTCOMES[kind]:
-            message = f"rows of a {kind} stage have no {test.outcome} outcome"
-            yield LintProblem((*loc, "outcome"), message, f"they have: {', '.join(OUTCOMES[kind])}")
+        kind = kind_of(spec.stage(test.after))
+        if test.outcome not in kind.outcomes:
+            message = f"rows of a {kind.name} stage have no {test.outcome} outcome"
+            yield LintProblem((*loc, "outcome"), message, f"they have: {', '.join(kind.outcomes)}")
 
 
 def _differ_in_model_only(spec: SessionSpec, loc: Loc, first: str, last: str) -> Iterator[LintProblem]:
     """Two stages are there, in order, and do the same to the same items."""
     order = [stage.name for stage in spec.stages]
-    before = list(_named(spec, (*loc, "before"), first, DRIFT_KINDS))
-    after = list(_named(spec, (*loc, "after"), last, DRIFT_KINDS))
+    before = list(_named(spec, (*loc, "before"), first, "outcomes"))
+    after = list(_named(spec, (*loc, "after"), last, "outcomes"))
     yield from (*before, *after)
     if not before and not after:
         if order.index(first) >= order.index(last):
@@ -100,10 +102,10 @@ def _differ_in_model_only(spec: SessionSpec, loc: Loc, first: str, last: str) ->
                 yield LintProblem(loc, message, "only the model may differ between them")
 
 
-def _named(spec: SessionSpec, loc: Loc, name: str, kinds: tuple[Kind, ...]) -> Iterator[LintProblem]:
+def _named(spec: SessionSpec, loc: Loc, name: str, trait: str) -> Iterator[LintProblem]:
     found = next((stage for stage in spec.stages if stage.name == name), None)
     if found is None:
-        fitting = [stage.name for stage in spec.stages if stage.kind in kinds]
+        fitting = [stage.name for stage in spec.stages if getattr(kind_of(stage), trait)]
         yield LintProblem(loc, f"there is no stage '{name}'", suggest(name, fitting, "stages"))
-    elif found.kind not in kinds:
-        yield LintProblem(loc, f"'{name}' is of kind {found.kind}", f"fitting are {', '.join(kinds)}")
+    elif not getattr(kind_of(found), trait):
+        yield LintProblem(loc, f"'{name}' is of kind {found.kind}", f"fitting are {', '.join(names_where(trait))}")

@@ -8,14 +8,13 @@ from specs.session.lint.arm_rules import notes_on_controls
 from specs.session.model_kind import kind_read
 from specs.session.problems import LintProblem, Loc
 from specs.session.session_spec import SessionSpec
-from specs.stages.evaluation.parameters import ConverseStage, EvaluateStage
-from specs.stages.generation.parameters import GenerateStage
+from specs.stages.registry import kind_of
 
 
 def lint_judges(spec: SessionSpec) -> Iterator[LintProblem]:
     """A judge that is declared base is not asked through a chat template."""
     for index, stage in enumerate(spec.stages):
-        if stage.kind == "compare" and stage.parameters.form == "chat" and kind_read(spec, stage) == "base":
+        if kind_of(stage).chat_form and stage.parameters.form == "chat" and kind_read(spec, stage) == "base":
             loc: Loc = ("stages", index, "parameters", "form")
             model = stage.inputs.get("model", "model")
             message = f"form is chat, and the judge '{model}' is a base model"
@@ -27,7 +26,7 @@ def notes(spec: SessionSpec) -> Iterator[str]:
     """Yield what is allowed and seldom meant, one line each."""
     yield from notes_on_controls(spec)
     for stage in spec.stages:
-        if not isinstance(stage, GenerateStage | EvaluateStage | ConverseStage) or stage.parameters.stops:
+        if not kind_of(stage).open_ended or stage.parameters.stops:
             continue
         if kind_read(spec, stage) == "base":
             yield (

@@ -16,23 +16,22 @@ from specs.session.lint.criterion_rules import lint_criteria
 from specs.session.lint.evaluation_rules import lint_evaluation, lint_examples
 from specs.session.lint.model_kind_rules import lint_judges
 from specs.session.lint.pilot_rules import lint_pilots
+from specs.session.lint.plugin_rules import lint_plugins
 from specs.session.lint.resource_rules import lint_machines
 from specs.session.lint.reviewer_rules import lint_reviewer, reviewers_of
 from specs.session.lint.stage_rules import lint_code, lint_inputs, lint_names, lint_ranges, lint_samples, lint_trained
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
-from specs.stages.registry import HELDOUT_READERS
+from specs.stages.registry import kind_of
 
 __all__ = ["LintProblem", "lint", "lint_constitution"]
-
-_OWN_SHARE = HELDOUT_READERS
-"""Stage kinds that may use the share held back for evaluation."""
 
 
 def lint(spec: SessionSpec) -> list[LintProblem]:
     """Return every rule the spec breaks; an empty list means it can be registered."""
     rules = (
         lint_names,
+        lint_plugins,
         lint_inputs,
         lint_samples,
         lint_code,
@@ -113,7 +112,7 @@ def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
     spent = 0.0
     stages = spec.with_resources().stages
     for stage in stages:
-        held = shares.review + shares.teardown + (0.0 if stage.kind in _OWN_SHARE else shares.evaluation)
+        held = shares.review + shares.teardown + (0.0 if kind_of(stage).reads_heldout else shares.evaluation)
         spent += attempt_usd(budget, stage)
         if spent + held * budget.max_cost_usd > budget.max_cost_usd + 1e-9:
             every = sum(attempt_usd(budget, stage) for stage in stages)

@@ -8,10 +8,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from specs.session.analysis import ARM_METRICS
 from specs.session.problems import LintProblem, Loc, closest, suggest
 from specs.session.session_spec import SessionSpec
-from specs.stages.registry import HELDOUT_READERS, PARAMETERS, Kind, Parameters, Stage, inputs_of, outputs_of
+from specs.stages.registry import STAGE_KINDS, Stage, inputs_of, kind_of, names_where, outputs_of
 from specs.stages.stage import ArtifactKind
 
 RESERVED = ("model", "control", "heldout", "data", "constitution")
@@ -38,7 +37,7 @@ def lint_names(spec: SessionSpec) -> Iterator[LintProblem]:
 def lint_inputs(spec: SessionSpec) -> Iterator[LintProblem]:
     """Roles are complete and known; references resolve to an earlier artifact of the right kind."""
     for index, stage in enumerate(spec.stages):
-        if stage.kind == "recipe":
+        if kind_of(stage).runs_code:
             yield from _recipe_inputs(spec, index, stage)
             continue
         roles = inputs_of(stage.kind, stage.parameters)
@@ -51,9 +50,9 @@ def lint_inputs(spec: SessionSpec) -> Iterator[LintProblem]:
                 read_as = closest(role, [name for name in roles if name not in stage.inputs]) or ""
                 meant.add(read_as)
                 yield LintProblem(loc, f"{stage.kind} has no input '{role}'", suggest(role, roles, "it reads"), (kind,))
-            if reference == "heldout" and stage.kind not in HELDOUT_READERS:
+            if reference == "heldout" and not kind_of(stage).reads_heldout:
                 message = f"the held-out split is not for {stage.kind} stages"
-                yield LintProblem(loc, message, f"only {', '.join(HELDOUT_READERS)} stages may read it", (kind,))
+                yield LintProblem(loc, message, _heldout_readers(), (kind,))
             elif read_as:
                 yield from _reference(spec, index, loc, reference, roles[read_as])
         for role in roles:
@@ -64,18 +63,22 @@ def lint_inputs(spec: SessionSpec) -> Iterator[LintProblem]:
                 yield LintProblem(("stages", index, "inputs", role), message, hint, (kind,))
 
 
+def _heldout_readers() -> str:
+    return f"only {', '.join(names_where('reads_heldout'))} stages may read it"
+
+
 def lint_samples(spec: SessionSpec) -> Iterator[LintProblem]:
     """Pairs are made of the samples of a ``generate`` stage, and judged against its own prompts."""
     stages = {stage.name: stage for stage in spec.stages}
     for index, stage in enumerate(spec.stages):
-        if stage.kind != "prefer_verified" or "samples" not in stage.inputs:
+        if not kind_of(stage).pairs_samples or "samples" not in stage.inputs:
             continue
         loc: Loc = ("stages", index, "inputs", "samples")
         reference = stage.inputs["samples"]
         owner = stages.get(reference.partition(".")[0])
         if owner is None or not reference.endswith(".rows"):
             continue  # Told as a reference to nothing, or to something else than rows.
-        if owner.kind != "generate":
+        if not kind_of(owner).sampled_by_task:
             message = f"'{reference}' are rows of a stage of kind {owner.kind}, pairs are made of those of generate"
             yield LintProblem(loc, message, _samples(spec, index))
         elif stage.inputs.get("prompts") not in (None, owner.inputs.get("prompts")):
@@ -86,7 +89,7 @@ def lint_samples(spec: SessionSpec) -> Iterator[LintProblem]:
 
 
 def _samples(spec: SessionSpec, index: int) -> str:
-    able = [f"{stage.name}.rows" for stage in spec.stages[:index] if stage.kind == "generate"]
+    able = [f"{stage.name}.rows" for stage in spec.stages[:index] if kind_of(stage).sampled_by_task]
     return f"there are {', '.join(able)}" if able else "no generate stage stands before it"
 
 
@@ -99,7 +102,7 @@ def _recipe_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[Lint
             yield LintProblem(loc, f"'{role}' cannot be the name of an input", "lower-case letters, digits and '_'")
         if reference == "heldout":
             message = "the held-out split is not for recipe stages"
-            yield LintProblem(loc, message, f"only {', '.join(HELDOUT_READERS)} stages may read it", (kind,))
+            yield LintProblem(loc, message, _heldout_readers(), (kind,))
         elif _tells_heldout(spec, index, reference):
             message = f"'{reference}' holds answers to held-out items, which no code of a builder may read"
             yield LintProblem(loc, message, "what they add up to is measured by Peergate", (kind,))
@@ -122,7 +125,7 @@ def _tells_heldout(spec: SessionSpec, index: int, reference: str) -> bool:
 def lint_trained(spec: SessionSpec) -> Iterator[LintProblem]:
     """A recipe that trains names one of its own inputs, a checkpoint."""
     for index, stage in enumerate(spec.stages):
-        if stage.kind != "recipe" or stage.parameters.trains is None:
+        if not kind_of(stage).runs_code or stage.parameters.trains is None:
             continue
         loc: Loc = ("stages", index, "parameters", "trains")
         role = stage.parameters.trains
@@ -144,9 +147,9 @@ def lint_code(spec: SessionSpec) -> Iterator[LintProblem]:
     for index, stage in enumerate(spec.stages):
         loc: Loc = ("stages", index, "allow_code")
         kind: Loc = ("stages", index, "kind")
-        if stage.kind != "recipe":
+        if not kind_of(stage).runs_code:
             if stage.allow_code:
-                heldout = stage.kind in HELDOUT_READERS
+                heldout = kind_of(stage).reads_heldout
                 why = "reads held-out items" if heldout else "is judged by what Peergate's own code reads back"
                 message = f"{stage.kind} {why}: it runs no code of a builder"
                 yield LintProblem(loc, message, "remove the line; a recipe stage runs code", (kind,))
@@ -214,7 +217,7 @@ def _reference(
 
 def _left_by(stage: Stage, output: str) -> str:
     """Say what a stage leaves, to who reads something else of it."""
-    if stage.kind == "recipe" and output == "checkpoint":
+    if kind_of(stage).runs_code and output == "checkpoint":
         return "it leaves one where its parameters say trains: INPUT"
     return suggest(output, outputs_of(stage.kind, stage.parameters), "it leaves")
 
@@ -225,7 +228,7 @@ def _candidates(spec: SessionSpec, index: int, needed: ArtifactKind) -> str:
     found = {"checkpoint": checkpoints, "constitution": ["constitution"]}.get(needed, [])
     if needed == "items":
         found += [f"data.{name}" for name in spec.data]
-        if spec.stages[index].kind in HELDOUT_READERS:
+        if kind_of(spec.stages[index]).reads_heldout:
             found.append("heldout")
     for stage in spec.stages[:index]:
         found += [
@@ -243,13 +246,13 @@ def _a(kind: ArtifactKind) -> str:
 def lint_ranges(spec: SessionSpec) -> Iterator[LintProblem]:
     """Ranges are for numeric parameters, lie inside their limits and hold the stage's own value."""
     for index, stage in enumerate(spec.stages):
-        numeric = numeric_parameters(PARAMETERS[stage.kind])
-        arm = stage.kind in ARM_METRICS and stage.name in spec.analysis.compared()
+        numeric = numeric_parameters(kind_of(stage).parameters)
+        arm = kind_of(stage).arm is not None and stage.name in spec.analysis.compared()
         kind: Loc = ("stages", index, "kind")
         for name, allowed in stage.ranges.items():
             loc: Loc = ("stages", index, "ranges", name)
             own: Loc = ("stages", index, "parameters", name)
-            if name not in PARAMETERS[stage.kind].model_fields:
+            if name not in kind_of(stage).parameters.model_fields:
                 message = f"{stage.kind} has no parameter '{name}'"
                 yield LintProblem(loc, message, suggest(name, numeric, "ranges can be given for"), (kind,))
             elif name not in numeric:
@@ -276,7 +279,7 @@ def lint_ranges(spec: SessionSpec) -> Iterator[LintProblem]:
                     yield LintProblem(loc, message, "the registered value is the first one tried", (kind, own))
 
 
-def numeric_parameters(model: type[Parameters]) -> dict[str, type[int] | type[float]]:
+def numeric_parameters(model: type[BaseModel]) -> dict[str, type[int] | type[float]]:
     """Return the parameters a range can be given for, with their number type."""
     found: dict[str, type[int] | type[float]] = {}
     for name, info in model.model_fields.items():
@@ -293,9 +296,9 @@ def _types(annotation: Any) -> set[Any]:
     return {annotation} if not arguments else {kind for argument in arguments for kind in _types(argument)}
 
 
-def _outside_limits(kind: Kind, name: str, number: type[int] | type[float], low: float, high: float) -> str:
+def _outside_limits(kind: str, name: str, number: type[int] | type[float], low: float, high: float) -> str:
     """Return what is wrong with the ends of a range as values of the parameter, or nothing."""
-    model: type[BaseModel] = PARAMETERS[kind]
+    model: type[BaseModel] = STAGE_KINDS[kind].parameters
     for end, value in (("min", low), ("max", high)):
         if number is int and not value.is_integer():
             return f"{end} {value:g} is not a whole number, {name} is one"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from specs.digests import Contract
 from specs.stages.artifacts import NegativeType
-from specs.stages.kind import StageKind
 from specs.stages.label_scores import Agreement
 from specs.stages.rubric import Rubric
 from specs.stages.sampling import END_MARK, ROLE_STOPS, SHOTS, Sampling, Shot, Stop
-from specs.stages.stage import Placed, StageBase
+from specs.stages.stage import Placed
 
 
 class CriticParameters(Placed):
@@ -141,76 +140,3 @@ class PreferVerifiedParameters(Pairing):
     """The most pairs of one prompt; each sample stands in one of them."""
     max_length_ratio: Annotated[float, Field(ge=1, le=100)] = 3.0
     """Pairs whose longer response has more than this many times the words of the other are left out."""
-
-
-class CritiqueInstructionsStage(StageBase):
-    """A ``critique_instructions`` stage."""
-
-    kind: Literal["critique_instructions"]
-    parameters: CritiqueInstructionsParameters = CritiqueInstructionsParameters()
-
-
-class CritiqueResponsesStage(StageBase):
-    """A ``critique_responses`` stage."""
-
-    kind: Literal["critique_responses"]
-    parameters: CritiqueResponsesParameters = CritiqueResponsesParameters()
-
-
-class ReviseStage(StageBase):
-    """A ``revise`` stage."""
-
-    kind: Literal["revise"]
-    parameters: ReviseParameters = ReviseParameters()
-
-
-class PreferStage(StageBase):
-    """A ``prefer`` stage."""
-
-    kind: Literal["prefer"]
-    parameters: PreferParameters = PreferParameters()
-
-
-class PreferVerifiedStage(StageBase):
-    """A ``prefer_verified`` stage."""
-
-    kind: Literal["prefer_verified"]
-    parameters: PreferVerifiedParameters = PreferVerifiedParameters()
-
-
-CRITIQUE_INSTRUCTIONS_KIND = StageKind(
-    job="training.jobs.critique.critique_instructions:critique_instructions",
-    inputs={"model": "checkpoint", "items": "items", "calibration": "items"},
-    outputs={"rows": "rows", "calibration": "rows", "accepted": "items"},
-)
-
-CRITIQUE_RESPONSES_KIND = StageKind(
-    job="training.jobs.critique.critique_responses:critique_responses",
-    inputs={"model": "checkpoint", "examples": "examples", "calibration": "items"},
-    outputs={"rows": "rows", "calibration": "rows", "accepted": "examples"},
-)
-
-REVISE_KIND = StageKind(
-    job="training.jobs.critique.revise:revise",
-    inputs={"model": "checkpoint", "examples": "examples", "constitution": "constitution"},
-    outputs={"rows": "rows", "preferences": "preferences", "examples": "examples"},
-)
-
-REVISE_JUDGED = StageKind(
-    job="training.jobs.critique.revise:revise",
-    inputs={"judge": "checkpoint", "calibration": "items"},
-    outputs={"comparisons": "rows", "calibration": "rows"},
-)
-"""What a ``revise`` stage reads and writes beside that where it has a judge."""
-
-PREFER_KIND = StageKind(
-    job="training.jobs.critique.best_of_n:prefer",
-    inputs={"model": "checkpoint", "judge": "checkpoint", "prompts": "items", "calibration": "items"},
-    outputs={"rows": "rows", "comparisons": "rows", "calibration": "rows", "preferences": "preferences"},
-)
-
-PREFER_VERIFIED_KIND = StageKind(
-    job="training.jobs.critique.best_of_n_verified:prefer_verified",
-    inputs={"samples": "rows", "prompts": "items"},
-    outputs={"rows": "rows", "preferences": "preferences"},
-)

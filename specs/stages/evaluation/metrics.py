@@ -1,69 +1,8 @@
-"""Metrics of evaluations and of the comparison."""
+"""Metrics of evaluations."""
 
 from __future__ import annotations
 
 from specs.stages.metric import MetricDefinition, defined
-
-_KINDS = "kinds of the held-out items"
-
-_PRIMARY = "held-out items of analysis.kinds.primary, answered by both arms"
-
-_CONTROLLED = "held-out conversations held by both arms, with their history and under every registered control"
-
-
-COMPARED_METRICS: tuple[MetricDefinition, ...] = (
-    defined(
-        "primary_kind_gain",
-        "rule",
-        "difference",
-        _PRIMARY,
-        "share the treatment has right - share the baseline has right",
-        "higher",
-    ),
-    defined(
-        "primary_kind_p",
-        "rule",
-        "probability",
-        _PRIMARY,
-        "exact two-sided McNemar p of the kind, adjusted over all kinds (Benjamini-Hochberg)",
-        "lower",
-    ),
-    defined(
-        "kinds_risen",
-        "rule",
-        "kinds",
-        _KINDS,
-        "kinds that gained more than they lost, with a p so adjusted below analysis.kinds.false_discovery",
-        "higher",
-    ),
-    defined(
-        "kinds_kept",
-        "rule",
-        "kinds",
-        _KINDS,
-        "kinds whose gain has a 95 % interval (Bonett and Price) that begins above -analysis.kinds.margin",
-        "higher",
-    ),
-    defined(
-        "control_excess",
-        "rule",
-        "difference",
-        _CONTROLLED,
-        "gain of the arms - gain of the same models under the control (resampled 95 % interval); the least of all "
-        "controls",
-        "higher",
-    ),
-    defined(
-        "control_excess_p",
-        "rule",
-        "probability",
-        _CONTROLLED,
-        "exact sign test: conversations that changed for the better with their history than under the control, against "
-        "those that did for the worse; the largest of all controls",
-        "lower",
-    ),
-)
-
 
 _TOKENS = "all tokens of all texts, each scored once"
 
@@ -78,7 +17,28 @@ _CONVERSATIONS = "all conversations, each once"
 _TURNS = "all turns after the first of all conversations"
 
 
+_ITEMS = "all registered held-out items, each once"
+
 EVALUATION_METRICS: tuple[MetricDefinition, ...] = (
+    defined(
+        "accuracy",
+        "evaluate",
+        "fraction",
+        _ITEMS,
+        "items whose output the registered verifier accepts / items",
+        "higher",
+    ),
+    defined("items", "evaluate", "items", _ITEMS, "number of rows", "none"),
+    defined("truncation_rate", "evaluate", "fraction", _ITEMS, "outputs that hit the token limit / items", "lower"),
+    defined("empty_rate", "evaluate", "fraction", _ITEMS, "outputs with no visible character / items", "lower"),
+    defined(
+        "mean_output_tokens",
+        "evaluate",
+        "model tokens",
+        _ITEMS,
+        "mean length of the output, end token not counted",
+        "none",
+    ),
     defined("texts", "perplexity", "texts", "all texts, each once", "number of rows", "none"),
     defined("scored_tokens", "perplexity", "model tokens", _TOKENS, "tokens, summed over texts", "none"),
     defined("nats_per_token", "perplexity", "nats per token", _TOKENS, "negative log-likelihood / tokens", "lower"),

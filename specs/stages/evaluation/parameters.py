@@ -9,11 +9,10 @@ from pydantic import Field, StringConstraints, model_validator
 from specs.digests import Contract
 from specs.stages.answer_end import Form
 from specs.stages.engine_choice import Writing
-from specs.stages.kind import StageKind
 from specs.stages.label_scores import Agreement
 from specs.stages.rubric import Rubric
 from specs.stages.sampling import QUESTION, BatchSize, Seed, Stop, Wrapper, require_prompt
-from specs.stages.stage import ArtifactKind, Placed, StageBase, Task
+from specs.stages.stage import Placed, Task
 
 Prompting = Literal["native", "raw", "wrapped"]
 """``native``: the chat template for a model declared instruct, the bare text and an empty line for one declared base.
@@ -138,57 +137,3 @@ class ConverseParameters(Writing):
     batch_size: BatchSize = 32
     stops: tuple[Stop, ...] = ("\nUser:", "\nAssistant:")
     seed: Seed = 0
-
-
-_ITEMS: dict[str, ArtifactKind] = {"model": "checkpoint", "items": "items"}
-
-EVALUATE_KIND = StageKind(job="training.jobs.evaluation.evaluate:evaluate", inputs=_ITEMS, outputs={"rows": "rows"})
-
-PERPLEXITY_KIND = StageKind(
-    job="training.jobs.evaluation.perplexity:perplexity", inputs=_ITEMS, outputs={"rows": "rows"}
-)
-
-CHOOSE_KIND = StageKind(job="training.jobs.evaluation.multiple_choice:choose", inputs=_ITEMS, outputs={"rows": "rows"})
-
-CONVERSE_KIND = StageKind(job="training.jobs.evaluation.multi_turn:converse", inputs=_ITEMS, outputs={"rows": "rows"})
-
-COMPARE_KIND = StageKind(
-    job="training.jobs.evaluation.pairwise_judge:compare",
-    inputs={**_ITEMS, "reference": "rows", "candidate": "rows", "labelled": "items"},
-    outputs={"rows": "rows", "calibration": "rows"},
-)
-
-
-class EvaluateStage(StageBase):
-    """An ``evaluate`` stage."""
-
-    kind: Literal["evaluate"]
-    parameters: EvaluateParameters = EvaluateParameters()
-
-
-class PerplexityStage(StageBase):
-    """A ``perplexity`` stage."""
-
-    kind: Literal["perplexity"]
-    parameters: PerplexityParameters = PerplexityParameters()
-
-
-class ChooseStage(StageBase):
-    """A ``choose`` stage."""
-
-    kind: Literal["choose"]
-    parameters: ChooseParameters = ChooseParameters()
-
-
-class CompareStage(StageBase):
-    """A ``compare`` stage."""
-
-    kind: Literal["compare"]
-    parameters: CompareParameters = CompareParameters()
-
-
-class ConverseStage(StageBase):
-    """A ``converse`` stage."""
-
-    kind: Literal["converse"]
-    parameters: ConverseParameters = ConverseParameters()

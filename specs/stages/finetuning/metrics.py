@@ -1,4 +1,4 @@
-"""The metrics of preference training. Those of supervised training stand in ``specs/stages/metric_catalog.py``.
+"""The metrics of training.
 
 What says whether training on pairs worked is computed from pairs that were not trained on, and in the same way for
 every loss: each response is compared with itself before training. The trainer's own rewards are rows, and no metric.
@@ -13,6 +13,26 @@ _STEPS = "all optimizer steps, in order"
 _PAIRS = "pairs of the groups that were kept out of training"
 
 TRAINING_METRICS: tuple[MetricDefinition, ...] = (
+    _m("steps", "sft", "optimizer steps", _STEPS, "number of rows", "none"),
+    _m("train_tokens", "sft", "model tokens", _STEPS, "tokens that carry loss, summed over steps", "none"),
+    _m(
+        "first_loss",
+        "sft",
+        "nats per token",
+        "the first fifth of the steps (at least 1)",
+        "mean of the step losses",
+        "lower",
+    ),
+    _m(
+        "last_loss",
+        "sft",
+        "nats per token",
+        "the last fifth of the steps (at least 1)",
+        "mean of the step losses",
+        "lower",
+    ),
+    _m("loss_drop", "sft", "nats per token", _STEPS, "first_loss - last_loss", "higher"),
+    _m("max_grad_norm", "sft", "L2 norm", _STEPS, "largest gradient norm before clipping", "lower"),
     _m("dpo_steps", "dpo", "optimizer steps", _STEPS, "number of rows", "none"),
     _m("dpo_train_tokens", "dpo", "model tokens", _STEPS, "response tokens of both sides, summed over steps", "none"),
     _m(

@@ -12,8 +12,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from specs.digests import Contract
-from specs.stages.kind import StageKind
-from specs.stages.stage import StageBase
 
 Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,79}$")]
 Loss = Literal["dpo", "ipo", "kto", "orpo", "simpo"]
@@ -151,29 +149,3 @@ class DpoParameters(TrainingParameters):
         if self.loss == "kto" and self.batch_size % 2:
             raise ValueError(f"loss 'kto' compares the responses of a batch: batch_size {self.batch_size} is not even")
         return self
-
-
-SFT_KIND = StageKind(
-    job="training.jobs.finetuning.sft:sft",
-    inputs={"model": "checkpoint", "examples": "examples"},
-    outputs={"rows": "rows", "checkpoint": "checkpoint"},
-)
-DPO_KIND = StageKind(
-    job="training.jobs.finetuning.dpo:dpo",
-    inputs={"model": "checkpoint", "preferences": "preferences"},
-    outputs={"rows": "rows", "pairs": "rows", "checkpoint": "checkpoint"},
-)
-
-
-class SftStage(StageBase):
-    """An ``sft`` stage."""
-
-    kind: Literal["sft"]
-    parameters: SftParameters = SftParameters()
-
-
-class DpoStage(StageBase):
-    """A ``dpo`` stage."""
-
-    kind: Literal["dpo"]
-    parameters: DpoParameters = DpoParameters()

@@ -16,7 +16,53 @@ _KEPT = "the instructions that are kept"
 _ANSWERS = "all answers, after cleaning and before any is dropped"
 _EXAMPLES = "the answers that are kept"
 
+_SAMPLES = "all sampled completions of the attempt"
+
 TEXT_METRICS: tuple[MetricDefinition, ...] = (
+    _m("samples", "generate", "completions", _SAMPLES, "number of rows", "none"),
+    _m(
+        "accepted",
+        "generate",
+        "completions",
+        _SAMPLES,
+        "distinct (prompt, completion) that end by themselves and that the verifier accepts",
+        "higher",
+    ),
+    _m(
+        "acceptance_rate",
+        "generate",
+        "fraction",
+        _SAMPLES,
+        "rows that end by themselves and that the verifier accepts / rows",
+        "higher",
+    ),
+    _m(
+        "accepted_kinds", "generate", "kinds", _SAMPLES, "constraint kinds with at least one accepted row", "higher"
+    ),
+    _m(
+        "accepted_min_kind",
+        "generate",
+        "completions",
+        _SAMPLES,
+        "accepted rows of the rarest constraint kind of the prompts",
+        "higher",
+    ),
+    _m(
+        "generate_truncation_rate",
+        "generate",
+        "fraction",
+        _SAMPLES,
+        "rows that hit the token limit / rows",
+        "lower",
+    ),
+    _m(
+        "duplicate_rate",
+        "generate",
+        "fraction",
+        "verifier-accepted rows",
+        "1 - distinct (prompt, completion) / verifier-accepted rows",
+        "lower",
+    ),
     _m("sentinels", "guard", "sentinels", "all sentinels, each once", "number of sentinels given to both models", "none"),
     _m(
         "sentinels_followed", "guard", "fraction", _BARE,

@@ -12,7 +12,6 @@ from pydantic import Field, model_validator
 
 from specs.digests import Contract
 from specs.stages.engine_choice import Writing
-from specs.stages.kind import StageKind
 from specs.stages.sampling import (
     END_MARK,
     ROLE_STOPS,
@@ -26,7 +25,6 @@ from specs.stages.sampling import (
     Wrapper,
     require_prompt,
 )
-from specs.stages.stage import StageBase
 
 Step = Literal["end_mark", "first_paragraph", "role_line", "new_question", "strip"]
 
@@ -120,46 +118,6 @@ class RespondParameters(Sampling):
     seed: Seed = 0
 
 
-class GuardStage(StageBase):
-    """A ``guard`` stage."""
-
-    kind: Literal["guard"]
-    parameters: GuardParameters = GuardParameters()
-
-
-class InstructStage(StageBase):
-    """An ``instruct`` stage."""
-
-    kind: Literal["instruct"]
-    parameters: InstructParameters = InstructParameters()
-
-
-class RespondStage(StageBase):
-    """A ``respond`` stage."""
-
-    kind: Literal["respond"]
-    parameters: RespondParameters = RespondParameters()
-
-
-GUARD_KIND = StageKind(
-    job="training.jobs.generation.base_model_check:guard",
-    inputs={"model": "checkpoint", "control": "checkpoint"},
-    outputs={"rows": "rows"},
-)
-
-INSTRUCT_KIND = StageKind(
-    job="training.jobs.generation.self_instruct:instruct",
-    inputs={"model": "checkpoint", "seeds": "items"},
-    outputs={"rows": "rows", "instructions": "items"},
-)
-
-RESPOND_KIND = StageKind(
-    job="training.jobs.generation.sample_responses:respond",
-    inputs={"model": "checkpoint", "instructions": "items"},
-    outputs={"rows": "rows", "examples": "examples"},
-)
-
-
 class GenerateParameters(Sampling):
     """Sample completions from the model itself; the verifier decides which are kept."""
 
@@ -189,10 +147,3 @@ class GenerateParameters(Sampling):
         if self.response_end is not None and self.response_end not in self.stops:
             raise ValueError("response_end is what the model learns to end with: name it among stops too")
         return self
-
-
-class GenerateStage(StageBase):
-    """A ``generate`` stage."""
-
-    kind: Literal["generate"]
-    parameters: GenerateParameters = GenerateParameters()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from specs.stages.stage import Placed, StageBase
+from specs.stages.stage import Placed
 
 
 class PackageParameters(Placed):
@@ -15,10 +15,3 @@ class PackageParameters(Placed):
     probe_items: Annotated[int, Field(ge=1, le=1000)] = 10
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-
-
-class PackageStage(StageBase):
-    """A ``package`` stage."""
-
-    kind: Literal["package"]
-    parameters: PackageParameters = PackageParameters()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from specs.digests import Contract, Digest
-from specs.stages.stage import Name, StageBase
+from specs.stages.stage import Name
 
 
 class RecipeParameters(Contract):
@@ -27,10 +27,3 @@ class RecipeParameters(Contract):
     """The input, a checkpoint, that the script trains: what it leaves in the folder ``checkpoint`` of /out is then
     taken over as output ``checkpoint``, if it is the same model with other weights. None: it leaves nothing to use."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-
-
-class RecipeStage(StageBase):
-    """A ``recipe`` stage."""
-
-    kind: Literal["recipe"]
-    parameters: RecipeParameters = RecipeParameters()

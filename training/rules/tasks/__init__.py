@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from specs.stages.artifacts import Item
 from training.rules.tasks import conversation, exact_answer, format_instructions, instruction_following
-from training.rules.tasks.format_instructions import Judgement
+from training.rules.tasks.form import Verifier, plugin_task
 
 CONVERSATION = "conversation"
 """What ``converse`` stages hold: no task to sample for, but with a verifier all the same."""
-Verifier = Callable[[Item, str], Judgement]
 
 _TASKS = {
     "format_instructions": format_instructions,
@@ -28,7 +28,24 @@ def verifier(task: str) -> Verifier:
     Raises:
         KeyError: no such task.
     """
-    return conversation.verify if task == CONVERSATION else _TASKS[task].verify
+    return conversation.verify if task == CONVERSATION else _task(task).verify
+
+
+def strict_verifier(task: str) -> Verifier:
+    """Return the function that judges known answers: of a plug-in, one that lets every error through.
+
+    Raises:
+        KeyError: no such task.
+    """
+    found = None if task in (CONVERSATION, *_TASKS) else plugin_task(task)
+    return verifier(task) if found is None else found.judged
+
+
+def _task(name: str) -> Any:
+    found = _TASKS.get(name) or plugin_task(name)
+    if found is None:
+        raise KeyError(name)
+    return found
 
 
 def worked_example(task: str, item: Item) -> tuple[str, str]:
@@ -37,7 +54,7 @@ def worked_example(task: str, item: Item) -> tuple[str, str]:
     Raises:
         KeyError: no such task, or it has no worked examples.
     """
-    return _TASKS[task].worked_example(item)
+    return _task(task).worked_example(item)
 
 
 def load_items(path: Path) -> list[Item]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from specs.stages.artifacts import Item
+from training.rules.tasks.form import plugin_task
 from training.rules.tasks.format_instructions import KINDS, prompt_of
 from training.rules.tasks.instruction_following import constraint_of
 
@@ -320,7 +321,13 @@ def cases_of(task: str) -> tuple[Case, ...]:
         KeyError: the task has none, so its verifier cannot be admitted.
     """
     makers = {"format_instructions": _format, "instruction_following": _following, "exact_answer": _exact}
-    return tuple((makers | {"conversation": _talks})[task]())
+    maker = (makers | {"conversation": _talks}).get(task)
+    if maker is not None:
+        return tuple(maker())
+    found = plugin_task(task)
+    if found is None:
+        raise KeyError(task)
+    return tuple(Case(item, output, right) for item, output, right in found.known_answers())
 
 
 def _format() -> Iterator[Case]:

@@ -1,0 +1,8 @@
+"""The judge of ``prefer`` stages."""
+
+from __future__ import annotations
+
+from reviews.stages.critique.measure import measure_prefer as measure
+from reviews.stages.critique.trace import compared_responses as trace
+
+__all__ = ["measure", "trace"]

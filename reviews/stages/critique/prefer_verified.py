@@ -1,0 +1,8 @@
+"""The judge of ``prefer_verified`` stages."""
+
+from __future__ import annotations
+
+from reviews.stages.critique.measure import measure_verified as measure
+from reviews.stages.critique.trace import verified_samples as trace
+
+__all__ = ["measure", "trace"]

@@ -1,0 +1,8 @@
+"""The judge of ``revise`` stages."""
+
+from __future__ import annotations
+
+from reviews.stages.critique.measure import measure_revise as measure
+from reviews.stages.critique.trace import revisions as trace
+
+__all__ = ["measure", "trace"]

@@ -1,0 +1,8 @@
+"""The judge of ``compare`` stages."""
+
+from __future__ import annotations
+
+from reviews.stages.evaluation.measure import measure_duels as measure
+from reviews.stages.evaluation.trace import judgements as trace
+
+__all__ = ["measure", "trace"]

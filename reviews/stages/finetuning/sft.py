@@ -1,0 +1,17 @@
+"""The judge of ``sft`` stages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reviews.evidence.evidence import Evidence
+from reviews.stages.finetuning.measure import measure_sft as measure
+from reviews.stages.finetuning.measure import steps_of
+from reviews.stages.finetuning.trace import supervised_training as trace
+
+__all__ = ["measure", "shown", "trace"]
+
+
+def shown(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return the optimizer steps; errors as :func:`steps_of`."""
+    return [row.model_dump(mode="json") for row in steps_of(evidence)]

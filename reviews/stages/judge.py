@@ -1,0 +1,73 @@
+"""The judge of a stage kind: what measures it, shows its rows, traces its metrics and checks it.
+
+A kind names a module, and each part is found there by its name: ``measure(evidence)``, ``trace(evidence, metric)``,
+``shown(evidence)``, ``outcomes(evidence, path, outcome)``, ``change(evidence, before)``, ``CHECKS``. All are optional:
+a kind whose metrics are declared over rows needs none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from reviews.checks.definition import Check
+from reviews.evidence.evidence import Evidence
+from reviews.evidence.measured_value import Measured
+from reviews.evidence.row_lines import Part
+from specs import plugins
+from specs.errors import PluginFault
+from specs.session.evaluation_plan import Outcome
+from specs.stages.kind import StageKind
+
+Rows = list[dict[str, Any]]
+
+
+class Change(NamedTuple):
+    """After minus before, turned so that more is better, with its 95 % interval."""
+
+    value: float
+    interval: tuple[float, float]
+    told: str
+
+
+class Judge(NamedTuple):
+    """The parts of a kind's judge; None or empty where it has none."""
+
+    measure: Callable[[Evidence], dict[str, Measured]] | None
+    """Return every metric that is not declared over rows; errors as those of reading rows."""
+    trace: Callable[[Evidence, str], tuple[Part, ...]] | None
+    """Return the lines that such a metric was computed from."""
+    shown: Callable[[Evidence], Rows] | None
+    """Return the rows in the short form a packet shows."""
+    outcomes: Callable[[Evidence, Path | None, Outcome], list[float]] | None
+    """Return one number an item from a file of rows, in the order of the items; more is better."""
+    change: Callable[[Evidence, str], Change] | None
+    """Return the change since an earlier stage of the same kind, where it is not one of items passed."""
+    checks: tuple[Check, ...]
+
+
+@cache
+def judge_of(kind: StageKind) -> Judge:
+    """Return the judge of a kind.
+
+    Raises:
+        PluginFault: it is that of another distribution, and cannot be loaded or is no judge.
+    """
+    told = f"{kind.plugin}, the judge of stage kind '{kind.name}'"
+    module = plugins.bounded(lambda: import_module(kind.judge), told) if kind.plugin else import_module(kind.judge)
+    return _parts(module, told)
+
+
+def _parts(module: ModuleType, told: str) -> Judge:
+    parts: dict[str, Any] = {name: getattr(module, name, None) for name in Judge._fields if name != "checks"}
+    checks: Any = getattr(module, "CHECKS", ())
+    for name, part in parts.items():
+        if part is not None and not callable(part):
+            raise PluginFault(f"its {name} is a {type(part).__name__}, not a function", where=told)
+    if not isinstance(checks, tuple | list) or not all(isinstance(one, Check) for one in checks):
+        raise PluginFault("its CHECKS are not a list of checks", where=told)
+    return Judge(checks=tuple(checks), **parts)

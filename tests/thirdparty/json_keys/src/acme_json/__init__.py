@@ -1,0 +1,1 @@
+"""A task for Peergate: answers in JSON."""

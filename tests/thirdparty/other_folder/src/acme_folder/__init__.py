@@ -1,0 +1,1 @@
+"""A launcher for Peergate that runs jobs in another folder of this machine."""

@@ -1,0 +1,58 @@
+"""The contract of ``reward_model`` stages: importable in milliseconds, no torch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from specs.digests import Contract, Positive
+from specs.stages.kind import StageKind
+from specs.stages.row_metric import count, every, mean, metric, share, where
+from specs.stages.stage import Placed
+
+
+class Parameters(Placed):
+    """Train the model to give the better of two answers more log-probability a token than the worse one."""
+
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 1e-3
+    epochs: Annotated[int, Field(ge=1, le=100)] = 1
+    save_every: Annotated[int, Field(ge=1)] = 4
+    """Steps between two saved ones, from which another attempt can continue."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+class Step(Contract):
+    """One pair that was trained on."""
+
+    unique_by = ("step",)
+
+    step: Positive
+    item: str
+    margin: float
+    """Nats a token: the better answer's log-probability minus the worse one's, before the step."""
+    loss: Annotated[float, Field(ge=0)]
+
+
+KIND = StageKind(
+    name="reward_model",
+    parameters=Parameters,
+    inputs={"model": "checkpoint", "pairs": "items"},
+    outputs={"rows": "rows", "checkpoint": "checkpoint"},
+    rows={"rows": Step},
+    metrics=(
+        metric("reward_steps", unit="optimizer steps", over=every, value=count),
+        metric("reward_loss", unit="nats", over=every, value=mean("loss"), better="lower"),
+        metric(
+            "reward_accuracy",
+            unit="fraction",
+            over=where("steps after the first", lambda row: row.step > 1),
+            value=share("steps whose better answer has the larger reward", lambda row: row.margin > 0),
+            better="higher",
+        ),
+    ),
+    job="acme_reward.job:run",
+    judge="acme_reward.judge",
+    trains="pairs",
+    resumable=True,
+)

@@ -1,0 +1,147 @@
+"""Distributions that are not part of Peergate bring a task, a training kind and a launcher: one session uses all three.
+
+Nothing under Peergate's packages names them. What misbehaves is refused with one clear error, and opens no gate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from reviews.trail.tables.open_table import read_entries
+from specs.home import HOME, PACKAGES
+from tests.thirdparty import house
+
+LAUNCHER = "other_folder"
+
+
+class Ran(NamedTuple):
+    """The environment and the run of a finished session."""
+
+    python: Path
+    run: Path
+    printed: str
+    elsewhere: Path
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has the three distributions."""
+    return house.environment(tmp_path_factory.mktemp("env"), "reward_model", "json_keys", LAUNCHER)
+
+
+@pytest.fixture(scope="module")
+def ran(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    folder = tmp_path_factory.mktemp("session")
+    stages = [stage | ({"launcher": LAUNCHER} if stage["name"] == "rewards" else {}) for stage in house.SPEC["stages"]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACME_FOLDER", str(folder / "elsewhere"))
+        done = house.peergate(python, "start", house.write_session(folder / "spec", stages=stages), "--runs", folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield Ran(python, folder / "third", done.stdout + done.stderr, folder / "elsewhere")
+
+
+def test_nothing_in_peergate_names_them() -> None:
+    named = ("acme", "reward_model", "json_keys", LAUNCHER)
+    files = [path for package in PACKAGES for path in (HOME / package).rglob("*.py")]
+    assert [path for path in files if any(one in path.read_text(encoding="utf-8") for one in named)] == []
+
+
+def test_a_session_with_all_three_runs_through_its_gates_and_is_verified(ran: Ran) -> None:
+    decided = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "decision"]
+    assert [one["outcome"] for one in decided] == ["approve", "approve", "approve", "null"]
+    verified = house.peergate(ran.python, "audit", "verify", ran.run)
+    assert verified.returncode == 0 and "VERIFIED" in verified.stdout, verified.stdout
+    # The job ran elsewhere: its folder there has the claim.
+    assert list(ran.elsewhere.rglob("*claim*"))
+
+
+def test_its_metrics_are_traced_to_their_lines_and_its_checks_ran(ran: Ran) -> None:
+    shown = house.peergate(ran.python, "audit", "show", ran.run, "claim", "rewards.reward_accuracy")
+    assert shown.returncode == 0, shown.stderr
+    assert "steps whose better answer has the larger reward" in shown.stdout
+    assert "steps after the first" in shown.stdout
+    again = house.peergate(ran.python, "check", "run", ran.run, "--stage", "rewards", "--json")
+    checks = {one["id"]: one["status"] for one in json.loads(again.stdout)["attempts"][0]["checks"]}
+    assert (checks["reward.steps"], checks["reward.loss"]) == ("PASS", "PASS")
+
+
+def test_what_a_session_used_is_registered_and_granted(ran: Ran) -> None:
+    grants = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "grant"]
+    used = grants[1]["plugins"]
+    assert set(used) == {"peergate.launchers other_folder", "peergate.stages reward_model", "peergate.tasks json_keys"}
+    assert all("1.0 sha256:" in identity for identity in used.values())
+
+
+def test_the_kind_is_listed_with_its_distribution(python: Path) -> None:
+    listed = house.peergate(python, "spec", "kinds")
+    assert "reward_model (acme-reward-model 1.0)" in listed.stdout and "metrics: reward_steps" in listed.stdout
+
+
+def test_the_report_names_them(ran: Ran) -> None:
+    report = (ran.run / "report" / "report.md").read_text(encoding="utf-8")
+    assert "acme-reward-model 1.0" in report and "acme-json-keys 1.0" in report and "acme-other-folder 1.0" in report
+
+
+def test_the_page_shows_the_very_files_that_ran() -> None:
+    blocks = re.findall(
+        r"```(?:python|toml)\n# (\S+)\n(.*?)\n```", (HOME / "docs" / "extending.md").read_text("utf-8"), re.S
+    )
+    assert len(blocks) == 7
+    for name, code in blocks:
+        assert (house.HERE / name).read_text(encoding="utf-8").rstrip("\n") == code, name
+
+
+class Broken(NamedTuple):
+    """A change to the training kind's contract, and what is said of it."""
+
+    added: str
+    told: str
+
+
+BROKEN = {
+    "raises": Broken("raise RuntimeError('no licence')", "cannot be loaded: RuntimeError: no licence"),
+    "lies": Broken("object.__setattr__(KIND, 'name', 'sft')", "its kind is named 'sft', not 'reward_model'"),
+    "hangs": Broken("import time\ntime.sleep(600)", "cannot be loaded: it takes more than 20 s"),
+    "torch": Broken("import torch", "it imports torch at its top"),
+    "nothing": Broken("KIND = None", "is a NoneType, not a StageKind"),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_plug_in_that_misbehaves_is_refused_in_one_line(
+    how: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, python: Path
+) -> None:
+    """Its files are changed where they are installed, in a copy of the environment's folder of plug-ins."""
+    contract = python.parents[1] / "brought" / "acme_reward" / "contract.py"
+    text = contract.read_text(encoding="utf-8")
+    try:
+        contract.write_text(f"{text}\n{BROKEN[how].added}\n", encoding="utf-8")
+        done = house.peergate(python, "start", house.write_session(tmp_path / "spec"), "--runs", tmp_path / "runs")
+    finally:
+        contract.write_text(text, encoding="utf-8")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert BROKEN[how].told in done.stderr and "acme-reward-model 1.0" in done.stderr
+    assert "Traceback" not in done.stderr and not (tmp_path / "runs" / "third").exists()
+
+
+def test_a_plug_in_that_changed_after_registration_closes_the_gate(ran: Ran, tmp_path: Path) -> None:
+    judge = ran.python.parents[1] / "brought" / "acme_reward" / "judge.py"
+    text = judge.read_text(encoding="utf-8")
+    shutil.copytree(ran.run, tmp_path / "third", symlinks=True)
+    try:
+        judge.write_text(text.replace("abs_tol=1e-4", "abs_tol=1e4"), encoding="utf-8")
+        checked = house.peergate(ran.python, "check", "run", tmp_path / "third", "--stage", "rewards")
+    finally:
+        judge.write_text(text, encoding="utf-8")
+    assert checked.returncode != 0
+    assert "registered was the measuring code" in checked.stdout and "reward_model" in checked.stdout, checked.stdout
+    again = house.peergate(ran.python, "check", "run", tmp_path / "third", "--stage", "rewards")
+    assert "registered was the measuring code" not in again.stdout, os.linesep.join((again.stdout, again.stderr))
