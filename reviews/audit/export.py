@@ -50,15 +50,13 @@ def export_run(
         page: makes the page for people out of the entries and the exported store.
 
     Raises:
-        UserError: the target exists, the trail is of format 1, or it has no entries.
+        UserError: the target exists, or the trail has no entries.
         AuditDamage: the trail does not hold, or evidence that it names is missing or another: nothing is written.
         OSError: the target cannot be written.
     """
     if target.exists():
         raise UserError(f"{target} exists already", hint="name a folder that is not there yet")
     trail = read_trail(run / trail_name)
-    if trail.format == 1:
-        raise UserError("a trail of format 1 has no signatures to export", where=str(run))
     walk = Walk().go(trail.rows)
     if walk.damage or walk.policy is None or trail.head is None:
         first = walk.damage[0] if walk.damage else "the trail has no entries"

@@ -54,11 +54,6 @@ def lineages(entries: Sequence[Recorded], store: Store, spec: SessionSpec, order
     return {role: way for role, way in found.items() if way}
 
 
-def scripts_of(ways: dict[str, Lineage]) -> tuple[str, ...]:
-    """Return the digests of the scripts behind a job's checkpoints, each once."""
-    return tuple(dict.fromkeys(one.script for way in ways.values() for one in way if one.script is not None))
-
-
 def _is_checkpoint(spec: SessionSpec, reference: str) -> bool:
     if reference in NAMED:
         return True

@@ -1,27 +1,17 @@
-"""Every check as one listing: what it asks, where it comes from, and what its code reads. Nothing is run.
-
-What a check needs is read from its source text: the evidence it names and the metrics it asks for, followed through
-the functions it hands its evidence to. A check that hides its reads (``getattr``) shows fewer than it has.
-"""
+"""Every check as one listing: what it asks, where it comes from, and the text of its function. Nothing is run."""
 
 from __future__ import annotations
 
-import ast
 import inspect
-import textwrap
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from reviews.checks.definition import Check
 from reviews.checks.limit import Limit
-from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import CHECKS, offered_checks
-from reviews.gate.design_checks import DESIGN_CHECKS, Design, DesignCheck
+from reviews.gate.design_checks import DESIGN_CHECKS, DesignCheck
 from specs.errors import UserError
-
-_METRIC_READS = ("need", "need_exact")
-_READABLE = {field.name for field in fields(Evidence)} | set(Design._fields)
 
 
 @dataclass(frozen=True)
@@ -50,18 +40,17 @@ class Listed:
         ]
         return shown | {"stage_kinds": list(self.stage_kinds), "limits": limits}
 
+    def what(self) -> str:
+        """Return the docstring of its function, or of the module it is in."""
+        module = inspect.getmodule(self.run)
+        return inspect.getdoc(self.run) or (inspect.getdoc(module) if module else None) or ""
 
-@dataclass(frozen=True)
-class Explained:
-    """What the source text of a check says."""
-
-    what: str
-    """The docstring of its function, or of the module it stands in."""
-    evidence: tuple[str, ...]
-    metrics: tuple[str, ...]
-    thresholds: tuple[str, ...]
-    """The thresholds of the spec that the code reads."""
-    code: str
+    def code(self) -> str:
+        """Return the source text of its function; empty where there is none."""
+        try:
+            return inspect.getsource(self.run)
+        except (OSError, TypeError):
+            return ""
 
 
 def listing() -> tuple[Listed, ...]:
@@ -90,29 +79,6 @@ def find_check(id: str) -> Listed:
     return found
 
 
-def explain(check: Listed) -> Explained:
-    """Read what a check does and needs from its source text."""
-    evidence: set[str] = set()
-    metrics: set[str] = set()
-    thresholds: set[str] = set()
-    for tree in _functions(check.run, set()):
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                if node.value.id in ("evidence", "design") and node.attr in _READABLE:
-                    evidence.add(node.attr)
-                elif node.value.id == "thresholds":
-                    thresholds.add(node.attr)
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
-                if node.value.attr == "thresholds":
-                    thresholds.add(node.attr)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _METRIC_READS:
-                metrics |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
-    module = inspect.getmodule(check.run)
-    what = inspect.getdoc(check.run) or (inspect.getdoc(module) if module else None) or ""
-    code = _source(check.run)
-    return Explained(what, tuple(sorted(evidence)), tuple(sorted(metrics)), tuple(sorted(thresholds)), code)
-
-
 def _listed(check: Check | DesignCheck, distribution: str) -> Listed:
     staged = isinstance(check, Check)
     return Listed(
@@ -132,31 +98,3 @@ def _listed(check: Check | DesignCheck, distribution: str) -> Listed:
 def _told(limit: Limit) -> str:
     default = limit.default()
     return f"{limit.sign} {limit.key}" if default is None else f"{limit.told(default)} ({limit.key})"
-
-
-def _functions(function: Callable[..., Any], seen: set[str]) -> Iterator[ast.AST]:
-    """Yield the syntax tree of a function and of those it passes its evidence to."""
-    source = _source(function)
-    if not source or source in seen:
-        return
-    seen.add(source)
-    try:
-        tree = ast.parse(textwrap.dedent(source))
-    except SyntaxError:
-        return
-    yield tree
-    names: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-            continue
-        passed = {one.id for one in node.args if isinstance(one, ast.Name)}
-        called = names.get(node.func.id)
-        if passed & {"evidence", "design"} and inspect.isfunction(called):
-            yield from _functions(called, seen)
-
-
-def _source(function: Callable[..., Any]) -> str:
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        return ""

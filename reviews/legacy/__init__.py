@@ -5,8 +5,8 @@ Nothing here writes to a trail, and nothing that a gate reads imports it: a reco
 
 from __future__ import annotations
 
-from reviews.legacy.files import read_bytes
+from reviews.legacy.folder import read_folder
+from reviews.legacy.reader import read_bytes
 from reviews.legacy.records import Record, Trail
-from reviews.legacy.trail import read_folder
 
 __all__ = ["Record", "Trail", "read_bytes", "read_folder"]

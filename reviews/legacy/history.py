@@ -15,30 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _SECONDS = 30
-_GIT = (
-    "git",
-    "--no-pager",
-    "--no-optional-locks",
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "core.hooksPath=/dev/null",
-    "-c",
-    "log.showSignature=false",
-    "-c",
-    "protocol.allow=never",
-)
-_LOG = (
-    "log",
-    "-M",
-    "-z",
-    "--name-status",
-    "--relative",
-    "--no-ext-diff",
-    "--no-textconv",
-    "--no-color",
-    "--format=%x01%H %ct",
-)
+_OFF = ["core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false", "protocol.allow=never"]
+_GIT = ("git", "--no-pager", "--no-optional-locks", *(word for setting in _OFF for word in ("-c", setting)))
+_LOG = ["log", "-M", "-z", "--name-status", "--relative", "--no-ext-diff", "--no-textconv", "--no-color"]
 
 
 class Commit(NamedTuple):
@@ -93,7 +72,7 @@ def history_of(folder: Path) -> History:
     tracked = frozenset((whole or b"").decode("utf-8", "surrogateescape").split("\0")) - {""}
     if lines[1:] == ["true"]:
         return nothing._replace(root=root, tracked=tracked, why="the history of the checkout is cut (a shallow clone)")
-    log = _run(folder, *_LOG, "HEAD", "--", ".")
+    log = _run(folder, *_LOG, "--format=%x01%H %ct", "HEAD", "--", ".")
     first = _run(folder, "log", "--max-parents=0", "--no-show-signature", "--format=%ct", "HEAD")
     if log is None or listed is None:
         return nothing._replace(root=root, tracked=tracked, why="git did not tell the history")

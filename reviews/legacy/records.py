@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
-from reviews.legacy.answers import Answer
-from reviews.legacy.conditions import LegacyCondition
-from reviews.legacy.findings import LegacyFinding
-from reviews.legacy.marks import Seen
-from reviews.legacy.pairs import Contradiction, Pair
-from reviews.legacy.provenance import Provenance
+from reviews.legacy.dates import Times
+from reviews.legacy.labels import Statement
+from reviews.legacy.pairing import Contradiction, Pair
+from reviews.legacy.points import Answer, LegacyCondition, LegacyFinding
 from reviews.legacy.references import Reference
-from reviews.legacy.stamps import Times
-from reviews.legacy.text import Confidence, LegacyVerdict, Status
 from specs.text import plain
 
+Status = Literal["verdict", "undetermined", "transport_error", "incomplete"]
+LegacyVerdict = Literal["approve", "approve_with_conditions", "revise", "reject"]
 _SHOWN = 240
 _TEXT = 1000
 
@@ -24,14 +23,14 @@ _TEXT = 1000
 class Record(NamedTuple):
     """What one file decided, and what else it holds.
 
-    ``confidence`` is high (a labelled decision), medium (a statement of its own), low (words within prose) or none (no
-    verdict). The first six fields are stable; they and the rest are described in docs/importing-reviews.md.
+    ``confidence`` is high (a labelled decision), medium (a statement without a label) or none (no verdict). The first
+    six fields are stable.
     """
 
     source: str
     status: Status
     verdict: LegacyVerdict | None
-    confidence: Confidence
+    confidence: Literal["high", "medium", "none"]
     evidence: str
     digest: str | None
     why: str = ""
@@ -39,13 +38,14 @@ class Record(NamedTuple):
     shape: str = ""
     raw: str = ""
     bytes: int | None = None
-    said: tuple[Seen, ...] = ()
+    said: tuple[Statement, ...] = ()
     findings: tuple[LegacyFinding, ...] = ()
     conditions: tuple[LegacyCondition, ...] = ()
     answers: tuple[Answer, ...] = ()
     questions: tuple[tuple[int, str], ...] = ()
     references: tuple[Reference, ...] = ()
-    provenance: Provenance = Provenance()
+    made: Mapping[str, str] = MappingProxyType({})
+    """Model, effort, tokens and cost, as far as the file says them."""
     request: str | None = None
     time: Times | None = None
     pairs: tuple[Pair, ...] = ()
@@ -54,57 +54,40 @@ class Record(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Return the record as a JSON value."""
         answered = {one.number for one in self.answers}
+        kept = (
+            "source",
+            "status",
+            "verdict",
+            "confidence",
+            "evidence",
+            "digest",
+            "bytes",
+            "why",
+            "leaning",
+            "shape",
+            "raw",
+        )
         return {
-            "source": self.source,
-            "status": self.status,
-            "verdict": self.verdict,
-            "confidence": self.confidence,
-            "evidence": self.evidence,
-            "digest": self.digest,
-            "bytes": self.bytes,
-            "why": self.why,
-            "leaning": self.leaning,
-            "shape": self.shape,
-            "raw": self.raw,
+            **{name: getattr(self, name) for name in kept},
             "imported": True,
             "opens_a_gate": False,
-            "request": self.request or self.provenance.request or "unknown",
-            "model": self.provenance.model or "unknown",
-            "effort": self.provenance.effort or "unknown",
-            "tokens": self.provenance.tokens or "unknown",
-            "cost": self.provenance.cost or "unknown",
+            "request": self.request or "unknown",
+            **{name: self.made.get(name, "unknown") for name in ("model", "effort", "tokens", "cost")},
             "time": self.time.as_json() if self.time else None,
             "said": [
                 {
                     "line": one.line,
-                    "verdict": _NAMED[one.mark],
+                    "verdict": one.mark,
                     "form": one.form,
                     "of": one.scope or None,
                     "text": short(one.text),
                 }
                 for one in self.said
             ],
-            "findings": [
-                {
-                    "severity": one.severity,
-                    "line": one.line,
-                    "text": short(one.text),
-                    "evidence": [str(cited) for cited in one.evidence],
-                    "settled": one.settled,
-                }
-                for one in self.findings
-            ],
-            "conditions": [
-                {"line": one.line, "text": short(one.text), "due": one.due, "binding": one.binding}
-                for one in self.conditions
-            ],
+            "findings": [one._asdict() | {"text": short(one.text)} for one in self.findings],
+            "conditions": [one._asdict() | {"text": short(one.text)} for one in self.conditions],
             "answers": [
-                {
-                    "number": one.number,
-                    "line": one.line,
-                    "question": one.question and short(one.question),
-                    "answer": short(one.answer),
-                }
+                one._asdict() | {"question": one.question and short(one.question), "answer": short(one.answer)}
                 for one in self.answers
             ],
             "unanswered": [
@@ -116,38 +99,26 @@ class Record(NamedTuple):
         }
 
 
-_NAMED = {
-    "approve": "approve",
-    "conditions": "approve_with_conditions",
-    "revise": "revise",
-    "reject": "reject",
-    "denied": "not approved",
-    "unclear": "unclear",
-    "open": "neither",
-}
-
-
 class Trail(NamedTuple):
-    """The records of a folder, and what became visible only between them."""
+    """The records of a folder, and what became visible only between them.
+
+    ``passed_over`` names hidden folders and the like that were not read; ``history`` says why commits are unknown and
+    is empty when they are known.
+    """
 
     records: tuple[Record, ...]
     pairs: tuple[Pair, ...]
     contradictions: tuple[Contradiction, ...]
     passed_over: tuple[str, ...]
-    """Hidden folders and the like that were not read."""
     history: str
-    """Why commits are unknown; empty when they are known."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the trail as a JSON value."""
         return {
             "records": [one.as_json() for one in self.records],
             "counts": counts(self.records),
-            "pairs": [{"sources": list(one.sources), "kind": one.kind, "by": list(one.by)} for one in self.pairs],
-            "contradictions": [
-                {"sources": list(one.sources), "verdicts": list(one.verdicts), "opposite": one.opposite}
-                for one in self.contradictions
-            ],
+            "pairs": [one._asdict() for one in self.pairs],
+            "contradictions": [one._asdict() for one in self.contradictions],
             "broken": [
                 {"source": one.source} | ref.as_json()
                 for one in self.records

@@ -142,19 +142,6 @@ def bowker(table: Sequence[Sequence[int]]) -> Bowker:
     return Bowker(statistic, len(pairs), float(chi_square.sf(statistic, len(pairs))) if pairs else 1.0)
 
 
-def cohens_d(*, reference: Sequence[float], candidate: Sequence[float]) -> float:
-    """Return the mean difference in units of the average standard deviation, positive when the candidate is higher.
-
-    Raises:
-        ValueError: as :func:`paired_means`.
-    """
-    import numpy as np
-
-    before, after = _pairs(reference, candidate)
-    apart = float(np.sqrt((before.var(ddof=1) + after.var(ddof=1)) / 2))
-    return _ratio(float((after - before).mean()), apart)
-
-
 def paired_t_power(n: int, dz: float, alpha: float) -> float:
     """Return the power of the two-sided paired t-test at a standardised difference ``dz``.
 

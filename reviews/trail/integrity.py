@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from reviews.trail import tree as merkle
-from reviews.trail.chain import chain_damage, first_format
 from reviews.trail.envelope import Opened, Recorded, entry_of, open_envelope, pae
 from reviews.trail.keys import is_signed, key_id
 from reviews.trail.signed_head import LOG_KEY, Checkpoint, NoteKey, parse_key, parse_note, who_signed
@@ -190,21 +188,8 @@ class Walk:
 
 
 def walk_trail(trail: TrailFile) -> Walk:
-    """Check a whole trail file, of either format."""
+    """Check a whole trail file."""
     walk = Walk()
-    if trail.format == 1:
-        walk.damage.extend(chain_damage(trail.chain))
-        walk.notes.append("the trail is of format 1, a chain of entries without signatures")
-        for number, (_, _, data) in enumerate(trail.chain):
-            data = data if isinstance(data, bytes) else b""
-            walk.digests.append(digest_bytes(data))
-            walk.leaves.append(merkle.leaf_hash(data))
-            walk.tree.append(walk.leaves[-1])
-            with suppress(ValueError):
-                walk.entries.append(first_format(data))
-                walk.check_body(number, walk.entries[-1].entry)
-        walk.session = walk.entries[0].entry.session if walk.entries else None
-        return walk
     walk.go(trail.rows)
     if trail.head is None:
         if trail.rows:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.evidence.gather import gather, registered_spec
-from reviews.gate.check_catalog import Listed, explain, find_check, listing
+from reviews.gate.check_catalog import Listed, find_check, listing
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from reviews.gate.packet import DESIGN
@@ -55,20 +55,17 @@ def list_checks(as_json: bool) -> None:
     ]
     print_table(("check", "stage kinds", "weight", "threshold", "question"), rows)
     print_line()
-    print_line("`peergate check explain CHECK` tells where a check comes from and what it needs")
+    print_line("`peergate check explain CHECK` shows what a check does and where it comes from")
 
 
 def explain_check(id: str, as_json: bool) -> None:
     """Tell everything about one check."""
     found = find_check(id)
-    told = explain(found)
     if as_json:
-        needs = {"evidence": list(told.evidence), "metrics": list(told.metrics)}
-        read = {"what": told.what, "needs": needs, "thresholds_read": list(told.thresholds), "code": told.code}
-        print_json(found.as_json() | read)
+        print_json(found.as_json() | {"what": found.what(), "code": found.code()})
         return
     print_line(f"{_line(found.id)}: {_line(found.title)}")
-    print_line(f"  {masked_line(told.what, 4000)}")
+    print_line(f"  {masked_line(found.what(), 4000)}")
     print_line(f"  stage kinds: {', '.join(found.stage_kinds)}{' (treatment only)' if found.only_treatment else ''}")
     print_line(f"  weight: {_weight(found)}")
     print_line(f"  threshold: {_line(found.threshold or 'none')}")
@@ -77,10 +74,8 @@ def explain_check(id: str, as_json: bool) -> None:
         print_line(f"    {limit.key} in the spec, {default}{f': {limit.meaning()}' if limit.meaning() else ''}")
     print_line(f"  source: {_line(found.source)}")
     print_line(f"  from: {_line(found.distribution)}")
-    print_line(f"  needs evidence: {', '.join(told.evidence) or 'none'}")
-    print_line(f"  needs metrics: {', '.join(told.metrics) or 'none'}")
     print_line()
-    print_block(told.code, 20_000)
+    print_block(found.code(), 20_000)
 
 
 def run_again(run: Path, stage: str | None, attempt: int | None, as_json: bool) -> None:

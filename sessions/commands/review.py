@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reviews.legacy.trail import read_folder
+from reviews.legacy.folder import read_folder
 from sessions.commands.imported import Counter, print_trail
 from sessions.commands.output import print_json
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from reviews.trail.envelope import recorded
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_of
-from reviews.trail.tables.trail_file import format_of, reading
+from reviews.trail.tables.trail_file import holds_trail, reading
 from sessions.report.overview import OPEN, TOLD_BY, Overview, damaged, find_runs, overview, summary
 from sessions.run import lease as leases
 from sessions.run import lease_rows
@@ -99,7 +99,7 @@ def glance(run: Path) -> Overview:
     chosen = f"SELECT payload, signatures FROM entry WHERE {_KIND} IN ({', '.join('?' * len(TOLD_BY))}) ORDER BY seq"
     try:
         with reading(run / TRAIL) as connection:
-            if format_of(connection) != 2:
+            if not holds_trail(connection):
                 return overview(run)
             count = connection.execute("SELECT count(*) FROM entry").fetchone()[0]
             entries = [recorded(*row) for row in connection.execute(chosen, TOLD_BY)]

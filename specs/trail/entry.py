@@ -61,9 +61,9 @@ EMPTY_ROOT = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b785
 
 
 class Entry(Contract):
-    """What one entry says. Format 1 was a chain of bare entries; since format 2 an entry is signed and in a tree."""
+    """What one entry says; it is signed and in a tree."""
 
-    schema_version: Literal[1, 2] = 2
+    schema_version: Literal[2] = 2
     seq: int
     kind: str
     """One of :data:`EntryKind`; a kind that a newer Peergate wrote is kept and shown, never dropped."""
@@ -75,7 +75,7 @@ class Entry(Contract):
     time_ns: str
     """Nanoseconds since 1970 as text: beyond 2**53, which canonical JSON refuses as a number."""
     previous: Digest
-    """The root of the tree over all entries before this one (format 1: the digest of the entry before)."""
+    """The root of the tree over all entries before this one."""
     body: dict[str, Any]
     policy: dict[str, Any] | None = None
     """Whose keys may sign what: in the first entry, and wherever that changes."""

@@ -19,7 +19,6 @@ from reviews.audit import verify as audit
 from reviews.audit.export import PROOFS, verify_export, verify_proof
 from reviews.audit.verify import verify_run
 from reviews.trail.anchors import Anchor, check_anchors, check_policy, read_anchor, read_policy
-from reviews.trail.chain import chain_damage, first_format
 from reviews.trail.envelope import entry_of, open_envelope, payload_of
 from reviews.trail.integrity import Walk, log_keys, walk_trail
 from reviews.trail.keys import load_key
@@ -29,9 +28,7 @@ from reviews.trail.tables.query import Wanted, select
 from reviews.trail.tiles import parse_proof, read_bundles
 from reviews.trail.trail import Trail
 from sessions.report.trail_page import page_damage
-from specs.digests import canonical_bytes
 from specs.errors import PeergateError
-from specs.trail.entry import GENESIS
 
 TRAIL, STORE = "trail.sqlite", "store"
 
@@ -153,12 +150,6 @@ def _parsers(run: Path, exported: Path, work: Path, whole: Walk) -> Iterator[Tar
             load_key(path)
         return False
 
-    def first_entry(data: bytes) -> bool:
-        list(chain_damage([(0, "open", data)]))
-        with suppress(ValueError):
-            first_format(data)
-        return False
-
     original = parse_note((exported / "checkpoint").read_bytes())
     proof_file = next((exported / PROOFS).glob(f"{verdict:06}-*")).read_bytes()
     proven = parse_proof(proof_file)
@@ -166,8 +157,6 @@ def _parsers(run: Path, exported: Path, work: Path, whole: Walk) -> Iterator[Tar
     yield Target("entry", envelopes[verdict], entry, 6)
     yield Target("envelope", envelopes[verdict], envelope, 10)
     yield Target("statement", open_envelope(envelopes[verdict]).payload, statement, 20)
-    plain = {"seq": 0, "kind": "open", "session": "s", "key": "open", "time_ns": "1", "previous": GENESIS, "body": {}}
-    yield Target("entry of format 1", canonical_bytes({"schema_version": 1, **plain}), first_entry, 10)
     yield Target("note", str(original).encode(), note, 10)
     yield Target("anchor", str(original).encode(), anchor, 4)
     yield Target("proof", proof_file, proof, 10)

@@ -13,86 +13,246 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.legacy.files import read_bytes
+from reviews.legacy.folder import read_folder
+from reviews.legacy.reader import read_bytes
 from reviews.legacy.records import Record
-from reviews.legacy.trail import read_folder
 from sessions.commands.review import import_folder
 from specs.errors import UserError
-from tests.unit.legacy_shapes import JSON_SHAPES, SHAPES
-from tests.unit.legacy_wrappers import APPROVALS as STATED
-from tests.unit.legacy_wrappers import NO_APPROVAL, NO_REFUSAL, REFUSALS
 
-TEXTS = [
-    json.loads(line)
-    for line in (Path(__file__).parents[1] / "fixtures" / "older_reviews.jsonl").read_text(encoding="utf-8").split("\n")
-    if line
-]
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "older_reviews.jsonl"
+TEXTS = [json.loads(line) for line in FIXTURE.read_text(encoding="utf-8").split("\n") if line]
 """Reviews of every shape, vocabulary and trick we could think of, with every outcome that a person could read."""
+VERDICTS = ("approve", "approve_with_conditions", "revise", "reject")
 
 
 def read(text: str, suffix: str = ".txt") -> Record:
     return read_bytes(text.encode("utf-8", "surrogatepass"), "a" + suffix, suffix)
 
 
-@pytest.mark.parametrize(
-    ("status", "verdict", "text"),
-    [pytest.param(*shape[:2], shape[3], id=f"{shape[1] or shape[0]}: {shape[2]}") for shape in SHAPES],
-)
-def test_every_shape_is_read_as_a_person_reads_it(status: str, verdict: str | None, text: str) -> None:
-    found = read(text)
-    assert (found.status, found.verdict) == (status, verdict), found
-    assert (found.confidence == "none") == (verdict is None)
-
-
-@pytest.mark.parametrize(("suffix", "value", "status", "verdict"), JSON_SHAPES)
-def test_json_counts_where_the_reviewer_speaks(suffix: str, value: Any, status: str, verdict: str | None) -> None:
-    text = "\n".join(map(json.dumps, value)) if suffix == ".jsonl" else json.dumps(value, indent=2)
+def outcome(text: str, suffix: str = ".txt") -> str:
     found = read(text, suffix)
-    assert (found.status, found.verdict) == (status, verdict), found
+    return found.verdict or found.status
 
 
-def test_a_key_that_stands_twice_hides_nothing() -> None:
-    assert read('{"verdict": "reject", "verdict": "approve"}', ".json").status == "undetermined"
+READ = {
+    "approve": (
+        "GO",
+        "GO.",
+        "**GO**",
+        "## GO",
+        "GO - the numbers hold.",
+        "**GO** for the scale run.",
+        "GO. I checked the rows; everything matches the plan.",
+        "Decision: GO",
+        "Verdict: go",
+        "**Verdict:** APPROVE",
+        "**Verdict** APPROVED",
+        "GO/NO-GO: GO",
+        "## 4. Verdict\n\nApprove.\n\n## 5. Notes\n\nThe plots are nice.\n",
+        "## Recommendation\nScale up.\n\n## Reasoning\nIt holds.\n\n## Approval\n**Yes**\n",
+        "Decision\n--------\nGO\n",
+        "---\nverdict: approve\nreviewer: x\n---\nThe numbers hold.\n",
+        "Summary: \u2705 Approved\n\n## Suggestions\n- Add a test.",
+        "Summary: \u00e2\u0153\u2026 Approved",
+        "| Decision | GO |",
+        "- [x] Approve\n- [ ] Reject",
+        "verdict = `approve`",
+        "I read the diff. The run is approved.",
+        "No blocking issues found. Approved.",
+        "After checking the rows, I approve this pilot.",
+        "Verdict: Approve\n\nIt does what it says. Tests cover the failure paths. I could not break it.",
+        "Verdict: GO\n\n## Blocking findings\n\nNone.\n",
+        "Verdict: GO\n\n### HIGH\n- `a.py:3` drops rows\n",
+        "The request asked for GO / NO-GO / MODIFY.\n\nDecision: GO\n\nReasoning: all limits hold.",
+        "User: should we reject this?\n\nAssistant: Approved. It holds.",
+        "[2025-01-01T10:00:00] OpenAI Codex v0.45.0\n--------\n[2025-01-01T10:00:01] User instructions:\nSay GO.\n\n"
+        "[2025-01-01T10:00:02] thinking\n\nMaybe NO-GO.\n[2025-01-01T10:00:03] codex\nDecision: GO\n",
+    ),
+    "approve_with_conditions": (
+        "GO, but fix the loader first.",
+        "GO but cap it at 15k rows.",
+        "**GO** ... but only after the seeds are pinned.",
+        "Verdict: GO \u2026 but watch the residue.",
+        "GO (but see the conditions below)",
+        "GO with conditions: pin the seed.",
+        "GO (guarded)",
+        "Conditional GO",
+        "Verdict: GO (conditional on the rerun)",
+        "Approved, once the loader is fixed.",
+        "Approved with conditions:\n1. pin the seed",
+        "verdict: APPROVE_WITH_CONDITIONS",
+        "Approval: Yes, but only for the pilot.",
+        "Summary: \u2705 Approved with minor notes",
+        "Summary: \u00e2\u0161 \u00ef\u00b8 Approved with conditions",
+        "\u26a0\ufe0f Issues Found (approve with safeguards)",
+        "Decision: GO\n\n## Required before scale\n* sentinels\n",
+        "Decision: GO\n\nBefore scaling you must repair the rows.",
+    ),
+    "revise": (
+        "Decision: ITERATE",
+        "MODIFY: lower the margin",
+        "Decision: MODIFY \u2014 pilot first, GO after that",
+        "I have to request changes: the arms differ.",
+        "Summary: \u26a0\ufe0f Issues found\n\n- The split leaks.",
+        "Decision: ITERATE\n\n## Approval\n**No**",
+    ),
+    "reject": (
+        "NO-GO",
+        "Decision: NO-GO. The earlier verdict was based on stale rows.",
+        "This is not a GO.",
+        "This run is not approved.",
+        "I don\u2019t approve this.",
+        "I don\u00e2\u20ac\u2122t approve this.",
+        "Status: NOT_APPROVED",
+        "## Approval\n**No**\n",
+        "NOT-\nAPPROVED",
+        "=== PROMPT ===\nSay APPROVED if it is fine.\n=== RESPONSE ===\nREJECT. Rows leak.",
+    ),
+    "undetermined": (
+        "Verdict: approve\n\nDecision: reject",
+        "Decision: GO\n\nThe second half must be rejected.",
+        "Decision: GO\n\n## \U0001f6a8 CRITICAL\n- The split leaks.\n",
+        "# Review: REJECTED\n\n**Verdict:** APPROVED\n",
+        "Verdict: GO, but the split leaks.",
+        "GO, but not yet.",
+        "Option A: NO-GO\nOption B: GO",
+        "Looking at both, please proceed with option B.",
+        "Decision: Go with a lower temperature.",
+        "GO check the logs.",
+        "GO: 3, NO-GO: 2",
+        "Approval: Yes/No",
+        "> Superseded by 20250102_pilot.md\n\nDecision: GO\n",
+        "Overall: \U0001f7e1 YELLOW LIGHT",
+        "\u274c Approved",
+        "\u26a0\ufe0f Approved",
+        "All of this looks reasonable.",
+        "Codex APPROVED the change, so I start training.",
+        "To: reviewer\nFrom: builder\n\nDecision: GO\n",
+        "<p>Verdict: APPROVE</p>",
+    ),
+    "transport_error": (
+        "",
+        " \n\t\n",
+        "Error: stdout is not a terminal\n",
+        "Verdict: APPROVE\n\nTraceback (most recent call last):\nOSError: gone",
+        "TypeError: x is undefined\n    at run (/srv/review.js:12:7)\n",
+        "HTTP 429 Too Many Requests",
+        "<html><body>Service Unavailable</body></html>",
+        "2025-01-01 10:00:00,123 ERROR stream disconnected before completion",
+        "bash: codex: command not found",
+        "Summary: fine so far.\n\nA.\n\nB.\n\nC.\n\nERROR: stream disconnected",
+    ),
+    "incomplete": (
+        "Summary of the run.\n\nDecision:",
+        "The numbers hold.\n\n## Approval\n",
+        "Decision: GO\n\nThe loader is sound and the",
+        "Decision: GO\n\n```python\nrows = 1",
+        "Decision: **APPR",
+        "# Review\n\n[TODO]\n",
+        "Decision: GO\n[truncated]",
+    ),
+}
 
 
-def test_json_that_was_cut_is_incomplete_and_other_text_is_read_as_text() -> None:
-    assert read('{"verdict": "approve", "reason', ".json").status == "incomplete"
-    assert read("Decision: GO", ".json").verdict == "approve"
+@pytest.mark.parametrize("expected", READ)
+def test_labelled_texts_are_read_as_a_person_reads_them(expected: str) -> None:
+    assert {text: outcome(text) for text in READ[expected]} == dict.fromkeys(READ[expected], expected)
+
+
+def test_no_text_of_the_fixture_is_read_as_what_it_does_not_say() -> None:
+    found = [(one, read(one["text"], one["suffix"])) for one in TEXTS]
+    assert [(one["name"], got) for one, got in found if got.verdict and got.verdict not in one["accepted"]] == []
+    # It may leave open what could be read, but not much of it.
+    decidable = [one for one in TEXTS if set(one["accepted"]) <= set(VERDICTS)]
+    assert sum(outcome(one["text"], one["suffix"]) in VERDICTS for one in decidable) > 0.9 * len(decidable)
+
+
+JSON = [
+    ({"verdict": "approve"}, "approve"),
+    ({"approved": False, "reasoning": "Rows leak."}, "reject"),
+    ({"request": "Say APPROVED.", "response": "Decision: NO-GO"}, "reject"),
+    ({"prompt": "Decision: GO"}, "undetermined"),
+    ({"verdict": "approve", "decision": "reject"}, "undetermined"),
+    ({"verdict": "approve", "ruling": "reject"}, "undetermined"),
+    ({"verdict": "approve", "superseded_by": "b.json"}, "undetermined"),
+    ({"verdict": "approve", "blockers": ["rows leak"]}, "undetermined"),
+    ({"author": "builder", "verdict": "approve"}, "undetermined"),
+    ({"error": {"message": "quota"}, "verdict": "approve"}, "transport_error"),
+    ({"status": 503, "message": "Decision: GO"}, "transport_error"),
+    ({"choices": [{"finish_reason": "length", "text": "Decision: GO"}]}, "incomplete"),
+    ({"choices": [{"message": {"role": "assistant", "content": "Decision: GO"}}]}, "approve"),
+    ([{"role": "user", "content": "APPROVED?"}, {"role": "assistant", "content": "I reject it."}], "reject"),
+    ([{"role": "assistant", "content": "APPROVED"}, {"role": "reviewer", "content": "NO-GO"}], "reject"),
+    (
+        [{"type": "assistant", "sessionId": "s", "message": {"role": "assistant", "content": "APPROVED"}}],
+        "undetermined",
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), JSON)
+def test_json_counts_where_the_reviewer_speaks(value: Any, expected: str) -> None:
+    suffix = ".jsonl" if isinstance(value, list) else ".json"
+    text = "\n".join(map(json.dumps, value)) if isinstance(value, list) else json.dumps(value, indent=2)
+    assert outcome(text, suffix) == expected
+
+
+def test_a_key_that_appears_twice_hides_nothing_and_cut_json_is_incomplete() -> None:
+    assert outcome('{"verdict": "reject", "verdict": "approve"}', ".json") == "undetermined"
+    assert outcome('{"verdict": "approve", "reason', ".json") == "incomplete"
+    assert outcome("Decision: GO", ".json") == "approve"
 
 
 def test_the_evidence_is_the_line_that_decided_it() -> None:
     found = read("Summary of the run.\n\nIt holds.\n\nDecision: GO\n\nRegards.")
     assert (found.evidence, found.confidence) == ("5: Decision: GO", "high")
-    assert read(
-        "\n".join(map(json.dumps, [{"role": "user", "content": "?"}, {"verdict": "approve"}])), ".jsonl"
-    ).evidence == ("2: Verdict: approve")
+    assert read("It holds.\n\nGO.").confidence == "medium"
+    assert read("Is it a GO?").confidence == "none"
 
 
-@pytest.mark.parametrize("one", [pytest.param(one, id=one["name"]) for one in TEXTS])
-def test_no_text_is_read_as_what_it_does_not_say(one: dict[str, Any]) -> None:
-    found = read(one["text"], one["suffix"])
-    outcome = found.verdict or found.status
-    assert outcome in one["accepted"], found
+STATEMENTS = (
+    *("GO", "APPROVED", "LGTM", "Ship it", "SCALE", "\u2705 Approved", "Ready for production", "GO (guarded)"),
+    *("Decision: GO", "Approval: Yes", "Verdict: APPROVE", "I approve this run", "The run is approved"),
+    *("NO-GO", "REJECTED", "Decision: NO-GO", "Approval: No", "I reject this run", "The run is not approved"),
+    *("ITERATE", "Verdict: REVISE", "Changes requested", "Do not proceed"),
+)
+QUOTED = (
+    *('"{a}" is what you want to hear.', "The file says `{a}` at its end.", "> {a}\n\nThat was asked for.", "~~{a}~~"),
+    *("```\n{a}\n```\n\nThat is the form.", "<!-- {a} -->\nNothing yet.", "    {a}\n\nThat is what the log says."),
+    *("For example:\n{a}", "The template reads:\n\n{a}\n", "The builder wrote:\n{a}\n", "User: {a}", "Builder: {a}"),
+    *("## Previous verdict\n{a}\n", "# REVIEW REQUEST: pilot\n\n{a}\n", "## Builder's summary\n\n{a}\n", "[ ] {a}"),
+)
+QUESTIONS = ("{a}?", "Is it {a} or not? I cannot tell.", "Should it be {a}?", "{a} / something else?", "Option A: {a}")
+NEGATED = (
+    *("It is not true that {a}.", "Nobody said: {a}.", "I doubt that {a}.", "I refuse to write {a}.", "Almost {a}."),
+    *(
+        "{a}\n\nUPDATE: no.",
+        "{a}\n\nThe line above is the builder's, not mine.",
+        "{a}\n\n[superseded by the next file]",
+    ),
+    *("{a} was the verdict of last week.", "{a} is not my verdict.", "{a} would be wrong.", "{a}, said the builder."),
+)
+PLANS = (
+    *("If the leak is real: {a}.", "If this is {a}, we start tomorrow.", "Once the rows are clean I would say {a}."),
+    *("Criteria for {a}: none met.", "Suppose {a}.", "Unless the rerun fails, {a}.", "Pretend that {a}."),
+)
+FILLER = st.sampled_from(
+    ["", "The loader is sound.\n\n", "Rows were compared.\n\n", "- One item.\n- Another item.\n\n"]
+)
 
 
-@pytest.mark.parametrize("wrapper", NO_APPROVAL)
-def test_no_wrapped_approval_approves(wrapper: str) -> None:
-    for stated in STATED:
-        for said in (stated, stated[0].lower() + stated[1:]):
-            found = read(wrapper.format(a=said))
-            assert found.verdict not in ("approve", "approve_with_conditions"), found
+def test_every_statement_decides_when_it_is_alone() -> None:
+    assert [one for one in STATEMENTS if outcome(one) not in VERDICTS] == []
 
 
-@pytest.mark.parametrize("wrapper", NO_REFUSAL)
-def test_no_wrapped_refusal_refuses(wrapper: str) -> None:
-    for stated in REFUSALS:
-        found = read(wrapper.format(a=stated))
-        assert found.verdict not in ("reject", "revise"), found
+@given(FILLER, st.sampled_from(QUOTED + QUESTIONS + NEGATED + PLANS), st.sampled_from(STATEMENTS))
+def test_a_quoted_questioned_negated_or_planned_verdict_is_none(before: str, around: str, said: str) -> None:
+    assert outcome(before + around.format(a=said)) not in VERDICTS
 
 
-def test_what_is_wrapped_there_decides_when_it_stands_alone() -> None:
-    assert {read(stated).verdict for stated in STATED} == {"approve", "approve_with_conditions"}
-    assert {read(stated).verdict for stated in REFUSALS} == {"reject", "revise"}
+def test_no_statement_decides_within_any_of_the_sentences_around_it() -> None:
+    every = [around.format(a=said) for around in QUOTED + QUESTIONS + NEGATED + PLANS for said in STATEMENTS]
+    assert [text for text in every if outcome(text) in VERDICTS] == []
 
 
 def as_mojibake(text: str) -> bytes:
@@ -115,75 +275,30 @@ ENCODINGS: dict[str, Callable[[str], bytes]] = {
 
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_a_verdict_is_the_same_in_every_encoding(name: str) -> None:
-    for one in TEXTS:
-        if one["suffix"] == ".md" and one["text"].isascii() and len(one["text"]) > 20:
-            found, other = read(one["text"]), read_bytes(ENCODINGS[name](one["text"]), "a.md", ".md")
-            assert (found.status, found.verdict) == (other.status, other.verdict), one["text"]
+    for expected in ("approve", "approve_with_conditions", "revise", "reject"):
+        for text in READ[expected]:
+            if text.isascii() and len(text) > 20:
+                assert outcome(text) == (read_bytes(ENCODINGS[name](text), "a").verdict or ""), text
 
 
-def test_an_old_apostrophe_is_no_noise() -> None:
+def test_an_old_apostrophe_is_no_noise_and_bytes_are_no_text() -> None:
     assert read_bytes(b"I don\x92t approve this.", "a").verdict == "reject"
-    for text, verdict in (("Summary: \u2705 Approved", "approve"), ("Summary: \u26a0\ufe0f Approved with notes", None)):
-        assert read_bytes(as_mojibake(text), "a").verdict == (verdict or "approve_with_conditions")
-
-
-APPROVALS = ("I approve this.", "This is approved.", "We approve.", "It is ready for production.", "You can proceed.")
-NEGATED = (
-    "I do not approve this.",
-    "This is not approved.",
-    "We do not approve.",
-    "It is not ready for production.",
-    "You can not proceed.",
-)
-FILLER = st.sampled_from(["", "The loader is sound. ", "Rows were compared.\n\n", "- One item.\n- Another item.\n\n"])
-
-
-@given(FILLER, st.sampled_from(list(zip(APPROVALS, NEGATED, strict=True))), FILLER, st.booleans())
-def test_a_not_always_takes_an_approval_away(before: str, pair: tuple[str, str], after: str, wrapped: bool) -> None:
-    for text, expected in zip(pair, (True, False), strict=True):
-        said = text.replace("not ", "not\n") if wrapped else text
-        assert (read(f"{before}{said} {after}").verdict == "approve") == expected
+    assert read_bytes(bytes(range(128, 256)) * 4, "a").status == "transport_error"
 
 
 @given(st.binary(max_size=400), st.sampled_from([".md", ".txt", ".json", ".jsonl", ".log"]))
 def test_any_bytes_are_a_record(raw: bytes, suffix: str) -> None:
     found = read_bytes(raw, "a", suffix)
     assert found.digest == f"sha256:{hashlib.sha256(raw).hexdigest()}"
-    assert (found.status == "verdict") == (found.verdict is not None)
+    assert (found.status == "verdict") == (found.verdict is not None) == (found.confidence != "none")
     assert "\n" not in found.evidence and "\x1b" not in found.evidence
 
 
 _PIECES = st.sampled_from(
     [
-        "Decision: ",
-        "GO",
-        "NO-GO",
-        "not ",
-        "approve",
-        "\n",
-        "\n\n",
-        "# ",
-        "> ",
-        "```\n",
-        '"',
-        "**",
-        "|",
-        "- [x] ",
-        "[ ] ",
-        "User: ",
-        "Reviewer: ",
-        "?",
-        ". ",
-        "\u201c",
-        "<",
-        "{",
-        "Option A: ",
-        "/",
-        " or ",
-        "REJECT",
-        "\ud800",
-        "\u2028",
-        "...",
+        *("Decision: ", "GO", "NO-GO", "not ", "approve", "\n", "\n\n", "# ", "> ", "```\n", '"', "**", "|", "- [x] "),
+        *("[ ] ", "User: ", "Reviewer: ", "?", ". ", "\u201c", "<", "{", "Option A: ", "/", " or ", "REJECT", "\ud800"),
+        *("\u2028", "...", "1. ", "### CRITICAL\n", "Conditions:\n", "a.py:3 "),
     ]
 )
 
@@ -192,85 +307,13 @@ _PIECES = st.sampled_from(
 def test_no_mixture_of_the_shapes_breaks_the_reader(text: str, suffix: str) -> None:
     found = read(text, suffix)
     assert not (found.verdict == "approve" and "NO-GO" in found.evidence)
+    json.dumps(found.as_json(), allow_nan=False)
 
 
-PIECES = [
-    *(
-        "approve ",
-        "not ",
-        "# ",
-        "| ",
-        '"',
-        "\u201c",
-        "a.",
-        "a/",
-        "[todo",
-        " at 1:1",
-        "- ",
-        "<",
-        "  x",
-        "Decision: GO\n",
-        "> ",
-    ),
-    *(
-        "- [ ] x\n",
-        '{"a":',
-        "[",
-        "*",
-        "_a_ ",
-        "GO / ",
-        "(",
-        "1. ",
-        "<b>",
-        "<p>",
-        "<!--",
-        "<del>",
-        "~~",
-        "`",
-        "x.py:1 ",
-        "'a' ",
-    ),
-    *(
-        "Update: ",
-        "Conditions:\n- ",
-        "### CRITICAL\n",
-        "\u00e2\u0153\u2026",
-        "Option A: GO\n",
-        "before launch you must ",
-        "a: ",
-    ),
-    *(
-        "2025-01-01 ",
-        "GO with a ",
-        "GO for a run ",
-        "decision of the ",
-        "I approve the a ",
-        "after reading a ",
-        "if abort ",
-    ),
-    *(
-        "the a ",
-        "no a b issues ",
-        "1) a? b\n",
-        "'",
-        "**a** ",
-        "|a|b|\n",
-        "| a | b |\n|---|---|\n",
-        "approved for scaling ",
-    ),
-]
-
-
-@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("piece", ["<", "(", '"', "# ", "a/", "I approve the a "])
 def test_a_hostile_file_takes_no_long_time(piece: str) -> None:
-    """Each is as long as what is still read; a megabyte in all is told to be too long.
-
-    Time that grows with the square of the length would be minutes here, on any machine.
-    """
-    line = (piece * 149_000)[:149_000]
-    wrapped = ((piece * 3000)[:3000] + "\n") * 49
-    short = ((piece * 60)[:60] + "\n") * 2400
-    for text in (line, wrapped, short, line * 7):
+    """Each is as long as what is still read: time that grows with the square of the length would be minutes."""
+    for text in (((piece * 3000)[:3000] + "\n") * 49, ((piece * 60)[:60] + "\n") * 1200, (piece * 149_000)[:149_000]):
         begun = time.process_time()
         read(text, ".json")
         assert time.process_time() - begun < 20

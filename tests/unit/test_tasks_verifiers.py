@@ -22,7 +22,6 @@ from training.rules.tasks.instruction_following import (
     constraint_of,
     instructions_of,
     sentences_of,
-    verify_loosely,
 )
 from training.rules.tasks.languages import language_of
 from training.rules.tasks.verifier_cases import Case, cases_of
@@ -102,15 +101,6 @@ def test_an_empty_answer_follows_no_instruction_however_it_reads() -> None:
     # Without a comma, without the forbidden word, in fewer words than asked: and yet nothing was said.
     for type_, given_ in (("punctuation:no_comma", {}), ("keywords:forbidden_words", {"forbidden_words": ["tea"]})):
         assert not instruction_following.verify(following((type_, given_)), "").passed
-
-
-def test_frames_around_an_answer_are_forgiven_only_loosely() -> None:
-    item = following(("change_case:english_lowercase", {}))
-    framed = "Sure, here it is:\ntea is hot.\nGoodbye!"
-    assert not instruction_following.verify(item, framed).passed
-    assert verify_loosely(item, framed).passed
-    assert not verify_loosely(item, "Sure.\nTea Is Hot.\nBye.").passed
-    assert verify_loosely(following(("detectable_format:number_bullet_lists", {"num_bullets": 0})), "*tea").passed
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from reviews.trail.keys import KeyFolder
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.trail import Trail, seal_path
 from reviews.trail.tree import leaf_hash
-from specs.digests import canonical_bytes, digest_bytes, digest_file
+from specs.digests import digest_bytes, digest_file
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.trail.entry import EMPTY_ROOT, GENESIS, Head
 from specs.trail.key_policy import ROLES
@@ -502,62 +502,6 @@ def test_processes_that_begin_at_once_make_one_set_of_keys(tmp_path: Path) -> No
         list(pool.map(KeyFolder.create, folders))
     assert len({folder.signer("log").id for folder in folders}) == 1
     assert len(list((tmp_path / "keys").iterdir())) == len(ROLES)
-
-
-# ---- trails of format 1 --------------------------------------------------------------------------------------
-
-
-def older_trail(path: Path, count: int = 4) -> Path:
-    """Write what Peergate wrote before entries were signed."""
-    previous, rows = GENESIS, []
-    for n in range(count):
-        kind = "open" if n == 0 else "close" if n == count - 1 else "spend"
-        entry = {
-            "schema_version": 1, "seq": n, "kind": kind, "session": "old", "key": f"k{n}", "time_ns": str(n),
-            "previous": previous, "body": body_of(kind),
-        }  # fmt: skip
-        rows.append((n, f"k{n}", canonical_bytes(entry)))
-        previous = digest_bytes(rows[-1][2])
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE entry (seq INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, data BLOB NOT NULL)")
-        database.executemany("INSERT INTO entry VALUES (?, ?, ?)", rows)
-    return path
-
-
-def test_an_older_trail_is_read_and_checked_as_the_chain_it_is(tmp_path: Path) -> None:
-    path = older_trail(tmp_path / "trail.sqlite")
-    walk = walk_trail(read_trail(path))
-    assert (walk.damage, walk.tree.size, walk.session) == ([], 4, "old")
-    assert any("format 1" in note for note in walk.notes)
-    assert [one.entry.key for one in read_entries(path)] == ["k0", "k1", "k2", "k3"]
-
-
-@pytest.mark.parametrize(
-    ("statement", "told"),
-    [
-        (
-            "UPDATE entry SET data = CAST(replace(CAST(data AS TEXT), '0.5', '0.4') AS BLOB) WHERE seq = 1",
-            "entry 2: nam",
-        ),
-        ("DELETE FROM entry WHERE seq = 1", "entry 1: says it is entry 2"),
-        ("UPDATE entry SET data = x'7b' WHERE seq = 1", "entry 1: unreadable"),
-        ("UPDATE entry SET data = 'text' WHERE seq = 1", "entry 1: is not bytes"),
-        ("UPDATE entry SET data = data || x'20' WHERE seq = 3", "entry 3: "),
-    ],
-)
-def test_tampering_with_an_older_trail_is_found(tmp_path: Path, statement: str, told: str) -> None:
-    path = older_trail(tmp_path / "trail.sqlite")
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute(statement)
-    assert damage_at(path)[0].startswith(told), damage_at(path)
-
-
-def test_an_older_trail_is_not_continued(tmp_path: Path) -> None:
-    path = older_trail(tmp_path / "trail.sqlite")
-    before = path.read_bytes()
-    with pytest.raises(UserError, match="a format without signatures"):
-        Trail(path, "old")
-    assert path.read_bytes() == before
 
 
 # ---- the seal, and reading without writing ------------------------------------------------------------------

@@ -6,12 +6,11 @@ import sqlite3
 from pathlib import Path
 
 from reviews.trail import envelope
-from reviews.trail.chain import first_format
 from reviews.trail.envelope import Recorded
 from reviews.trail.tables.pointer import pointer_of
 from reviews.trail.tables.sqlite_table import SqliteTable
 from reviews.trail.tables.table import Stored, Table
-from reviews.trail.tables.trail_file import TrailFile, format_of, reading
+from reviews.trail.tables.trail_file import TrailFile, holds_trail, reading
 from specs.errors import AuditDamage
 
 
@@ -34,13 +33,8 @@ def read_trail(path: Path) -> TrailFile:
         if verdict not in ("ok", b"ok"):
             text = verdict.decode(errors="replace") if isinstance(verdict, bytes) else str(verdict)
             raise sqlite3.DatabaseError(text.splitlines()[0])
-        form = format_of(connection)
-        if form == 0:
+        if not holds_trail(connection):
             raise sqlite3.DatabaseError("no such table: entry")
-        if form == 1:
-            connection.text_factory = str
-            rows = connection.execute("SELECT seq, key, data FROM entry ORDER BY seq").fetchall()
-            return TrailFile(1, [], None, rows)
         stored = [Stored(*row) for row in connection.execute("SELECT seq, payload, signatures FROM entry ORDER BY seq")]
         for place, row in enumerate(stored):
             if type(row.payload) is not bytes or type(row.signatures) is not bytes:
@@ -48,7 +42,7 @@ def read_trail(path: Path) -> TrailFile:
         head = connection.execute("SELECT size, frontier, note FROM head").fetchone()
         if head is not None and [type(one) for one in head] != [int, bytes, bytes]:
             raise sqlite3.DatabaseError("the head is not a number and bytes")
-        return TrailFile(2, stored, head, [])
+        return TrailFile(stored, head)
 
 
 def read_entries(path: Path) -> list[Recorded]:
@@ -58,10 +52,7 @@ def read_entries(path: Path) -> list[Recorded]:
         AuditDamage: the file or an entry cannot be read.
     """
     try:
-        trail = read_trail(path)
-        return [first_format(data) for _, _, data in trail.chain] + [
-            envelope.recorded(row.payload, row.signatures) for row in trail.rows
-        ]
+        return [envelope.recorded(row.payload, row.signatures) for row in read_trail(path).rows]
     except (sqlite3.DatabaseError, ValueError) as error:
         raise AuditDamage(f"cannot be read as a trail: {str(error).splitlines()[0]}", where=str(path)) from error
 
@@ -72,7 +63,7 @@ def open_table(trail: Path) -> Table:
     Raises:
         AuditDamage: the pointer or the file is damaged.
         DiskUnwritable: the file cannot be written.
-        UserError: the trail is not in the workspace's database, or is of an older form.
+        UserError: the trail is not in the workspace's database.
         DatabaseUnreachable: the database cannot be reached.
     """
     pointer = pointer_of(trail)

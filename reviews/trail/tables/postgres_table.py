@@ -267,7 +267,7 @@ def read_postgres(trail: Path, pointer: Pointer) -> TrailFile:
     for seq, kind, key, payload, signatures in rows:
         stored.append(Stored(seq, payload.encode(), signatures.encode()))
         _compare(stored[-1], kind, key, trail)
-    return TrailFile(2, stored, (size, bytes(frontier), note.encode()) if size or stored else None, [])
+    return TrailFile(stored, (size, bytes(frontier), note.encode()) if size or stored else None)
 
 
 def _read(database: Database, log: UUID) -> tuple[list[tuple[Any, ...]], tuple[Any, ...]] | None:

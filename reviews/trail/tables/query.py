@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reviews.trail import envelope
-from reviews.trail.chain import first_format
 from reviews.trail.envelope import Recorded
 from reviews.trail.signed_head import parse_note
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import pointer_of
-from reviews.trail.tables.trail_file import SCHEMA, format_of, reading
+from reviews.trail.tables.trail_file import SCHEMA, holds_trail, reading
 from reviews.trail.tiles import CHECKPOINT, is_export, read_bundles
 from specs.digests import canonical_bytes
 from specs.errors import AuditDamage, PeergateError
@@ -56,14 +55,9 @@ def select(place: Path, wanted: Wanted, limit: int | None = None) -> Found:
     """
     try:
         with _opened(place) as connection:
-            form = format_of(connection)
-            if not form:
+            if not holds_trail(connection):
                 raise sqlite3.DatabaseError("no such table: entry")
-            if form != 1:
-                return _signed(connection, wanted, limit)
-            rows = connection.execute("SELECT data FROM entry ORDER BY seq").fetchall()
-        fitting = [one for one in (first_format(row[0]) for row in rows) if fits(one, wanted)]
-        return Found(fitting[-limit:] if limit else fitting, len(fitting))
+            return _signed(connection, wanted, limit)
     except (sqlite3.DatabaseError, ValueError, TypeError, AttributeError) as error:
         raise AuditDamage(f"cannot be read as a trail: {str(error).splitlines()[0]}", where=str(place)) from error
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reviews.trail.tables.table import DoneT, HeadRow, Row, Stored
-from reviews.trail.tables.trail_file import FORMAT, SCHEMA, format_of
+from reviews.trail.tables.trail_file import FORMAT, SCHEMA, holds_trail
 from specs.digests import digest_file
-from specs.errors import AuditDamage, DiskUnwritable, PeergateError, UserError
+from specs.errors import AuditDamage, DiskUnwritable, PeergateError
 from specs.trail.entry import EntryKind
 
 _ROW = "SELECT seq, payload, signatures FROM entry"
@@ -25,22 +25,14 @@ class SqliteTable:
 
         Raises:
             sqlite3.DatabaseError: it is no trail.
-            UserError: it was begun by an older Peergate, in a form that is not continued.
         """
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self.connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
         try:
-            form = format_of(self.connection)
-            if form == 1:
-                raise UserError(
-                    "this trail was begun by an older Peergate, in a format without signatures",
-                    where=str(path),
-                    hint="it can be read and verified; to go on with it, use the version that began it",
-                )
             self.connection.execute("PRAGMA journal_mode=WAL")
             self.connection.execute("PRAGMA synchronous=FULL")
-            if not form:
+            if not holds_trail(self.connection):
                 self.connection.executescript(f"{SCHEMA}PRAGMA user_version={FORMAT};")
         except BaseException as error:
             self.connection.close()

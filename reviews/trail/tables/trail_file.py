@@ -11,7 +11,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.trail.chain import Row as FirstRow
 from reviews.trail.tables.table import Stored
 
 FORMAT = 2
@@ -30,18 +29,16 @@ CREATE TRIGGER IF NOT EXISTS entry_stays BEFORE DELETE ON entry BEGIN SELECT RAI
 
 
 class TrailFile(NamedTuple):
-    """Everything in a trail file. Of format 1 only ``chain`` is filled."""
+    """Everything in a trail file."""
 
-    format: int
     rows: list[Stored]
     head: tuple[int, bytes, bytes] | None
     """Size, frontier and note of the newest head."""
-    chain: list[FirstRow]
 
     @property
     def size(self) -> int:
         """How many entries there are."""
-        return len(self.rows) + len(self.chain)
+        return len(self.rows)
 
 
 @contextmanager
@@ -58,14 +55,13 @@ def reading(path: Path) -> Generator[sqlite3.Connection]:
             raise sqlite3.DatabaseError(f"its schema is no text: {error}") from error
 
 
-def format_of(connection: sqlite3.Connection) -> int:
-    """Return the format of an open trail file; 0 when it holds no trail.
+def holds_trail(connection: sqlite3.Connection) -> bool:
+    """Say whether an open file holds a trail.
 
     A view that is called like the table holds none: it may have no end.
     """
     query = "SELECT count(*) FROM sqlite_schema WHERE name IN ('entry', 'head') AND type != 'table'"
     if connection.execute(query).fetchone()[0]:
-        return 0
+        return False
     columns = connection.execute("PRAGMA table_info(entry)").fetchall()
-    names = {bytes(row[1]) if isinstance(row[1], bytes) else row[1].encode() for row in columns}
-    return 2 if b"payload" in names else 1 if b"data" in names else 0
+    return any(row[1] in (b"payload", "payload") for row in columns)

@@ -18,7 +18,7 @@ from reviews.trail.signed_head import COSIGNER_KEY, Checkpoint, NoteKey, cosign_
 from reviews.trail.store import write_durably
 from reviews.trail.tables.open_table import read_entries, read_trail
 from reviews.trail.tables.pointer import is_trail, pointer_of, pointer_path
-from reviews.trail.tables.trail_file import format_of, reading
+from reviews.trail.tables.trail_file import holds_trail, reading
 from reviews.trail.tiles import CHECKPOINT, is_export, read_bundles
 from reviews.trail.trail import Trail
 from sessions.commands.output import print_line
@@ -53,7 +53,7 @@ def signed_head(place: Path) -> tuple[Walk, Checkpoint, bytes]:
             walk.damage[0], where=str(place), hint="nothing was signed or kept; `peergate audit verify` tells the whole"
         )
     if walk.policy is None:
-        raise UserError("this trail has no signed head: it is empty, or of format 1", where=str(place))
+        raise UserError("this trail has no signed head: it is empty", where=str(place))
     return walk, parse_note(note), note
 
 
@@ -130,7 +130,7 @@ def rotate_key(role: Role, runs: Path, by: str | None, reason: str, revoke: bool
     for path in sorted(names):
         if pointer_of(path) is None:
             with reading(path) as connection:
-                if format_of(connection) != 2:
+                if not holds_trail(connection):
                     continue
         entries = read_entries(path)
         if entries and not any(one.entry.kind == "close" for one in entries):

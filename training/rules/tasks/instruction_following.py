@@ -300,21 +300,6 @@ def verify(item: Item, output: str) -> Judgement:
     return Judgement(True)
 
 
-def verify_loosely(item: Item, output: str) -> Judgement:
-    """Say whether an answer follows its instructions once frames around it are taken off, as in the paper's section 3.
-
-    Tried are the answer without asterisks, without its first line, without its last line, and all of these together.
-
-    Raises:
-        ValueError: as :func:`instructions_of`.
-    """
-    lines = output.split("\n")
-    cuts = [output, "\n".join(lines[1:]), "\n".join(lines[:-1]), "\n".join(lines[1:-1])]
-    strict = verify(item, output)
-    tried = (verify(item, form.strip()) for cut in cuts for form in (cut, cut.replace("*", "")) if form.strip())
-    return strict if strict.passed else next((one for one in tried if one.passed), strict)
-
-
 def worked_example(item: Item) -> tuple[str, str]:
     """There is none: a worked example of one instruction gives away nothing of another.
 

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 from reviews.legacy.history import Commit
 
-_STAMP = re.compile(
+STAMP = re.compile(
     r"(?<!\d)(?P<y>(?:19|20)\d\d)[-_.]?(?P<m>\d\d)[-_.]?(?P<d>\d\d)"
     r"(?:[-_T. ]{0,2}(?P<H>[0-2]\d)[-_:.h]?(?P<M>[0-5]\d)(?:[-_:.m]?(?P<S>[0-5]\d))?)?Z?(?!\d)"
 )
 _STATED = re.compile(
-    r"(?i)^\W*(?:(?:review(?:ed)?|response|session|completed|created|reply)\s*)?(?:date|on|at|timestamp|time"
-    r"|reviewed)\b\W{0,6}(?P<rest>.{4,60})$"
+    r"(?i)^\W*(?:(?:review(?:ed)?|response|session|completed|created|reply)\s*)?(?:date|on|at|timestamp|time|reviewed)\b\W{0,6}(?P<rest>.{4,60})$"
 )
 _ISO = re.compile(r"(?<!\d)((?:19|20)\d\d)[-/.](\d{1,2})[-/.](\d{1,2})(?!\d)")
 _NAMED = (
@@ -36,11 +35,10 @@ LATE = timedelta(days=30)
 
 
 class Stamp(NamedTuple):
-    """A time as far as it is known: to the second, or to the day."""
+    """A time as far as it is known; ``whole`` is false when only the day is known."""
 
     moment: datetime
     whole: bool
-    """False when only the day is known."""
 
     def told(self) -> str:
         """Return it in the form of ISO 8601; a name's time has no zone."""
@@ -48,17 +46,15 @@ class Stamp(NamedTuple):
 
     def apart(self, other: datetime) -> timedelta:
         """Return the shortest time between this and another moment; a day lasts until its end."""
-        if not self.whole and self.moment <= other < self.moment + timedelta(days=1):
-            return timedelta(0)
-        return abs(self.moment - other)
+        within = not self.whole and self.moment <= other < self.moment + timedelta(days=1)
+        return timedelta(0) if within else abs(self.moment - other)
 
 
 class Times(NamedTuple):
-    """When a review was made, by source, and where the sources contradict each other."""
+    """When a review was made, by source (``name`` or ``commit``), and where the sources contradict each other."""
 
     taken: str | None
     source: str | None
-    """``name`` or ``commit``: where the time was taken from."""
     name: Stamp | None
     commit: Commit | None
     stated: tuple[tuple[int, str], ...]
@@ -78,24 +74,22 @@ class Times(NamedTuple):
 
 def stamp_of(name: str) -> Stamp | None:
     """Return the time in a file's name: ``20250101_121314_topic.txt``, ``2025-01-01-topic.md``."""
-    for hit in _STAMP.finditer(PurePosixPath(name).name):
-        day = _day(int(hit["y"]), int(hit["m"]), int(hit["d"]))
-        if day is None:
-            continue
-        if hit["H"] is not None and int(hit["H"]) < 24:
+    for hit in STAMP.finditer(PurePosixPath(name).name):
+        day = _day(hit["y"], hit["m"], hit["d"])
+        if day and hit["H"] is not None and int(hit["H"]) < 24:
             return Stamp(day.replace(hour=int(hit["H"]), minute=int(hit["M"]), second=int(hit["S"] or 0)), True)
-        return Stamp(day, False)
+        if day:
+            return Stamp(day, False)
     return None
 
 
-def stated_dates(lines: Sequence[str], numbers: Sequence[int]) -> tuple[tuple[int, str], ...]:
+def stated_dates(lines: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
     """Return the dates that a review gives itself, with their lines."""
     found: list[tuple[int, str]] = []
-    near = [*range(min(len(lines), _HEAD)), *range(max(_HEAD, len(lines) - _HEAD), len(lines))]
-    for at in near:
-        hit = _STATED.match(re.sub(r"[*_|#>]", "", lines[at][:200]))
+    for number, line in [*lines[:_HEAD], *lines[max(_HEAD, len(lines) - _HEAD) :]]:
+        hit = _STATED.match(re.sub(r"[*_|#>]", "", line[:200]))
         if hit and (day := _date_in(hit["rest"])):
-            found.append((numbers[at], day.date().isoformat()))
+            found.append((number, day.date().isoformat()))
     return tuple(found)
 
 
@@ -110,18 +104,14 @@ def times_of(name: str, commit: Commit | None, stated: tuple[tuple[int, str], ..
     """
     stamp = stamp_of(name)
     conflicts: list[str] = []
-    taken, source = (stamp.told(), "name") if stamp else (None, None)
+    taken, source = (stamp.told(), "name") if stamp else (commit.told(), "commit") if commit else (None, None)
     if commit and stamp and stamp.moment - commit.moment > SLACK:
-        conflicts.append(f"its name says {stamp.told()}, but it was committed before that, on {_day_of(commit.moment)}")
+        conflicts.append(f"its name says {stamp.told()}, but it was committed before that, on {commit.moment.date()}")
         taken, source = commit.told(), "commit"
     elif commit and stamp and commit.moment - stamp.moment > LATE:
-        conflicts.append(f"its name says {stamp.told()}, but it was committed much later, on {_day_of(commit.moment)}")
+        conflicts.append(f"its name says {stamp.told()}, but it was committed much later, on {commit.moment.date()}")
         if oldest and oldest - stamp.moment > LATE:
-            conflicts.append(
-                f"its name says {stamp.told()}, but the history of the checkout begins on {_day_of(oldest)}"
-            )
-    elif commit and not stamp:
-        taken, source = commit.told(), "commit"
+            conflicts.append(f"its name says {stamp.told()}, but the history of the checkout begins on {oldest.date()}")
     reference = commit.moment if source == "commit" and commit else stamp.moment if stamp else None
     for line, day in stated:
         said = Stamp(datetime.fromisoformat(day).replace(tzinfo=UTC), False)
@@ -130,24 +120,17 @@ def times_of(name: str, commit: Commit | None, stated: tuple[tuple[int, str], ..
     return Times(taken, source, stamp, commit, stated, tuple(conflicts))
 
 
-def _day_of(moment: datetime) -> str:
-    return moment.date().isoformat()
-
-
-def _day(year: int, month: int, day: int) -> datetime | None:
+def _day(year: str, month: str, day: str) -> datetime | None:
     try:
-        return datetime(year, month, day, tzinfo=UTC)
+        return datetime(int(year), int(month), int(day), tzinfo=UTC)
     except ValueError:
         return None
 
 
 def _date_in(text: str) -> datetime | None:
-    if hit := _ISO.search(text):
-        return _day(int(hit[1]), int(hit[2]), int(hit[3]))
-    if hit := _STAMP.search(text):
-        return _day(int(hit["y"]), int(hit["m"]), int(hit["d"]))
+    if hit := _ISO.search(text) or STAMP.search(text):
+        return _day(hit[1], hit[2], hit[3])
     for pattern in _NAMED:
-        if hit := pattern.search(text):
-            month = hit["month"][:3].lower()
-            return _day(int(hit["year"]), _MONTHS.index(month) + 1, int(hit["day"])) if month in _MONTHS else None
+        if (hit := pattern.search(text)) and (month := hit["month"][:3].lower()) in _MONTHS:
+            return _day(hit["year"], str(_MONTHS.index(month) + 1), hit["day"])
     return None

@@ -10,18 +10,16 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from reviews.legacy.files import Read, take
-from reviews.legacy.history import History, history_of
-from reviews.legacy.names import name_of
-from reviews.legacy.pairs import Known, Pair, contradictions_of, pairs_of, requests_of
+from reviews.legacy.dates import SLACK, times_of
+from reviews.legacy.history import history_of
+from reviews.legacy.pairing import Known, Pair, contradictions_of, name_of, pairs_of, requests_of
+from reviews.legacy.reader import Read, read_file
 from reviews.legacy.records import Record, Trail, one_line
-from reviews.legacy.references import Shelf, listed
-from reviews.legacy.stamps import SLACK, Times, times_of
+from reviews.legacy.references import Shelf
 from specs.errors import UserError
 
 SUFFIXES = (".md", ".markdown", ".txt", ".text", ".json", ".jsonl", ".log", ".html", ".htm")
 MAX_FILES = 10_000
-_LISTED = 200_000
 _SKIPPED = ("node_modules", "__pycache__", "site-packages")
 
 Progress = Callable[[int, int], None]
@@ -51,7 +49,7 @@ def read_folder(folder: Path, progress: Progress | None = None) -> Trail:
     read: dict[str, Read] = {}
     for name, why in sorted(found.items()):
         shown = one_line(name)
-        read[name] = take(folder / name, shown) if why is None else Read(_unlisted(shown, why))
+        read[name] = read_file(folder / name, shown) if why is None else Read(_unlisted(shown, why))
         if progress:
             progress(len(read), len(found))
     return _between(folder, read, tuple(passed))
@@ -60,29 +58,23 @@ def read_folder(folder: Path, progress: Progress | None = None) -> Trail:
 def _between(folder: Path, read: dict[str, Read], passed: tuple[str, ...]) -> Trail:
     """Return the records with what shows only between the files: links, times, pairs, requests."""
     history = history_of(folder)
-    shelf = Shelf(folder, listed(folder, _LISTED)[0], history.root, history.tracked)
+    shelf = Shelf(folder, history.root, history.tracked)
     records: dict[str, Record] = {}
     known: list[Known] = []
     for name, one in read.items():
-        references = tuple(shelf.look_up(cited, name, line) for line, cited in one.cited)
-        mentions = {below for ref in references if (below := shelf.below_folder(ref.found)) in read and below != name}
+        references = tuple(shelf.look_up(cited, line) for line, cited in one.cited)
+        mentions = {shelf.below_folder(ref.found) for ref in references}
         time = times_of(name, history.of(name, one.raw), one.stated, history.oldest)
         records[name] = one.record._replace(references=references, time=time)
-        digest = one.record.digest
-        verdict = one.record.verdict or _undecided(one.record)
-        known.append(
-            Known(
-                name,
-                name_of(name),
-                verdict,
-                digest,
-                time.commit.id if time.commit else None,
-                frozenset(one for one in mentions if one),
-            )
+        # Something is decided that is no verdict: that may contradict the other half of a pair.
+        decided = one.record.verdict or (
+            "undetermined" if one.record.status == "undetermined" and one.record.said else None
         )
+        commit = time.commit.id if time.commit else None
+        others = frozenset(other for other in mentions if other in read and other != name)
+        known.append(Known(name, name_of(name), decided, one.record.digest, commit, others))
     pairs = pairs_of(known)
-    asked = requests_of(known)
-    for name, request in asked.items():
+    for name, request in requests_of(known).items():
         records[name] = _answering(records[name], read[request].record)
     for name in records:
         records[name] = _paired(records, name, [one for one in pairs if name in one.sources])
@@ -90,13 +82,9 @@ def _between(folder: Path, read: dict[str, Read], passed: tuple[str, ...]) -> Tr
     for one in against:
         for name, other in (one.sources, one.sources[::-1]):
             records[name] = records[name]._replace(contradicts=(*records[name].contradicts, one_line(other)))
-    return Trail(tuple(records.values()), tuple(pairs), tuple(against), passed, _why_unknown(history, records))
-
-
-def _undecided(record: Record) -> str | None:
-    """Return ``undetermined`` for a file that states something which is no verdict."""
-    stated = record.status == "undetermined" and any(one.form != "word" for one in record.said)
-    return "undetermined" if stated else None
+    uncommitted = any(one.time is None or one.time.commit is None for one in records.values())
+    why = history.why or ("some files are not committed" if uncommitted else "")
+    return Trail(tuple(records.values()), tuple(pairs), tuple(against), passed, why)
 
 
 def _answering(record: Record, request: Record) -> Record:
@@ -118,14 +106,8 @@ def _paired(records: dict[str, Record], name: str, pairs: list[Pair]) -> Record:
             continue
         if time.name and other.name and not time.name.whole and time.name.apart(other.name.moment) > SLACK:
             told = f"its name says {time.name.told()}, but {one_line(pair.other(name))} is the same review"
-            time = Times(*time[:5], conflicts=(*time.conflicts, told))
+            time = time._replace(conflicts=(*time.conflicts, told))
     return record._replace(pairs=tuple(pairs), time=time)
-
-
-def _why_unknown(history: History, records: dict[str, Record]) -> str:
-    if history.why or all(one.time and one.time.commit for one in records.values()):
-        return history.why
-    return "some files are not committed"
 
 
 def _unlisted(source: str, why: str) -> Record:

@@ -7,15 +7,23 @@ verdict.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import combinations
+from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
-from reviews.legacy.names import Name, likeness
+from reviews.legacy.dates import STAMP, Stamp, stamp_of
 
 Kind = Literal["copy", "duplicate", "other version", "other reviewer"]
+_REVIEWERS = re.compile(r"codex|gemini|claude|gpt[45]?|opus|sonnet|o[13]|llama|qwen|mistral|deepseek|human")
+_NO_TOPIC = re.compile(
+    _REVIEWERS.pattern
+    + r"|requests?|responses?|reply|replies|review(?:s|ed)?|answer|feedback|result|final|draft|copy|the|of"
+    r"|for|and|a|on|in|to|v[1-3]|short|long|full|summary|detailed|autonomous|p[0-3]"
+)
 _NEAR = timedelta(days=3)
 _FAR = timedelta(days=40)
 _ALIKE = 0.5
@@ -27,8 +35,18 @@ _CROWD = 60
 _POSITIVE = ("approve", "approve_with_conditions")
 
 
+class Name(NamedTuple):
+    """A file name taken apart; ``timed`` when its stamp has an hour, the way a program names files."""
+
+    topic: frozenset[str]
+    reviewer: str | None
+    role: Literal["request", "review"]
+    stamp: Stamp | None
+    timed: bool
+
+
 class Known(NamedTuple):
-    """What is known of a file for pairing."""
+    """What is known of a file for pairing; ``mentions`` are other files of the folder that it cites, by source."""
 
     source: str
     name: Name
@@ -37,7 +55,6 @@ class Known(NamedTuple):
     digest: str | None
     commit: str | None
     mentions: frozenset[str]
-    """Other files of the folder that it cites, by source."""
 
 
 class Pair(NamedTuple):
@@ -60,26 +77,36 @@ class Contradiction(NamedTuple):
     opposite: bool
 
 
+def name_of(source: str) -> Name:
+    """Return what a path below the imported folder says about the file: its topic, reviewer, role and time."""
+    path = PurePosixPath(source)
+    words = [one for one in re.split(r"[^a-z0-9]+", STAMP.sub(" ", path.stem).lower()) if one]
+    folders = {one.lower() for one in path.parts[:-1]}
+    reviewer = next((one for one in [*reversed(words), *folders] if _REVIEWERS.fullmatch(one)), None)
+    asked = ("request" in words or folders & {"requests", "pending"}) and not {"response", "responses", "reply"} & set(
+        words
+    )
+    topic = frozenset(_singular(one) for one in words if not _NO_TOPIC.fullmatch(one))
+    stamp = stamp_of(path.name)
+    return Name(topic, reviewer, "request" if asked else "review", stamp, bool(stamp and stamp.whole))
+
+
 def pairs_of(files: Sequence[Known]) -> list[Pair]:
     """Return the pairs among the reviews of a folder; requests take no part."""
     reviews = {one.source: one for one in files if one.name.role == "review"}
     brought = Counter(one.commit for one in reviews.values() if one.commit)
-    scored = sorted(
-        (
-            pair
-            for a, b in _candidates(list(reviews.values()))
-            if (pair := _paired(reviews[a], reviews[b], brought[reviews[a].commit or ""] == 2)) is not None
-        ),
-        key=lambda one: (-one[0], one[1].sources),
-    )
+    scored: list[tuple[float, Pair]] = []
+    for a, b in _candidates(list(reviews.values())):
+        if pair := _paired(reviews[a], reviews[b], alone=brought[reviews[a].commit or ""] == 2):
+            scored.append(pair)
     found: list[Pair] = []
-    taken: set[tuple[str, Kind]] = set()
-    for _, pair in scored:
-        # A review has one other half; versions and copies there may be many.
-        halves: list[tuple[str, Kind]] = [(source, pair.kind) for source in pair.sources]
-        if pair.kind == "duplicate" and any(half in taken for half in halves):
-            continue
-        taken.update(halves)
+    taken: set[str] = set()
+    for _, pair in sorted(scored, key=lambda one: (-one[0], one[1].sources)):
+        # A review has one other half; there may be many versions and copies.
+        if pair.kind == "duplicate":
+            if taken & set(pair.sources):
+                continue
+            taken.update(pair.sources)
         found.append(pair)
     return sorted(found, key=lambda one: one.sources)
 
@@ -98,69 +125,54 @@ def contradictions_of(files: Sequence[Known], pairs: Sequence[Pair]) -> list[Con
 
 def requests_of(files: Sequence[Known]) -> dict[str, str]:
     """Return by the source of a review the source of the request it answers, where there is one in the folder."""
-    asked: dict[frozenset[str], list[Known]] = defaultdict(list)
-    for one in files:
-        if one.name.role == "request" and one.name.topic:
-            asked[one.name.topic].append(one)
+    asked = [one for one in files if one.name.role == "request" and one.name.topic]
     found: dict[str, str] = {}
     for one in files:
-        choices = [request for request in asked.get(one.name.topic, []) if _apart(request.name, one.name) <= _NEAR]
-        if one.name.role == "review" and choices:
-            found[one.source] = min(
-                choices, key=lambda request: (_apart(request.name, one.name), request.source)
-            ).source
+        fits = [(_apart(other.name, one.name), other.source) for other in asked if other.name.topic == one.name.topic]
+        if one.name.role == "review" and fits and min(fits)[0] <= _NEAR:
+            found[one.source] = min(fits)[1]
     return found
 
 
 def _candidates(files: Sequence[Known]) -> Iterator[tuple[str, str]]:
     """Yield pairs of files that share a digest, a word of their topic or a commit, or of which one cites the other."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for one in files:
-        for word in one.name.topic:
-            groups["word", word].append(one.source)
-        if one.commit:
-            groups["commit", one.commit].append(one.source)
-        if one.digest:
-            groups["digest", one.digest].append(one.source)
     known = {one.source for one in files}
-    pairs = {
-        tuple(sorted((one.source, other)))
-        for one in files
-        for other in one.mentions
-        if other in known and other != one.source
-    }
+    pairs: set[tuple[str, str]] = set()
+    for one in files:
+        for what in [
+            *(("word", word) for word in one.name.topic),
+            ("commit", one.commit or ""),
+            ("digest", one.digest or ""),
+        ]:
+            if what[1]:
+                groups[what].append(one.source)
+        pairs.update((min(one.source, other), max(one.source, other)) for other in one.mentions & known - {one.source})
     for (what, _), members in groups.items():
         if len(members) <= _CROWD or what == "digest":
             pairs.update(combinations(sorted(set(members[: 10 * _CROWD])), 2))
-    for one, other in sorted(pairs):
-        yield one, other
+    yield from sorted(pairs)
 
 
-def _paired(one: Known, other: Known, alone: bool) -> tuple[float, Pair] | None:
+def _paired(one: Known, other: Known, *, alone: bool) -> tuple[float, Pair] | None:
     """Return how well two files go together, and as what; None when they do not.
 
     ``alone``: their commit brought these two reviews and no other.
     """
-    sources = (one.source, other.source) if one.source < other.source else (other.source, one.source)
+    sources = (min(one.source, other.source), max(one.source, other.source))
     if one.digest and one.digest == other.digest:
         return 10.0, Pair("copy", sources, ("the same bytes",))
-    same_form = one.name.timed == other.name.timed and not (one.name.timed and one.name.stamp == other.name.stamp)
+    kind = _kind(one.name, other.name)
     signs = _signs(one, other)
-    kind = _kind(one.name, other.name, same_form)
     score = sum(signs.values())
-    held = "topic" in signs or (
-        "one cites the other" in signs and (alone or likeness(one.name.topic, other.name.topic) > 0)
-    )
+    alike = _likeness(one.name.topic, other.name.topic)
+    held = "topic" in signs or ("one cites the other" in signs and (alone or alike > 0))
     if kind == "duplicate" and alone and "time" in signs:
         held, score = True, score + 1.0
-    if (
-        kind is None
-        or not held
-        or score < _ENOUGH
-        or ("time" in signs and signs["time"] == 0.0 and score < _ENOUGH + 1.0)
-    ):
+    enough = _ENOUGH + (1.0 if signs.get("time") == 0.0 else 0.0)
+    if kind is None or not held or score < enough:
         return None
-    return score, Pair(kind, sources, tuple(name for name, worth in signs.items() if worth > 0 and name != ""))
+    return score, Pair(kind, sources, tuple(name for name, worth in signs.items() if worth > 0 and name))
 
 
 def _signs(one: Known, other: Known) -> dict[str, float]:
@@ -168,16 +180,15 @@ def _signs(one: Known, other: Known) -> dict[str, float]:
     signs: dict[str, float] = {}
     if any(b.source in a.mentions and len(a.mentions) <= _FEW for a, b in ((one, other), (other, one))):
         signs["one cites the other"] = 2.5
-    alike = likeness(one.name.topic, other.name.topic)
+    alike = _likeness(one.name.topic, other.name.topic)
     if alike >= _ALIKE:
         signs["topic"] = 2.0 * alike
     if one.commit and one.commit == other.commit:
         signs["commit"] = 1.0
+    apart = _apart(one.name, other.name)
     if one.name.stamp is None or other.name.stamp is None:
         signs[""] = 0.5
-        return signs
-    apart = _apart(one.name, other.name)
-    if apart <= _NEAR:
+    elif apart <= _NEAR:
         signs["time"] = 1.0 if apart <= timedelta(days=1) else 0.5
     elif one.name.topic == other.name.topic and len(one.name.topic) >= 2 and apart <= _FAR:
         # A date that a reviewer wrote may be wrong by weeks; a topic that is the same word for word outweighs that.
@@ -187,10 +198,10 @@ def _signs(one: Known, other: Known) -> dict[str, float]:
     return signs
 
 
-def _kind(one: Name, other: Name, same_form: bool) -> Kind | None:
+def _kind(one: Name, other: Name) -> Kind | None:
     if len({one.reviewer, other.reviewer} - {None}) == 2:
         return "other reviewer" if _apart(one, other) <= _NEAR else None
-    if not same_form:
+    if one.timed != other.timed or (one.timed and one.stamp == other.stamp):
         return "duplicate"
     # Two files of one form are two attempts, unless topic and day are the same.
     same = one.topic == other.topic and not one.timed and _apart(one, other) < timedelta(days=1)
@@ -203,3 +214,15 @@ def _apart(one: Name, other: Name) -> timedelta:
     if not (one.stamp.whole and other.stamp.whole):
         return abs(one.stamp.moment.date() - other.stamp.moment.date())
     return abs(one.stamp.moment - other.stamp.moment)
+
+
+def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
+    """Return the share of words that two topics have in common, 1 too when one holds all of the other, two or more."""
+    shared = one & other
+    if not shared:
+        return 0.0
+    return 1.0 if shared in (one, other) and len(shared) >= 2 else len(shared) / len(one | other)
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
