@@ -30,7 +30,8 @@ def obeying_modes() -> None:
 
 def peergate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "sessions.cli", *map(str, arguments)]
-    environ = os.environ | {"PYTHONPATH": str(HOME)}
+    # Wide: where a narrow one would break its lines depends on the length of paths.
+    environ = os.environ | {"PYTHONPATH": str(HOME), "COLUMNS": "400"}
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, preexec_fn=obeying_modes)
 
 
