@@ -122,7 +122,7 @@ def _keep_trail(place: Place, data: bytes, seal: object) -> Walk:
         trail = read_trail(path)
     except sqlite3.DatabaseError as error:
         raise _Refused(f"it cannot be read: {str(error).splitlines()[0]}") from error
-    if trail.format != 2 or trail.head is None:
+    if trail.head is None:
         raise _Refused("it has no signed head")
     walk = walk_trail(trail)
     if walk.damage:
