@@ -32,6 +32,8 @@ demo: setup  ## run the demo session on real weights (a CPU with 2 cores: about 
 
 # Tests start many processes: without kept bytecode each of them compiles all modules again.
 test test-all: export PYTHONDONTWRITEBYTECODE =
+# One thread a job: threads that wait spin, and those of two workers on two cores took each other's time.
+test test-all: export OMP_NUM_THREADS = 1
 test: setup  ## run the tests of every change, one session on real weights among them (minutes)
 	$(BIN)/python -m pytest -m "not nightly and not slow" -n logical --no-loadscope-reorder
 
