@@ -146,8 +146,9 @@ TAKEN_BACK = re.compile(
     UNDONE.pattern
     + "|"
     + _words(
-        r"""edit | update[ds]? | erratum | correction | correct myself | corrected | then again | wait | hardly
-        | reflection | disagree | do not agree | cancell?ed | void | expire[sd]? | overrid\w*
+        r"""edit | tak(?:e|ing) (?:it|this|that) back | update[ds]? | erratum | correction
+        | correct myself | corrected | then again | wait | hardly | reflection | disagree
+        | do not agree | cancell?ed | void | expire[sd]? | overrid\w*
         | mistaken? | (?:line|verdict|the) above | not mine | in error | kidding | joking | draft
         | template | example | mock | simulat\w* | test test | scratch that | forget | struck
         | changed my mind | how to | fill (?:it |this )?in | translated | builder's
