@@ -173,8 +173,8 @@ def _step(annotation: Any, part: str | int) -> Any:
         if _is_model(option):
             if option is StageBase and (kind := STAGE_KINDS.get(str(part))) is not None:
                 return kind.stage
-            if part in option.model_fields:
-                return option.model_fields[part].annotation
+            if str(part) in option.model_fields:
+                return option.model_fields[str(part)].annotation
         elif get_origin(option) is tuple and isinstance(part, int):
             return get_args(option)[0]
         elif get_origin(option) is dict:
