@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -94,7 +95,7 @@ def test_the_page_shows_the_very_files_that_ran() -> None:
     blocks = re.findall(
         r"```(?:python|toml)\n# (\S+)\n(.*?)\n```", (HOME / "docs" / "extending.md").read_text("utf-8"), re.S
     )
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     for name, code in blocks:
         assert (house.HERE / name).read_text(encoding="utf-8").rstrip("\n") == code, name
 
@@ -145,3 +146,22 @@ def test_a_plug_in_that_changed_after_registration_closes_the_gate(ran: Ran, tmp
     assert "registered was the measuring code" in checked.stdout and "reward_model" in checked.stdout, checked.stdout
     again = house.peergate(ran.python, "check", "run", tmp_path / "third", "--stage", "rewards")
     assert "registered was the measuring code" not in again.stdout, os.linesep.join((again.stdout, again.stderr))
+
+
+def test_a_job_refuses_a_plug_in_that_changed_after_its_grant(ran: Ran, tmp_path: Path) -> None:
+    code = ran.python.parents[1] / "brought" / "acme_reward" / "job.py"
+    text = code.read_text(encoding="utf-8")
+    shutil.copytree(ran.run, tmp_path / "third", symlinks=True)
+    folder = tmp_path / "third" / "jobs" / "third.rewards.1"
+    # Its own parent claims the job, as the wrapper does.
+    (folder / "claim" / "claim.json").write_text(json.dumps({"key": folder.name, "pid": os.getpid()}), encoding="utf-8")
+    try:
+        code.write_text(f"{text}\n# changed", encoding="utf-8")
+        command = [str(ran.python), "-P", "-m", "training.jobs.plugin_job", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    finally:
+        code.write_text(text, encoding="utf-8")
+    assert done.returncode == 4 and "'reward_model' of peergate.stages is acme-reward-model 1.0" in done.stderr, (
+        done.stderr
+    )
+    assert "registered was" in done.stderr

@@ -196,6 +196,7 @@ COMMANDS = {
     "seeds": {"runs", "--json"},
     "graph": set[str](),
     "spec check": {"spec", "--json", "--profile"},
+    "spec kinds": {"--json"},
     "spec show": {"spec", "--json", "--profile"},
     "audit verify": {"run", "--policy", "--anchor", "--json"},
     "audit list": {

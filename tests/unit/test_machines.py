@@ -114,7 +114,7 @@ def test_a_gpu_on_ray_has_to_be_asked_for(tmp_path: Path) -> None:
         ("resources: {memory_gb: 0}\n", "resources.memory_gb"),
         ("resources: {max_usd_per_hour: -1}\n", "resources.max_usd_per_hour"),
         ("resources: {gpu_count: 1}\n", "unknown key"),
-        ("launcher: slurm\n", "launcher must be 'local', 'ray' or 'skypilot', got 'slurm'"),
+        ("launcher: slurm\n", "launcher: unknown launcher 'slurm' (known: local, ray, skypilot)"),
     ],
 )
 def test_values_no_machine_has_are_refused_at_their_line(tmp_path: Path, text: str, said: str) -> None:
