@@ -20,7 +20,7 @@ def exit_page() -> str:
         f"{table(('code', 'name', 'when'), codes)}\n\n"
         "A requested review that was answered ends with 0, whatever the answer is. A stage process ends with 2\n"
         "without a job folder, with 4 when it is refused, with 1 when it broke; the wrapper writes the code into\n"
-        "`exit.json`.\n ## A closed session\n\n"
+        "`exit.json`.\n\n## A closed session\n\n"
         f"{table(('decision', 'code'), closed)}\n\n"
         "## peergate audit verify\n\n"
         "This command alone has its own codes.\n\n"
