@@ -25,7 +25,7 @@ class Record(NamedTuple):
     """What one file decided, and what else it holds.
 
     ``confidence`` is high (a labelled decision), medium (a statement of its own), low (words within prose) or none (no
-    verdict). The first six fields are stable; they and the rest are described in docs/importing-reviews.md.
+    verdict). The first six fields are stable; they and the rest are described in docs/how-to/older-reviews.md.
     """
 
     source: str

@@ -14,7 +14,7 @@ from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from specs.vendors.http_exchange import RETRIES
 from tests.unit.spec_files import loads, write_spec
 
-PAGE = (Path(__file__).parents[2] / "docs" / "builders.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "model-builders.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```yaml\n(builder:.*?)```", PAGE, re.DOTALL)
 
 

@@ -15,7 +15,7 @@ from training.items import conversation_items as build_conversations
 from training.items import format_items as build
 from training.rules.tasks import load_items
 
-PAGE = Path(__file__).parents[2] / "docs" / "pipeline-evaluation.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "pipeline-evaluation.md"
 
 
 @pytest.fixture
