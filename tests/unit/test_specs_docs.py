@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from specs.digests import digest_file
 from specs.session.loading import load_spec
 from tests.unit.spec_files import problems_of, write_spec
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-spec.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "how-to" / "write-a-spec.md"
+EXAMPLE = DOCS / "examples" / "small.yaml"
 MISTAKES = (
     ('machine_usd_per_hour: 2.0', 'machine_usd_per_hour: "2.0"'),
     ("baseline: base", "baseline: bass"),
@@ -24,9 +28,11 @@ def error_output(folder: Path) -> str:
     return "\n".join(str(problem).replace(f"{folder}/", "") for problem in problems_of(path))
 
 
-def test_the_example_loads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [PAGE, EXAMPLE], ids=["page", "example"])
+def test_the_example_loads(tmp_path: Path, page: Path) -> None:
     write_spec(tmp_path)
-    example = PAGE.read_text(encoding="utf-8").split("```yaml\n", 1)[1].split("```", 1)[0]
+    text = page.read_text(encoding="utf-8")
+    example = text.split("```yaml\n", 1)[1].split("```", 1)[0] if page is PAGE else text
     path = tmp_path / "example.yaml"
     path.write_text(example.replace("HELDOUT", digest_file(tmp_path / "heldout.jsonl")), encoding="utf-8")
     assert load_spec(path).spec.name == "small"
