@@ -187,7 +187,7 @@ class AbsentBuilder:
         raise BuilderUnavailable(
             "the builder is external and no client is connected",
             where=f"{bench.view.stage}.{bench.view.attempt}",
-            hint="`peergate mcp NAME` serves the session's tools to an MCP client (docs/mcp.md)",
+            hint="`peergate mcp NAME` serves the session's tools to an MCP client (docs/how-to/mcp.md)",
         )
 
 

@@ -51,11 +51,15 @@ def start(
     profile: Profile = None,
     launcher: Annotated[
         str | None,
-        typer.Option("--launcher", help="Where its jobs run, instead of what the spec says (docs/launchers.md)."),
+        typer.Option(
+            "--launcher", help="Where its jobs run, instead of what the spec says (docs/how-to/launchers.md)."
+        ),
     ] = None,
     database: Annotated[
         str | None,
-        typer.Option("--database", metavar="URL", help="Record this and later sessions there (docs/scale.md)."),
+        typer.Option(
+            "--database", metavar="URL", help="Record this and later sessions there (docs/explanation/scale.md)."
+        ),
     ] = None,
 ) -> None:
     """Register a spec and run the session, gate by gate."""
@@ -98,7 +102,7 @@ def mcp(
     ] = None,
     profile: Profile = None,
 ) -> None:
-    """Serve a session's tools to an MCP client: Claude Code, Codex or another is its builder (docs/mcp.md)."""
+    """Serve a session's tools to an MCP client: Claude Code, Codex or another is its builder (docs/how-to/mcp.md)."""
     from sessions.commands import mcp as command
 
     command.serve(target, runs, name, http, token_file, profile)

@@ -28,7 +28,7 @@ from typing import Literal
 
 
 class ExitCode(IntEnum):
-    """Process exit codes; frozen by a test and documented in docs/exit-codes.md."""
+    """Process exit codes; frozen by a test. What each means is in :data:`EXIT_MEANINGS`."""
 
     DONE = 0
     FAULT = 1
@@ -39,6 +39,36 @@ class ExitCode(IntEnum):
     BUDGET = 6
     INTERRUPTED = 130
     """Ctrl-C: the session is paused and can be resumed (128 + SIGINT, the shell convention)."""
+
+
+EXIT_MEANINGS: dict[ExitCode, str] = {
+    ExitCode.DONE: 'Accepted, or closed as a null ("no significant difference"), which is a result; or the command did '
+    "what it was asked.",
+    ExitCode.FAULT: "Peergate or its surroundings broke.",
+    ExitCode.USAGE: "The request cannot be carried out, the spec has problems, or `--runs` names no place where a "
+    "session can be kept. Nothing was started.",
+    ExitCode.REJECTED: "A gate said no, or a person stopped the session at a gate.",
+    ExitCode.BLOCKED: "Evidence, reviewer or grant is missing; the session waits for a person; another process runs "
+    "it or has taken it over; the database of its trail cannot be reached or written; a pod fails a check, its host "
+    "key is not confirmed, or its orchestrator is gone; this machine lacks what a stage asks for, such as a GPU; what "
+    "another distribution brings cannot be loaded or is not what was registered; the disk is full or cannot be "
+    "written (make room, then resume); a run folder, or the place of an export, an anchor or a note, cannot be read "
+    "or written.",
+    ExitCode.DAMAGED: "Saved evidence or the trail does not match what was recorded, or the database reports that its "
+    "own pages are damaged.",
+    ExitCode.BUDGET: "The next step does not fit in what is left of money or hours: the session waits for a larger "
+    "budget, or was closed without one.",
+    ExitCode.INTERRUPTED: "Paused with Ctrl-C, SIGTERM or `peergate pause` (resume continues), or cancelled. `pause` "
+    "itself ends with 0 when nothing runs any more.",
+}
+VERIFY_EXIT_MEANINGS: dict[int, str] = {
+    0: "Verified, the session is closed, and the anchors that were given reach its end; or verified, and it is a "
+    "trail of requested reviews, which is never closed.",
+    1: "Tampered: the list says what.",
+    2: "Valid, but the session is still open, or anchors were given and none covers the newest entries: it says which.",
+    3: "Unreadable: no trail there, or an anchor or policy that was given cannot be read.",
+}
+"""Of `peergate audit verify` alone."""
 
 
 class PeergateError(Exception):

@@ -72,7 +72,7 @@ class Audit:
     not_covered: dict[str, str] = field(default_factory=dict[str, str])
     """By path, every file that no digest of an entry covers, and why."""
     integrity: Literal["holds", "damaged", ""] = ""
-    """Of an export: the part of the answer that ``verify/`` gives too (docs/trail.md)."""
+    """Of an export: the part of the answer that ``verify/`` gives too (docs/explanation/trail.md)."""
 
     @property
     def exit_code(self) -> int:

@@ -24,7 +24,7 @@ class Record(NamedTuple):
     """What one file decided, and what else it holds.
 
     ``confidence`` is high (a labelled decision), medium (a statement without a label) or none (no verdict). The first
-    six fields are stable.
+    six fields are stable; docs/how-to/older-reviews.md describes all.
     """
 
     source: str

@@ -1,8 +1,8 @@
 """What a session may cost, told before anything is opened: the limits, and a forecast of training where there is one.
 
 The limits are what the ledger holds jobs to. The forecast is operations, from the shape of the model and the most the
-training stages can get, over a speed that was measured on two CPU cores (docs/pipeline-training.md) and is assumed of a
-GPU: with it the hours can be wrong by as much as the speed is.
+training stages can get, over a speed that was measured on two CPU cores (docs/explanation/pipeline-training.md) and is
+assumed of a GPU: with it the hours can be wrong by as much as the speed is.
 """
 
 from __future__ import annotations

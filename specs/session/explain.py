@@ -144,7 +144,7 @@ def _name(loc: Loc) -> str:
 def _key_hint(raw: Loc, model: type[BaseModel]) -> str:
     name = str(raw[-1])
     if name.lower().replace("-", "_") in _KEYS:
-        return "a spec is kept and shown: keys come from the environment, see docs/reviewers.md"
+        return "a spec is kept and shown: keys come from the environment, see docs/how-to/model-reviewers.md"
     owner = model_at(raw[:-1], model)
     if owner is None:
         return ""

@@ -121,7 +121,8 @@ class Reviewer(Contract):
     base_url: Address | None = None
     """An endpoint that speaks one of OpenAI's APIs, used instead of OpenAI's own."""
     api: Api = Field(default="responses", exclude_if=lambda given: given == "responses")
-    """The API of the endpoint. The two of chat differ in how the answer's schema is sent (docs/reviewers.md)."""
+    """The API of the endpoint. The two of chat differ in how the answer's schema is sent
+    (docs/how-to/model-reviewers.md)."""
     usd_per_million_tokens: TokenPrice | None = None
     """The model's price; needed with ``base_url`` and for models no price is known of."""
     effort: Efforts = Efforts()

@@ -159,7 +159,7 @@ def read_yaml(raw: bytes) -> Document:
         builder.take(event)
     document = builder.document
     if document.data is None and not document.problems:
-        raise UnreadableError(Place(1, 1), "the file is empty", "docs/writing-specs.md has a complete example")
+        raise UnreadableError(Place(1, 1), "the file is empty", "docs/how-to/write-a-spec.md has a complete example")
     if not isinstance(document.data, dict):
         found = "a list" if isinstance(document.data, list) else "a single value"
         raise UnreadableError(

@@ -32,7 +32,7 @@ class MetricDefinition(Contract):
 def defined(
     id: str, scope: Scope, unit: str, population: str, definition: str, direction: Literal["higher", "lower", "none"]
 ) -> MetricDefinition:
-    """Return a definition; its parts in the order of a line of the table in docs/writing-specs.md."""
+    """Return a definition; its parts in the order of a line of the reference's tables."""
     return MetricDefinition(
         id=id, scope=scope, unit=unit, population=population, definition=definition, direction=direction
     )

@@ -314,7 +314,7 @@ def test_without_a_sandbox_the_same_is_asked_of_a_checkpoint(session: RecipeSess
 
 @pytest.mark.nightly
 def test_the_training_script_of_the_page_runs(session: RecipeSession) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
     script = page.split("```python\n")[2].split("```", 1)[0].replace("/start", "/model")
     rows = session.run / "made" / "rows.jsonl"
     rows.write_text('{"prompt": "Tell a short tale of the sea", "completion": " seas are good"}\n')

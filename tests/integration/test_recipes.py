@@ -456,7 +456,7 @@ def test_a_granted_recipe_runs_as_a_job_and_leaves_rows_and_files(session: Recip
 
 @needs_sandbox
 def test_the_script_of_the_page_on_recipes_runs(session: RecipeSession) -> None:
-    page = (HOME / "docs" / "recipes.md").read_text(encoding="utf-8")
+    page = (HOME / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
     ended = run(session, page.split("```python\n", 1)[1].split("```", 1)[0])
     assert ended.code == 0, ended.log
     assert ended.rows == [{"claim": "share of short completions", "value": 1.0, "n": 1}]

@@ -15,15 +15,16 @@ from training.items import conversation_items as build_conversations
 from training.items import format_items as build
 from training.rules.tasks import load_items
 
-PAGE = Path(__file__).parents[2] / "docs" / "pipeline-evaluation.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "explanation" / "pipeline-evaluation.md"
+EXAMPLE = DOCS / "examples" / "talks.yaml"
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with what the page's commands write, and its spec."""
     text = PAGE.read_text(encoding="utf-8").split("## Conversations as the registered comparison\n", 1)[1]
-    spec = text.split("```yaml\n", 1)[1].split("```", 1)[0]
-    (tmp_path / "talks.yaml").write_text(spec, encoding="utf-8")
+    (tmp_path / "talks.yaml").write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "constitution.yaml").write_text(CONSTITUTION, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()

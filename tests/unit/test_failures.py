@@ -1,4 +1,4 @@
-"""Failures seen in autonomous projects, by their number in docs/failures.md: each is planted and must be stopped."""
+"""Failures seen in autonomous projects, by number in docs/explanation/failures.md: each is planted and stopped."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from training.items.format_items import HELDOUT_TOPICS, TRAIN_TOPICS
 from training.rules.tasks import worked_example
 from training.rules.tasks.format_instructions import Judgement
 
-DOCS = Path(__file__).parents[2] / "docs" / "failures.md"
+DOCS = Path(__file__).parents[2] / "docs" / "explanation" / "failures.md"
 DIGEST = digest_bytes(b"checks")
 
 

@@ -1,4 +1,4 @@
-"""Failures of critics and preferences seen elsewhere, by their number in docs/failures.md: planted, and stopped."""
+"""Failures of critics and preferences, by number in docs/explanation/failures.md: planted, and stopped."""
 
 from __future__ import annotations
 

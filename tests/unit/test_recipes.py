@@ -137,7 +137,7 @@ def test_a_builder_without_a_model_cannot_be_given_a_recipe(tmp_path: Path) -> N
 
 
 def test_the_page_on_recipes_shows_a_stage_that_loads_and_every_check(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
     stage = page.split("```yaml\n", 1)[1].split("```", 1)[0]
     spec = loads(write_spec(tmp_path, RECIPE[0], ("  - name: train\n", f"{stage}  - name: train\n"))).spec
     assert spec.stage("look").allow_code

@@ -1,4 +1,4 @@
-"""docs/reviews.md says what is so: options, efforts, limits, kinds, exit codes, and the Python example runs."""
+"""docs/how-to/requested-reviews.md says what is so: options, efforts, limits, kinds, codes; the Python example runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specs.session.session_spec import Effort, Efforts
 from specs.trail.requested_review import MAX_WORDS
 
 HOME = Path(__file__).parents[2]
-TEXT = (HOME / "docs" / "reviews.md").read_text(encoding="utf-8")
+TEXT = (HOME / "docs" / "how-to" / "requested-reviews.md").read_text(encoding="utf-8")
 
 
 def test_every_option_in_the_docs_exists_and_every_option_is_in_the_docs() -> None:

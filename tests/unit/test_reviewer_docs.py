@@ -14,9 +14,9 @@ from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from specs.vendors.http_exchange import RETRIES
 from tests.unit.spec_files import loads, write_spec
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "reviewers.md").read_text(encoding="utf-8")
-SPECS = (DOCS / "writing-specs.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs" / "how-to"
+PAGE = (DOCS / "model-reviewers.md").read_text(encoding="utf-8")
+SPECS = (DOCS / "write-a-spec.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```yaml\n(reviewer:.*?)```", PAGE + SPECS, re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""docs/pipeline-text.md: its example is valid, and what it says in numbers is what the code has."""
+"""docs/explanation/pipeline-text.md: its example is valid, and what it says in numbers is what the code has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specs.stages.registry import Stage
 from training.jobs.generation.self_instruct import PROBED
 from training.rules.generation.sentinels import SENTINELS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "pipeline-text.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "pipeline-text.md").read_text(encoding="utf-8")
 
 
 def test_the_example_is_valid_and_its_criteria_are_measured_there() -> None:

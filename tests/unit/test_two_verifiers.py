@@ -1,4 +1,4 @@
-"""Peergate and ``verify/`` give one answer about an export: what both cover is in docs/trail.md."""
+"""Peergate and ``verify/`` give one answer about an export: what both cover is in docs/explanation/trail.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of docs/verify-without-peergate.md, as they stand there, on the export of a finished session.
+"""The commands of docs/how-to/verify-without-peergate.md, as they stand there, on the export of a finished session.
 
 They pass, they say what `peergate audit verify` says, and they fail where something is wrong.
 """
@@ -23,7 +23,7 @@ from sessions.report.trail_page import trail_page
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 HOME = Path(__file__).parents[2]
-PAGE = HOME / "docs" / "verify-without-peergate.md"
+PAGE = HOME / "docs" / "how-to" / "verify-without-peergate.md"
 STEPS = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 WITH_GO = [step for step in STEPS if "verify" in step.replace("-verify", "")]
 PAUSES = 300

@@ -1,6 +1,7 @@
 """What completes prompts. A stage asks :func:`make_engine` for the one it was granted; all of them give the same rows.
 
-The others are beside it; their promises are in ``specs/stages/engine_choice.py``, their differences in docs/engines.md.
+The others are beside it; their promises are in ``specs/stages/engine_choice.py``, their differences in
+docs/how-to/engines.md.
 """
 
 from __future__ import annotations

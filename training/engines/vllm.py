@@ -1,4 +1,4 @@
-"""vLLM, on an NVIDIA GPU. Not run by the project's own tests, which have no such machine: see docs/engines.md.
+"""vLLM, on an NVIDIA GPU. Not run by the project's own tests, which have no such machine: see docs/how-to/engines.md.
 
 Its seeds are held to per prompt, but what is decoded together depends on timing, and with it the last digits of sums;
 so answers are not promised to repeat themselves.
@@ -43,7 +43,7 @@ class Vllm:
             library: Any = import_module("vllm")
         except ImportError as error:
             raise EngineMissing(
-                f"engine 'vllm' cannot be imported: {error}", "docs/engines.md says what it needs beside this"
+                f"engine 'vllm' cannot be imported: {error}", "docs/how-to/engines.md says what it needs beside this"
             ) from error
         from transformers import AutoTokenizer
 

@@ -24,7 +24,7 @@ Time: 6 operations a parameter and token for full training, 4 with adapters (no 
 with gradient checkpointing (Kaplan et al. 2020, arXiv:2001.08361, section 2.1), and 2 for each pass of a reference.
 
 No figure of this plan for a GPU was checked against a real allocation on one. Measured on the CPU: see
-docs/pipeline-training.md.
+docs/explanation/pipeline-training.md.
 """
 
 from __future__ import annotations

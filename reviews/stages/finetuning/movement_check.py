@@ -3,7 +3,7 @@
 A step of Adam moves a weight by about the learning rate, whatever the size of its gradient (Kingma & Ba 2015, section
 2.1, arXiv:1412.6980: the effective step is bounded by the rate, and near it while gradients agree). Steps that agree
 add up to the sum of the rates; steps that are nothing but noise, the worst case of a live optimiser, to about the root
-of the sum of their squares. Figures of live and dead runs: ``docs/pipeline-training.md``.
+of the sum of their squares. Figures of live and dead runs: ``docs/explanation/pipeline-training.md``.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def build(job: Job, prepared: Prepared, pairs: list[Sides], parameters: DpoParam
 
 
 def _classes(parameters: DpoParameters, shared: dict[str, Any]) -> tuple[type[Any], Any]:
-    # Said in docs/pipeline-training.md; not in the log of every job.
+    # Said in docs/explanation/pipeline-training.md; not in the log of every job.
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     if parameters.loss in ("dpo", "ipo"):
         from trl.trainer.dpo_config import DPOConfig

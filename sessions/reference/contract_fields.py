@@ -1,0 +1,161 @@
+"""The fields of a contract as a reader needs them: name, type, default, limits, and the text written below each."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+import types
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+LONGEST_DEFAULT = 60
+_SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+_SIMPLE: dict[Any, str] = {
+    int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "null", Any: "any value"
+}  # fmt: skip
+
+
+class DocumentedField(NamedTuple):
+    """One field of a contract in words."""
+
+    name: str
+    type: str
+    default: str
+    """Empty when the field is required."""
+    text: str
+
+
+def fields_of(model: type[BaseModel]) -> tuple[DocumentedField, ...]:
+    """Return the fields of a contract in their order, inherited ones included."""
+    texts = _field_texts(model)
+    return tuple(
+        DocumentedField(name, type_of(info), _default(info), texts.get(name, ""))
+        for name, info in model.model_fields.items()
+    )
+
+
+def contracts_in(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield the contracts that the fields of a contract name, each once."""
+    seen: set[type[BaseModel]] = set()
+    for info in model.model_fields.values():
+        for found in _contracts(info.annotation):
+            if found not in seen:
+                seen.add(found)
+                yield found
+
+
+def docstring(thing: Any) -> str:
+    """Return the docstring of a class or function in one paragraph a blank line; empty without one of its own."""
+    own = thing.__doc__ if isinstance(thing, type) else inspect.getdoc(thing)
+    return _plain_text(own or "")
+
+
+def type_of(info: FieldInfo) -> str:
+    """Return a field's type and limits in words."""
+    limits = list(_limits(info.metadata))
+    return ", ".join((_words(info.annotation), *dict.fromkeys((*limits, *_inner_limits(info.annotation)))))
+
+
+def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Return a Markdown table; a bar or line end inside of a cell does not break it."""
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(_cell(one) for one in row)} |" for row in rows)])
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return ""
+    value = info.default_factory() if info.default_factory else info.default  # pyright: ignore[reportCallIssue]
+    if value is PydanticUndefined:
+        return ""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields.items()
+        given = {name: getattr(value, name) for name, info in fields if getattr(value, name) != info.default}
+        return "its defaults" if not given else ", ".join(f"`{name}: {one}`" for name, one in given.items())
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        shown = ", ".join(repr(one) for one in value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return "empty" if not value else f"`[{shown}]`" if len(shown) <= LONGEST_DEFAULT else "a list (`spec show`)"
+    text = str(value) or "empty"
+    if isinstance(value, dict):
+        return "empty" if not value else f"`{text}`"
+    return f"`{text}`" if len(text) <= LONGEST_DEFAULT and "\n" not in text else "a longer text (`spec show`)"
+
+
+def _words(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _words(arguments[0])
+    if origin is Literal:
+        return " or ".join(f"`{one}`" for one in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_words(one) for one in arguments if one is not type(None))
+    if origin in (tuple, list, set, frozenset):
+        return f"list of {_words(arguments[0])}" if arguments else "list"
+    if origin is dict:
+        return f"mapping of {_words(arguments[0])} to {_words(arguments[1])}"
+    if annotation in _SIMPLE:
+        return _SIMPLE[annotation]
+    return str(getattr(annotation, "__name__", annotation))
+
+
+def _limits(metadata: Any) -> Iterator[str]:
+    for entry in metadata:
+        for name, sign in _SIGNS.items():
+            limit = getattr(entry, name, None)
+            if limit is not None:
+                yield f"{sign} {limit:.15g}"
+        yield from _limits(getattr(entry, "metadata", ()))
+
+
+def _inner_limits(annotation: Any) -> Iterator[str]:
+    for argument in (annotation, *get_args(annotation)):
+        yield from _limits(getattr(argument, "__metadata__", ()))
+
+
+def _contracts(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _contracts(argument)
+
+
+def _field_texts(model: type[BaseModel]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for one in reversed(model.__mro__):
+        if issubclass(one, BaseModel) and one is not BaseModel:
+            texts.update(_own_texts(one))
+    return texts
+
+
+@cache
+def _own_texts(model: type[BaseModel]) -> dict[str, str]:
+    """Read the string that follows each field in the source: pydantic keeps it only where a model asks for that."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
+    body: list[ast.stmt] = getattr(tree, "body", [])
+    texts: dict[str, str] = {}
+    for line, below in zip(body, body[1:], strict=False):
+        if not (isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)):
+            continue
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+            texts[line.target.id] = _plain_text(below.value.value)
+    return texts
+
+
+def _plain_text(text: str) -> str:
+    clean = re.sub(r":\w+:(?=`)", "", inspect.cleandoc(text).replace("``", "`"))
+    return "\n\n".join(" ".join(part.split()) for part in clean.split("\n\n"))
