@@ -71,7 +71,7 @@ def test_healthy_evidence_passes_every_check(tmp_path: Path, kind: str) -> None:
     found = results_of(evidence)
     closed = {id: one.detail for id, one in found.items() if one.status not in ("PASS", "NOT_APPLICABLE")}
     assert closed == {}
-    assert {check.id for check in OWN if kind in check.kinds} <= set(found)
+    assert {check.id for check in OWN if kind in check.kind_names()} <= set(found)
 
 
 def test_revisions_with_a_judge_pass_every_check_and_without_one_are_asked_nothing_about_it(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_revisions_with_a_judge_pass_every_check_and_without_one_are_asked_nothi
         results_of(make)
         for make in (of_kind(tmp_path / "judged", "revise"), critic_evidence(tmp_path / "plain", "revise"))
     )
-    ids = {check.id for check in critics.CHECKS if "revise" in check.kinds}
+    ids = {check.id for check in critics.CHECKS if "revise" in check.kind_names()}
     assert len(ids) == 5 and {judged[id].status for id in ids} == {"PASS"}
     assert {plain[id].status for id in ids} == {"NOT_APPLICABLE"}
     assert {id: one.detail for id, one in judged.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}
@@ -102,7 +102,7 @@ def test_no_other_area_has_a_metric_of_the_same_name() -> None:
 def test_without_what_the_job_left_nothing_passes_that_reads_it(tmp_path: Path, kind: str) -> None:
     bare = replace(of_kind(tmp_path, kind), manifest=None, exit=None, outputs={}, output_digests={})
     found = results_of(bare)
-    assert {found[check.id].status for check in OWN if kind in check.kinds} == {"BLOCKED"}
+    assert {found[check.id].status for check in OWN if kind in check.kind_names()} == {"BLOCKED"}
 
 
 def claimed_good(row: dict[str, Any]) -> None:
