@@ -51,7 +51,7 @@ FORMS: dict[EntryKind, Form] = {
     "result": Form(Result),
     "note": Form(Note),
     "plan": Form(Plan),
-    "grant": Form(Granted, version=3),
+    "grant": Form(Granted, version=4),
     "launch": Form(Launch, version=2),
     "exit": Form(Exit, version=2),
     "lost": Form(Lost, version=2),
