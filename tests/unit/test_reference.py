@@ -12,7 +12,7 @@ import pytest
 from sessions.reference.environment import VARIABLES
 from sessions.reference.pages import MARK, pages, write_pages
 from specs.stages.metric_catalog import METRICS
-from specs.stages.registry import PARAMETERS
+from specs.stages.registry import STAGE_KINDS
 from tests.unit.test_layout import COMMANDS
 
 HOME = Path(__file__).parents[2]
@@ -46,7 +46,8 @@ def test_a_page_that_was_edited_is_missing_or_is_no_more_is_found(tmp_path: Path
 def test_every_parameter_metric_and_command_is_on_a_page() -> None:
     text = "\n".join(pages().values())
     stages = "\n".join(page for name, page in pages().items() if name.startswith("stages/"))
-    assert [name for model in PARAMETERS.values() for name in model.model_fields if f"| `{name}` |" not in stages] == []
+    declared = [name for kind in STAGE_KINDS.values() for name in kind.parameters.model_fields]
+    assert [name for name in declared if f"| `{name}` |" not in stages] == []
     assert [name for name in METRICS if f"| `{name}` |" not in stages] == []
     assert [name for name in COMMANDS if f"\n## peergate {name}\n" not in text] == []
 

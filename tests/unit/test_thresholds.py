@@ -15,6 +15,7 @@ from reviews.checks.limit import Limit
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.design_checks import DESIGN_CHECKS
 from sessions.commands import check as command
+from sessions.reference.contract_fields import type_of
 from specs.digests import digest_file
 from specs.session.loading import load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
@@ -23,7 +24,6 @@ from tests.unit.evidence_on_disk import N, answers, evidence_of
 from tests.unit.flaws import with_thresholds
 from tests.unit.spec_files import told, write_spec
 from tests.unit.test_checks import results_of
-from tests.unit.test_specs_docs import limits, table_below
 
 BEFORE = "sha256:49622c77e65f8c6344211748999c3c930b214c5d400dc4e557a71409da36a289"
 """The registration of the spec below, taken when a spec could not set thresholds yet."""
@@ -125,24 +125,10 @@ def test_a_threshold_beyond_its_limits_is_told_with_its_place(tmp_path: Path, li
 
 def test_every_threshold_has_limits_on_both_sides_and_says_what_it_counts() -> None:
     for name, info in Thresholds.model_fields.items():
-        signs = {sign for sign in limits(info).replace(",", " ").split() if not sign[-1].isdigit()}
+        signs = set(re.findall(r"[<>]=?", type_of(info)))
         assert signs & {">", ">="} and signs & {"<", "<="}, name
         unit, _, population = (info.description or "").partition(": ")
         assert unit and population, name
-
-
-def thresholds_table() -> str:
-    lines = ["| threshold | default | limits | what it counts | checks |", "|---|---|---|---|---|"]
-    for name, info in Thresholds.model_fields.items():
-        users = [f"`{one.id}`" for one in listing() if f"thresholds.{name}" in {limit.key for limit in one.limits}]
-        whole = "whole number, " if info.annotation is int else ""
-        what = " ".join((info.description or "").split())
-        lines.append(f"| `{name}` | {info.default:g} | {whole}{limits(info)} | {what} | {', '.join(users)} |")
-    return "\n".join(lines)
-
-
-def test_the_table_in_the_docs_lists_exactly_the_thresholds_there_are() -> None:
-    assert table_below("Thresholds") == thresholds_table()
 
 
 def read_by(function: Callable[..., Any], seen: set[str]) -> set[str]:
