@@ -71,7 +71,20 @@ def other_case(original: Original, chance: random.Random) -> Forgery:
     other = chance.choice([name.upper(), name.capitalize(), name[:-1] + name[-1].upper(), name + "\u0301"])
     if other == name:
         other = name.upper()
-    return entry_changed(original, number, f"{name} as {other}", payload=_replaced(f'"{name}":', f'"{other}":'))
+    return entry_changed(original, number, f"{name} as {other}", payload=_with_name(name, other))
+
+
+def _with_name(name: str, other: str) -> Rewrite:
+    """Rename a member of the statement or of its predicate; what a body's members are called is for Peergate alone."""
+
+    def change(payload: bytes) -> bytes:
+        value = json.loads(payload)
+        renamed = {other if at == name else at: one for at, one in value.items()}
+        if "predicate" in renamed:
+            renamed["predicate"] = {other if at == name else at: one for at, one in renamed["predicate"].items()}
+        return json.dumps(renamed, ensure_ascii=False, separators=(",", ":")).encode()
+
+    return change
 
 
 def other_spelling(original: Original, chance: random.Random) -> Forgery:

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from reviews.evidence.evidence import Arm, Evidence
 from reviews.evidence.weight_lineage import lineages
 from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import retracted, standing
 from reviews.trail.store import Store
-from specs.errors import EvidenceMissing
+from specs.errors import AuditDamage, EvidenceMissing
 from specs.job_records import Artifact, ExitRecord, JobOrder, Manifest, Observed
 from specs.session.loading import read_resolved
 from specs.session.session_spec import ResolvedSpec, SessionSpec
@@ -169,7 +171,18 @@ def _input(run: Path, store: Store, artifact: Artifact) -> Path:
 
 
 def _order(launch: Recorded | None, store: Store) -> JobOrder | None:
-    return JobOrder.model_validate_json(store.get(launch.body["order"])) if launch else None
+    if launch is None:
+        return None
+    try:
+        return JobOrder.model_validate_json(store.get(launch.body["order"]))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        told = f"'{'.'.join(map(str, first['loc']))}': {first['msg']}"
+        raise AuditDamage(
+            f"this version of Peergate cannot read the order of the job on record: {told}",
+            where=launch.entry.key,
+            hint="use the version that recorded it; `peergate audit verify` still checks signatures, tree and digests",
+        ) from error
 
 
 def _code(order: JobOrder | None, store: Store) -> str:

@@ -22,7 +22,7 @@ from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.commands import check as command
 from specs import plugins as installed
-from specs.errors import PluginFault, UserError
+from specs.errors import AuditDamage, PluginFault, UserError
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import CheckResult
 from tests.unit.bodies import body_of
@@ -195,6 +195,18 @@ def test_an_attempt_that_is_not_there_is_a_usage_error(
 ) -> None:
     with pytest.raises(UserError, match=told):
         command.run_again(lost_run(tmp_path), stage, attempt, as_json=True)
+
+
+def test_an_order_of_another_version_is_one_clear_error(tmp_path: Path) -> None:
+    run = lost_run(tmp_path)
+    store, trail = Store(run / "store"), Trail(run / "trail.sqlite", "small")
+    older = store.put_value({"schema_version": 1, "key": "small.base.4"})
+    where = {"stage": "base", "attempt": 4, "key": "small.base.4"}
+    trail.append("launch", "launch/small.base.4", body_of("launch", **where, order=older))
+    trail.append("lost", "lost/small.base.4", body_of("lost", **where))
+    trail.close()
+    with pytest.raises(AuditDamage, match="cannot read the order of the job on record: 'kind': Field required"):
+        command.run_again(run, "base", 4, as_json=True)
 
 
 def test_the_plain_forms_name_every_check(capsys: pytest.CaptureFixture[str]) -> None:
