@@ -48,6 +48,9 @@ def for_a_job(bench: Any) -> None:
 def for_an_answer(bench: Any) -> None:
     """A model that answers after a while: what it says is paid for, so it is waited for and kept."""
     reservation = bench.reserve(0.02)
+    asked = bench._session.run / pausing.PAUSE  # pyright: ignore[reportPrivateUsage]
+    while not asked.exists():
+        time.sleep(0.05)
     time.sleep(1.5)
     bench.record(turn(text="an answer"), reservation, b"{}", b"{}")
     take(bench, turn())
