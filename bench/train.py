@@ -139,7 +139,7 @@ def _theirs(kind: str, path: Path, model: Path, folder: Path) -> Run:
 
 def _ours(kind: str, path: Path, model: Path, folder: Path) -> Run:
     from tests.fixtures.tiny_training import training_job
-    from training.jobs import saved_steps as resuming
+    from training.jobs import saved_steps
     from training.jobs.finetuning import dpo, sft
 
     more: dict[str, Any] = {"validation_share": 0.0} if kind == "dpo" else {}
@@ -150,7 +150,7 @@ def _ours(kind: str, path: Path, model: Path, folder: Path) -> Run:
     def timed(trainer: Any, _: Path) -> None:
         found.append(watch.steps(trainer))
 
-    assert resuming.train is sft.train is dpo.train
+    assert saved_steps.train is sft.train is dpo.train
     sft.train = dpo.train = timed
     (sft.sft if kind == "sft" else dpo.dpo)(job)
     return found[0]

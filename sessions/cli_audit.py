@@ -112,9 +112,9 @@ def audit_show(
     something on the way does not hold.
     """
     if entry == "claim":
-        from sessions.commands.audit import claim_command as audit_claim
+        from sessions.commands.audit import claim_command
 
-        audit_claim.show_claim(run, name, json)
+        claim_command.show_claim(run, name, json)
         return
     if name is not None:
         raise UserError(f"'{name}' is one argument too many", hint="show RUN ENTRY, or show RUN claim NAME")

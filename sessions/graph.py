@@ -20,9 +20,7 @@ from typing import Any
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 
-from sessions.nodes import act as steps
-from sessions.nodes import build as building
-from sessions.nodes import judge as gate
+from sessions.nodes import act, build, judge
 from sessions.nodes.budget import BUYING, ask_for_budget
 from sessions.session import Session
 from sessions.state import State
@@ -31,19 +29,19 @@ from specs.errors import BudgetExceeded
 Node = Callable[[Session, State], State]
 
 NODES: dict[str, Node] = {
-    "open": steps.open_session,
-    "design_gate": gate.design_gate,
-    "plan": steps.plan,
-    "build": steps.build,
-    "launch": steps.launch,
-    "wait": steps.wait,
-    "measure": gate.measure,
-    "submit": building.submit,
-    "check": gate.check,
-    "review": gate.review,
-    "decide": gate.decide,
-    "human": gate.human,
-    "close": steps.close,
+    "open": act.open_session,
+    "design_gate": judge.design_gate,
+    "plan": act.plan,
+    "build": act.build,
+    "launch": act.launch,
+    "wait": act.wait,
+    "measure": judge.measure,
+    "submit": build.submit,
+    "check": judge.check,
+    "review": judge.review,
+    "decide": judge.decide,
+    "human": judge.human,
+    "close": act.close,
 }
 
 

@@ -18,7 +18,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import JUDGEMENTS, retracted
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
-from sessions.nodes import act as steps
+from sessions.nodes import act
 from sessions.run.lease import lease, stand_by
 from sessions.run.run_layout import STORE, TRAIL, require_run
 from sessions.session import Display
@@ -129,7 +129,7 @@ def retract(run: Path, wanted: str, by: str, reason: str, display: Display) -> R
                 raise UserError(f"'{wanted}' is no judgement that stands", where=str(run), hint=f"those are: {known}")
             since = taken.entry.seq
             launches = [one for one in entries[since:] if one.entry.kind == "launch"]
-            steps.end_jobs(session, launches, "the judgement that granted it was taken back")
+            act.end_jobs(session, launches, "the judgement that granted it was taken back")
             body = {
                 "since": since,
                 "stage": taken.body["stage"],

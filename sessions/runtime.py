@@ -27,10 +27,10 @@ from sessions.disk_errors import no_room, telling_no_room
 from sessions.graph import build_graph
 from sessions.jobs.heartbeat import present
 from sessions.money.estimate import estimate
-from sessions.nodes import act as steps
+from sessions.nodes import act
 from sessions.nodes.budget import answer_of
 from sessions.nodes.position import Position, position
-from sessions.run import pause as pausing
+from sessions.run import pause
 from sessions.run.lease import Held, lease, stand_by, take_up
 from sessions.run.lease import is_running as is_running
 from sessions.run.run_layout import STORE, TRAIL, require_run
@@ -137,7 +137,7 @@ def resume(
 
 def cancel(run: Path, display: Display) -> Path:
     """End a session for good: its job is ended, the trail is closed as cancelled. Safe to repeat."""
-    with pausing.when_free(require_run(run), pausing.CANCEL, lease, display.say) as held:
+    with pause.when_free(require_run(run), pause.CANCEL, lease, display.say) as held:
         session = make_session(run, display)
         try:
             stand_by(session.trail, held)
@@ -228,14 +228,14 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
         session.trail.fence = session.trail.epoch()
     answer = current().value(answer)
     # Of a process that was killed before it could follow it.
-    pausing.take_back(session.run)
+    pause.take_back(session.run)
     taken_over = False
     try:
         with telling_no_room(session.run), _signals(session), present(session.run):
             _run_graph(session, answer)
     except Paused:
         number = sum(1 for _ in session.trail.iterate("pause")) + 1
-        session.trail.append("pause", f"pause/{number}", {"by": pausing.asked_by(session.run)})
+        session.trail.append("pause", f"pause/{number}", {"by": pause.asked_by(session.run)})
         raise
     except Unanswered as waiting:
         session.display.say(str(waiting))
@@ -247,7 +247,7 @@ def drive(session: Session, answer: dict[str, Any] | None) -> None:
     finally:
         session.trail.close()
         if not taken_over:
-            pausing.take_back(session.run)
+            pause.take_back(session.run)
 
 
 def _run_graph(session: Session, given: dict[str, Any] | None) -> None:
@@ -318,8 +318,8 @@ def _end_cancelled(session: Session) -> None:
     """End the running job, record its end and close the session as cancelled."""
     if session.trail.find("close") is not None:
         return
-    steps.end_jobs(session, list(session.trail.iterate("launch")), "the session was cancelled")
-    steps.close_with(session, "cancelled")
+    act.end_jobs(session, list(session.trail.iterate("launch")), "the session was cancelled")
+    act.close_with(session, "cancelled")
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from reviews.reviewers.process.reviewer_proxy import party
 from reviews.trail.keys import KeyFolder
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
-from sessions.jobs import machine_capacity as machine
+from sessions.jobs import machine_capacity
 from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.launcher import Launcher, PerStage
 from sessions.jobs.local_launcher import LocalLauncher
@@ -105,8 +105,8 @@ def require_machine(spec: SessionSpec) -> None:
         if spec.launcher_of(stage.name) != "local":
             continue
         if stage.resources is not None:
-            machine.require(stage.resources, stage.name)
-        machine.require_device(stage.parameters.model_dump(), stage.name)
+            machine_capacity.require(stage.resources, stage.name)
+        machine_capacity.require_device(stage.parameters.model_dump(), stage.name)
 
 
 def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
@@ -142,7 +142,7 @@ def _one_launcher(name: LauncherName, run: Path) -> Launcher:
     from sessions.jobs.ray.ray_engine import RayEngine
 
     cluster = SessionCluster(run)
-    engine = RayEngine(cluster, lambda asked: machine.lacking(asked) if cluster.is_own else [])
+    engine = RayEngine(cluster, lambda asked: machine_capacity.lacking(asked) if cluster.is_own else [])
     return EngineLauncher(engine, place, python)
 
 

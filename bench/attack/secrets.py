@@ -36,7 +36,7 @@ from specs.errors import ReviewerUnavailable, SpecError
 from specs.job_records import ExitRecord
 from specs.session.loading import load_spec
 from specs.trail.verdict import Packet, Verdict
-from specs.vendors import http_exchange as calls_module
+from specs.vendors import http_exchange
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Step, answered, loopback_api
 from tests.fixtures.quick_session import POWERED, QuickLauncher, drive, open_quick, quick_session
 from tests.fixtures.scripted_builder import Call, Said, calls, follows_the_spec, scripted_builder, texts_of
@@ -122,16 +122,16 @@ def _environment(plants: Plants) -> Generator[None]:
     """Have the values known, as in the process of a session."""
     keys = {"ANTHROPIC_API_KEY": plants.environ["PEERGATE_REVIEWER_KEY"]}
     before, known = dict(os.environ), dict(masking._known)  # pyright: ignore[reportPrivateUsage]
-    backoff = calls_module.BACKOFF_S
+    backoff = http_exchange.BACKOFF_S
     os.environ.update(plants.environ | keys)
-    calls_module.BACKOFF_S = 0.01
+    http_exchange.BACKOFF_S = 0.01
     masking.know("the bearer token", plants.bearer)
     try:
         yield
     finally:
         os.environ.clear()
         os.environ.update(before)
-        calls_module.BACKOFF_S = backoff
+        http_exchange.BACKOFF_S = backoff
         masking._known.clear()  # pyright: ignore[reportPrivateUsage]
         masking._known.update(known)  # pyright: ignore[reportPrivateUsage]
 

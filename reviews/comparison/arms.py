@@ -10,7 +10,7 @@ from reviews.comparison.subgroups import Pair, each_kind
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import Measured, ratio
 from reviews.stages.evaluation.judged_answers import answered
-from reviews.statistics import mcnemar as statistics
+from reviews.statistics import mcnemar
 from specs.errors import EvidenceMissing
 from specs.exact import holds
 
@@ -46,11 +46,11 @@ def measure_comparison(evidence: Evidence) -> dict[str, Measured]:
     kinds, analysis = each_kind(pairs), evidence.resolved.spec.analysis
     certain = [kind.part.gain for kind in kinds if holds(kind.adjusted, "<", analysis.alpha)]
     return {
-        "accuracy_gain": Measured(ratio(gained - lost, n), n, statistics.paired_difference_interval(gained, lost, n)),
-        "mcnemar_p": Measured(statistics.exact_mcnemar(gained, lost), n),
+        "accuracy_gain": Measured(ratio(gained - lost, n), n, mcnemar.paired_difference_interval(gained, lost, n)),
+        "mcnemar_p": Measured(mcnemar.exact_mcnemar(gained, lost), n),
         "gained": Measured(gained, n),
         "lost": Measured(lost, n),
-        "cohens_h": Measured(statistics.cohens_h(p_after, p_before), n),
+        "cohens_h": Measured(mcnemar.cohens_h(p_after, p_before), n),
         "kinds_gained": Measured(sum(gain > 0 for gain in certain), len(kinds)),
         "kinds_lost": Measured(sum(gain < 0 for gain in certain), len(kinds)),
         **(ruled(analysis.kinds, kinds) if analysis.kinds else {}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reviews.checks.definition import Check, Found
 from reviews.evidence.evidence import Evidence
 from reviews.stages.judge import Change, judge_of
-from reviews.statistics import mcnemar as statistics
+from reviews.statistics import mcnemar
 from reviews.statistics.paired_binary import is_non_inferior
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
@@ -70,7 +70,7 @@ def _change(evidence: Evidence, before: str) -> Change:
     pairs = list(zip(*passed, strict=True))
     gained = sum(after > was for was, after in pairs)
     lost = sum(was > after for was, after in pairs)
-    interval = statistics.paired_difference_interval(gained, lost, len(pairs))
+    interval = mcnemar.paired_difference_interval(gained, lost, len(pairs))
     value = (gained - lost) / len(pairs)
     return Change(value, interval, f"{value:+.3f} on {len(pairs)} items, {gained} gained, {lost} lost")
 

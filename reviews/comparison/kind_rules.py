@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from reviews.comparison.subgroups import Pair, Part, Tested
 from reviews.evidence.measured_value import Measured
-from reviews.statistics import mcnemar as statistics
+from reviews.statistics import mcnemar
 from reviews.statistics.paired_binary import is_non_inferior, lift
 from reviews.statistics.paired_continuous import sign_test
 from specs.errors import EvidenceMissing
@@ -16,7 +16,7 @@ from specs.session.analysis import KindRule
 
 def interval_of(part: Part) -> tuple[float, float]:
     """Return the 95 % interval of a part's gain (Bonett and Price 2012)."""
-    return statistics.paired_difference_interval(part.gained, part.lost, part.n)
+    return mcnemar.paired_difference_interval(part.gained, part.lost, part.n)
 
 
 def has_risen(kind: Tested, rule: KindRule) -> bool:

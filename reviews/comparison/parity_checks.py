@@ -8,7 +8,7 @@ from reviews.checks.definition import Check, Found, need_exact
 from reviews.checks.job_checks import manifest_of
 from reviews.evidence.evidence import Evidence
 from reviews.stages.evaluation.judged_answers import Answered, answered
-from reviews.statistics import mcnemar as statistics
+from reviews.statistics import mcnemar
 from specs.errors import EvidenceMissing
 from specs.exact import holds
 from specs.job_records import Manifest
@@ -68,7 +68,7 @@ def _truncation(evidence: Evidence, metrics: MetricSet | None) -> Found:
     ]
     gained = sum(now and not then for then, now in whole)
     lost = sum(then and not now for then, now in whole)
-    p, alpha = statistics.exact_mcnemar(gained, lost), evidence.resolved.spec.analysis.alpha
+    p, alpha = mcnemar.exact_mcnemar(gained, lost), evidence.resolved.spec.analysis.alpha
     rates = f"{_rate(before):.3f} of the baseline's answers were cut off, {_rate(after):.3f} of the treatment's"
     detail = f"{rates}; on the {len(whole)} whole pairs {gained} gained, {lost} lost, p = {p:.3g}"
     significant = holds(need_exact(metrics, "mcnemar_p"), "<", alpha)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from reviews.checks.definition import Check, Found, need, need_exact
 from reviews.checks.limit import Limit
 from reviews.evidence.evidence import Evidence
-from reviews.statistics import mcnemar as statistics
+from reviews.statistics import mcnemar
 from reviews.statistics.mcnemar import mcnemar_power, paired_difference_interval
 from reviews.statistics.paired_binary import is_non_inferior
 from specs.errors import EvidenceMissing
@@ -28,16 +28,16 @@ def design_power(analysis: Analysis) -> Found:
         return Found(
             "FAIL", "minimum_effect and expected_lost leave no room: their shares exceed all items", repairable=False
         )
-    power = statistics.mcnemar_power(analysis.n, gained, analysis.expected_lost, analysis.alpha)
+    power = mcnemar.mcnemar_power(analysis.n, gained, analysis.expected_lost, analysis.alpha)
     told = (
         f"with {analysis.n} items, a gain of {analysis.minimum_effect:g} ({gained:g} gained, "
         f"{analysis.expected_lost:g} lost) is found with probability {power:.3f}"
     )
-    least = statistics.minimum_detectable_effect(analysis.n, analysis.expected_lost, analysis.alpha, analysis.power)
+    least = mcnemar.minimum_detectable_effect(analysis.n, analysis.expected_lost, analysis.alpha, analysis.power)
     smallest = "none" if least is None else f"{least:.3f}"
     reach = f"the smallest gain found with probability {analysis.power:g} is {smallest}"
     if power < analysis.power:
-        enough = statistics.required_n(gained, analysis.expected_lost, analysis.alpha, analysis.power)
+        enough = mcnemar.required_n(gained, analysis.expected_lost, analysis.alpha, analysis.power)
         more = f"{enough} items would do" if enough else "no reasonable number of items would do"
         detail = f"{told}, registered is {analysis.power:g}; {reach}; {more}"
         return Found("FAIL", detail, power, repairable=False)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import NamedTuple
 
-from reviews.statistics import mcnemar as statistics
+from reviews.statistics import mcnemar
 
 
 class Pair(NamedTuple):
@@ -48,8 +48,8 @@ class Tested(NamedTuple):
 def each_kind(pairs: Iterable[Pair]) -> tuple[Tested, ...]:
     """Test every kind by itself, adjusted over the kinds (Benjamini and Hochberg 1995), in the order of the split."""
     parts = [_count(kind, some) for kind, some in _by_kind(pairs).items()]
-    p_values = [statistics.exact_mcnemar(part.gained, part.lost) for part in parts]
-    adjusted = statistics.benjamini_hochberg(p_values)
+    p_values = [mcnemar.exact_mcnemar(part.gained, part.lost) for part in parts]
+    adjusted = mcnemar.benjamini_hochberg(p_values)
     return tuple(map(Tested, parts, p_values, adjusted))
 
 
@@ -71,7 +71,7 @@ def interval_over_groups(pairs: Iterable[Pair]) -> tuple[float, float] | None:
     for pair in pairs:
         gains[pair.group] += pair.after - pair.before
         sizes[pair.group] += 1
-    return statistics.grouped_difference_interval(list(gains.values()), list(sizes.values()))
+    return mcnemar.grouped_difference_interval(list(gains.values()), list(sizes.values()))
 
 
 def _by_kind(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:

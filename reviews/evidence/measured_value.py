@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
-from reviews.statistics import mcnemar as statistics
+from reviews.statistics import mcnemar
 from specs.exact import Number
 from specs.stages.metric import Metric
 from specs.stages.metric_catalog import METRICS
@@ -31,7 +31,7 @@ def share(count: int, n: int) -> Measured:
     Raises:
         ValueError: the population is empty, or smaller than the count.
     """
-    interval = statistics.wilson(count, n)
+    interval = mcnemar.wilson(count, n)
     return Measured(Fraction(count, n), n, interval)
 
 

@@ -11,85 +11,48 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from reviews.checks import (
-    claim_checks as claimed,
-)
-from reviews.checks import (
-    job_checks as jobs,
-)
-from reviews.checks import (
-    leakage_checks as leakage,
-)
-from reviews.checks import (
-    nonempty_output as kept,
-)
-from reviews.checks import (
-    pilot_check as pilots,
-)
-from reviews.checks import (
-    provenance_check as provenance,
-)
-from reviews.checks import (
-    registration_checks as registration,
+    claim_checks,
+    job_checks,
+    leakage_checks,
+    nonempty_output,
+    pilot_check,
+    provenance_check,
+    registration_checks,
 )
 from reviews.checks.definition import Check, apply
 from reviews.comparison import (
-    control_checks as controls,
-)
-from reviews.comparison import (
-    drift_checks as drift,
-)
-from reviews.comparison import (
-    headroom_check as gap,
-)
-from reviews.comparison import (
-    paired_checks as paired,
-)
-from reviews.comparison import (
-    parity_checks as parity,
-)
-from reviews.comparison import (
-    power_checks as power,
-)
-from reviews.comparison import (
-    subgroup_checks as strata,
+    control_checks,
+    drift_checks,
+    headroom_check,
+    paired_checks,
+    parity_checks,
+    power_checks,
+    subgroup_checks,
 )
 from reviews.evidence.evidence import Evidence
-from reviews.gate import measured_check as measurable
+from reviews.gate import measured_check
 from reviews.gate.design_checks import DESIGN_CHECKS, DesignCheck, design_checks
-from reviews.stages.critique import critic_checks as critics
-from reviews.stages.critique import pair_checks as pairs
+from reviews.stages.critique import critic_checks, pair_checks
 from reviews.stages.evaluation import (
-    answer_checks as health,
-)
-from reviews.stages.evaluation import (
-    item_checks as items,
-)
-from reviews.stages.evaluation import (
-    judge_checks as judges,
-)
-from reviews.stages.evaluation import (
-    scorer_checks as scorer,
+    answer_checks,
+    item_checks,
+    judge_checks,
+    scorer_checks,
 )
 from reviews.stages.finetuning import (
     checks as training,
 )
 from reviews.stages.finetuning import (
-    optimizer_checks as optimisation,
-)
-from reviews.stages.finetuning import (
-    preference_checks as preference,
+    optimizer_checks,
+    preference_checks,
 )
 from reviews.stages.generation import (
     checks as text,
 )
 from reviews.stages.generation import (
-    residue_checks as residue,
-)
-from reviews.stages.generation import (
-    sample_checks as samples,
-)
-from reviews.stages.generation import (
-    variety_checks as variety,
+    residue_checks,
+    sample_checks,
+    variety_checks,
 )
 from reviews.stages.judge import judge_of
 from reviews.stages.packaging import checks as package
@@ -115,34 +78,34 @@ __all__ = [
 ]
 
 CHECKS: tuple[Check, ...] = (
-    *registration.CHECKS,
-    *jobs.CHECKS,
-    *measurable.CHECKS,
-    *provenance.CHECKS,
-    *claimed.CHECKS,
-    *leakage.CHECKS,
-    *pilots.CHECKS,
-    *power.CHECKS,
-    *parity.CHECKS,
-    *scorer.CHECKS,
-    *gap.CHECKS,
-    *drift.CHECKS,
-    *paired.CHECKS,
-    *judges.CHECKS,
-    *strata.CHECKS,
-    *controls.CHECKS,
-    *items.CHECKS,
-    *health.CHECKS,
-    *samples.CHECKS,
-    *kept.CHECKS,
-    *residue.CHECKS,
-    *variety.CHECKS,
+    *registration_checks.CHECKS,
+    *job_checks.CHECKS,
+    *measured_check.CHECKS,
+    *provenance_check.CHECKS,
+    *claim_checks.CHECKS,
+    *leakage_checks.CHECKS,
+    *pilot_check.CHECKS,
+    *power_checks.CHECKS,
+    *parity_checks.CHECKS,
+    *scorer_checks.CHECKS,
+    *headroom_check.CHECKS,
+    *drift_checks.CHECKS,
+    *paired_checks.CHECKS,
+    *judge_checks.CHECKS,
+    *subgroup_checks.CHECKS,
+    *control_checks.CHECKS,
+    *item_checks.CHECKS,
+    *answer_checks.CHECKS,
+    *sample_checks.CHECKS,
+    *nonempty_output.CHECKS,
+    *residue_checks.CHECKS,
+    *variety_checks.CHECKS,
     *training.CHECKS,
-    *optimisation.CHECKS,
-    *preference.CHECKS,
+    *optimizer_checks.CHECKS,
+    *preference_checks.CHECKS,
     *text.CHECKS,
-    *critics.CHECKS,
-    *pairs.CHECKS,
+    *critic_checks.CHECKS,
+    *pair_checks.CHECKS,
     *package.CHECKS,
     *recipe.CHECKS,
 )

@@ -6,16 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from reviews.checks import items_per_kind
-from reviews.checks import leakage_checks as leakage
+from reviews.checks import items_per_kind, leakage_checks
 from reviews.checks.definition import Found, guarded, result
 from reviews.checks.limit import Limit, told
-from reviews.comparison import paired_checks as paired
-from reviews.comparison import power_checks as power
-from reviews.comparison import subgroup_checks as strata
+from reviews.comparison import paired_checks, power_checks, subgroup_checks
 from reviews.stages.critique import label_check as labels
 from reviews.stages.evaluation import item_checks as items
-from reviews.stages.evaluation import scorer_checks as scorer
+from reviews.stages.evaluation import scorer_checks
 from specs.exact import exact, holds
 from specs.resources import attempt_usd
 from specs.session.model_vendor import makers
@@ -66,7 +63,7 @@ def _apply(check: DesignCheck, design: Design, digests: tuple[str, ...]) -> Chec
 def _power(design: Design) -> Found:
     """Compute the power of the registered test at the registered minimum effect and compare it with the asked one."""
     analysis = design.resolved.spec.analysis
-    whole, kinds = power.design_power(analysis), power.design_kinds(analysis, design.heldout)
+    whole, kinds = power_checks.design_power(analysis), power_checks.design_kinds(analysis, design.heldout)
     if analysis.kinds is None or whole.status != "PASS":
         return whole
     return replace(kinds, detail=f"{whole.detail}; by kind: {kinds.detail}", figure=whole.figure)
@@ -74,19 +71,19 @@ def _power(design: Design) -> Found:
 
 def _paired(design: Design) -> Found:
     """Compute the power of the paired tests registered beside the analysis."""
-    return paired.design_of(design.resolved.spec, len(design.heldout), dict(design.data))
+    return paired_checks.design_of(design.resolved.spec, len(design.heldout), dict(design.data))
 
 
 def _overlap(design: Design) -> Found:
     """Compare every training prompt with every held-out prompt: equal, equal but for case and marks, or near."""
     trained = [(f"{name}:{item.id}", item.prompt) for name, items in _trained(design).items() for item in items]
-    return leakage.overlap_of(trained, design.heldout, design.resolved.spec.thresholds)
+    return leakage_checks.overlap_of(trained, design.heldout, design.resolved.spec.thresholds)
 
 
 def _unique(design: Design) -> Found:
     """Look for held-out prompts that ask the same thing twice: n counts questions, not rows."""
     prompts = [(item.id, "\n".join(said_in(item))) for item in design.heldout]
-    found = leakage.repeats_of(prompts)
+    found = leakage_checks.repeats_of(prompts)
     if found:
         shown = tuple({"heldout": one.train, "repeats": one.heldout, "text": one.train_text} for one in found)
         return Found(
@@ -97,12 +94,12 @@ def _unique(design: Design) -> Found:
 
 def _groups(design: Design) -> Found:
     """Compare the groups (topics) of the training data with those of the held-out split."""
-    return leakage.groups_of(_every(design), design.heldout)
+    return leakage_checks.groups_of(_every(design), design.heldout)
 
 
 def _duplicates(design: Design) -> Found:
     """Count training prompts that stand in the data more than once."""
-    return leakage.duplicates_of(((item.prompt,) for item in _every(design)), design.resolved.spec.thresholds)
+    return leakage_checks.duplicates_of(((item.prompt,) for item in _every(design)), design.resolved.spec.thresholds)
 
 
 def _strata(design: Design) -> Found:
@@ -141,7 +138,7 @@ def _scorer(design: Design) -> Found:
     judged = [(stage, arm) for stage in spec.stages if (arm := kind_of(stage).arm)]
     own = [task for stage, _ in judged if (task := getattr(stage.parameters, "scorer", None))]
     talks = [CONVERSATION] if any(arm.conversations for _, arm in judged) else []
-    found = [scorer.admitted(spec, task, design.data) for task in dict.fromkeys((spec.task, *own, *talks))]
+    found = [scorer_checks.admitted(spec, task, design.data) for task in dict.fromkeys((spec.task, *own, *talks))]
     return next((one for one in found if one.status != "PASS"), found[0])
 
 
@@ -202,8 +199,8 @@ DESIGN_CHECKS = (
         "design.overlap",
         "No held-out prompt stands in the training data",
         _overlap,
-        leakage.SOURCE,
-        limits=leakage.SIMILARITY,
+        leakage_checks.SOURCE,
+        limits=leakage_checks.SIMILARITY,
     ),
     DesignCheck(
         "design.unique",
@@ -215,7 +212,7 @@ DESIGN_CHECKS = (
         "design.strata",
         "Every constraint kind has enough held-out items",
         _strata,
-        strata.SOURCE,
+        subgroup_checks.SOURCE,
         limits=items_per_kind.ITEMS_PER_KIND,
     ),
     DesignCheck("design.items", "Every held-out item can be met and missed", _items, items.SOURCE),
@@ -223,8 +220,8 @@ DESIGN_CHECKS = (
         "design.scorer",
         "The scorers' verdicts may count",
         _scorer,
-        scorer.SOURCE,
-        limits=scorer.LIMITS,
+        scorer_checks.SOURCE,
+        limits=scorer_checks.LIMITS,
     ),
     DesignCheck(
         "design.labelled",
@@ -240,7 +237,7 @@ DESIGN_CHECKS = (
         _duplicates,
         "Lee et al. 2022, arXiv:2107.06499",
         blocking=False,
-        limits=leakage.REPEATS,
+        limits=leakage_checks.REPEATS,
     ),
     DesignCheck(
         "design.independence",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from reviews.legacy import phrases as p
+from reviews.legacy import phrases
 from reviews.legacy.own_words import Line
 from reviews.legacy.phrases import Mark
 
@@ -80,11 +80,13 @@ def read_verdict(lines: Sequence[Line]) -> Reading:
     rest = [(one, _without(one, whole)) for one in paragraphs]
     doubts = [one.line for one, text in rest if _doubted(text, mark, titled=0 < one.level < _BOLD)]
     doubts += [
-        one.number for one in lines if not one.text and re.search(p.UNDONE.pattern + r"|^\W*conditions?:", one.full)
+        one.number
+        for one in lines
+        if not one.text and re.search(phrases.UNDONE.pattern + r"|^\W*conditions?:", one.full)
     ]
     if doubts:
         return undetermined("something else in the file speaks against it", doubts[0])
-    if mark == "approve" and any(p.BINDS.search(text) for _, text in rest):
+    if mark == "approve" and any(phrases.BINDS.search(text) for _, text in rest):
         mark = "approve_with_conditions"
     return Reading(mark, best.line, "high" if best.form == "label" else "medium", "", said)
 
@@ -98,26 +100,27 @@ def _without(paragraph: Paragraph, stated: Sequence[Statement]) -> str:
     if paragraph.item:
         # "2. No." answers a question of the request.
         text = re.sub(r"(?i)^\W*\d+[.)]\s*(?:yes|no)\b", "", text)
-    if (box := p.OPEN_BOX.search(text)) and _mark(box["text"], "strong"):
+    if (box := phrases.OPEN_BOX.search(text)) and _mark(box["text"], "strong"):
         text = text[: box.start()]
-    found = p.LABEL.match(text)
-    return "" if found and not found["value"] else p.HARMLESS.sub(" ", p.CHOICE.sub(" ", text))
+    found = phrases.LABEL.match(text)
+    return "" if found and not found["value"] else phrases.HARMLESS.sub(" ", phrases.CHOICE.sub(" ", text))
 
 
 def _doubted(text: str, mark: Mark, *, titled: bool) -> bool:
     """Say whether words take a verdict back, or speak of another one beside an approval."""
-    if p.TAKEN_BACK.search(text):
+    if phrases.TAKEN_BACK.search(text):
         return True
     if mark not in ("approve", "approve_with_conditions"):
         return False
-    foreign = any(sign in text for sign in p.BAD) or re.search(r"[^\W\d_a-zA-Z]{2}", text)
+    foreign = any(sign in text for sign in phrases.BAD) or re.search(r"[^\W\d_a-zA-Z]{2}", text)
     # A title may name a verdict ("Decision and reasons"); only a shouted one states it.
     stated = re.search(r"\b[A-Z]{2,}\b", text) if titled else True
-    if foreign or (not titled and p.FAULTS.search(text)) or (stated and p.STATED.search(text)):
+    if foreign or (not titled and phrases.FAULTS.search(text)) or (stated and phrases.STATED.search(text)):
         return True
-    bound = p.BINDS.search(text)
+    bound = phrases.BINDS.search(text)
     return not bound and bool(
-        (mark == "approve" and p.LIMITS.search(text)) or (p.ACTS.search(text) and p.TURNS.search(text))
+        (mark == "approve" and phrases.LIMITS.search(text))
+        or (phrases.ACTS.search(text) and phrases.TURNS.search(text))
     )
 
 
@@ -130,7 +133,7 @@ def _paragraphs(lines: Sequence[Line]) -> list[Paragraph]:
             open_line = False
             continue
         before = found[-1] if found else None
-        starts = p.LABEL.match(line.text) or _BEGINS.match(line.text)
+        starts = phrases.LABEL.match(line.text) or _BEGINS.match(line.text)
         joined = before and open_line and not line.level and not line.item
         if before and joined and (not starts or _UNFINISHED.search(before.text)):
             found[-1] = before._replace(text=f"{before.text} {line.text}", full=f"{before.full} {line.full}")
@@ -148,9 +151,9 @@ def _statements(paragraphs: Sequence[Paragraph]) -> Iterator[Statement]:
     for one in paragraphs:
         if one.level and not (label and one.level == _BOLD):
             if not scope or one.level <= depth:
-                scope, depth = (one.text, one.level) if p.PART_TITLE.match(one.text) else ("", 0)
+                scope, depth = (one.text, one.level) if phrases.PART_TITLE.match(one.text) else ("", 0)
             above = above if one.level == _BOLD else ""
-        found = p.LABEL.match(one.text)
+        found = phrases.LABEL.match(one.text)
         for stated in _of_paragraph(one, label, found, scope):
             # Words that another line announces, or that stand within its sentence, may be somebody else's.
             led = one.runs_on or (above.endswith((":", ",")) or (len(above) > _LEAD and above[-1].islower()))
@@ -161,13 +164,13 @@ def _statements(paragraphs: Sequence[Paragraph]) -> Iterator[Statement]:
 
 def _of_paragraph(one: Paragraph, label: str, found: re.Match[str] | None, scope: str) -> Iterator[Statement]:
     """Yield what one paragraph states; ``label`` is the kind of the label that stands alone above it."""
-    part = p.PART.match(one.text)
+    part = phrases.PART.match(one.text)
     if part and (mark := _mark(part["value"], "weak")):
         yield Statement(mark, one.line, "alone", one.text, scope or part["scope"].strip())
         return
-    hit = p.CHECKED.match(one.text) or found
+    hit = phrases.CHECKED.match(one.text) or found
     at = hit.start("value") if hit else 0 if label else len(one.text)
-    value = p.SENTENCE_END.split(one.text[at:].strip())[0] if at >= 0 else ""
+    value = phrases.SENTENCE_END.split(one.text[at:].strip())[0] if at >= 0 else ""
     stated = one.text[: one.text.index(value, max(at, 0)) + len(value)]
     if re.fullmatch(r"\W*\u00a4\W*", value) and (quoted := re.search(r"[`\"']([^`\"']{2,40})[`\"']$", one.full)):
         value, stated = quoted[1], one.text
@@ -178,7 +181,7 @@ def _of_paragraph(one: Paragraph, label: str, found: re.Match[str] | None, scope
             denies = re.match(r"(?i)\W*(?:no|not|denied|withheld)\b(?![\s_-]?go)", value) is not None
             yield Statement(mark or "unclear", one.line, "label", stated, scope, denies)
         return
-    for sentence in p.SENTENCE_END.split("" if found or one.item else one.text):
+    for sentence in phrases.SENTENCE_END.split("" if found or one.item else one.text):
         if mark := _alone(sentence):
             yield Statement(mark, one.line, "alone", sentence, scope)
 
@@ -187,16 +190,16 @@ def _alone(sentence: str) -> Mark | None:
     """Return what a sentence without a label states."""
     bare = re.sub(r"^[^\w\"'(\[<{?\u00a4]*", "", sentence)
     bare = re.sub(r"(?i)^(?:after|having|overall|in\s+(?:short|summary|conclusion))\b[^,.;:]{0,60},\s+", "", bare)
-    for mark, pattern in p.SENTENCES:
+    for mark, pattern in phrases.SENTENCES:
         if (hit := pattern.match(bare)) and "?" not in sentence:
-            after = p.HARMLESS.sub(" ", bare[hit.end() :])
-            turned = p.TURNS.search(after) if mark == "approve" else p.NOT_MEANT.match(after)
+            after = phrases.HARMLESS.sub(" ", bare[hit.end() :])
+            turned = phrases.TURNS.search(after) if mark == "approve" else phrases.NOT_MEANT.match(after)
             return "unclear" if turned else mark
-    for _, pattern in p.MARKS:
+    for _, pattern in phrases.MARKS:
         if hit := pattern.match(bare):
             said = hit.group()
             whole = re.fullmatch(r"[\s.!\u2705]*", bare[hit.end() :]) and said.lower() not in ("go", "accepted")
-            known = p.UNMISTAKABLE.fullmatch(said) or whole
+            known = phrases.UNMISTAKABLE.fullmatch(said) or whole
             return _mark(bare, "alone", sentence[: len(sentence) - len(bare)]) if known else None
     return None
 
@@ -208,7 +211,7 @@ def _mark(value: str, place: Literal["strong", "weak", "alone"], before: str = "
     )
     if "?" in value or not re.search(r"\w", value):
         return "unclear" if place != "alone" else None
-    for mark, pattern in (*p.MARKS, *(p.YES_NO if place == "strong" else ())):
+    for mark, pattern in (*phrases.MARKS, *(phrases.YES_NO if place == "strong" else ())):
         if hit := pattern.match(bare):
             return _with_rest(mark, hit.group(), bare[hit.end() :], place, before + value)
     return None
@@ -221,30 +224,32 @@ def _with_rest(mark: Mark, said: str, rest: str, place: str, whole: str) -> Mark
     if rest.startswith("()"):
         return None
     if mark in ("reject", "revise"):
-        if p.NOT_MEANT.match(rest) or p.OTHER_END.match(rest):
+        if phrases.NOT_MEANT.match(rest) or phrases.OTHER_END.match(rest):
             return "unclear"
-        return None if place == "alone" and not p.REFUSAL_ENDS.match(rest) else mark
-    bare = p.HARMLESS.sub(" ", rest)
-    if any(sign in whole for sign in p.BAD) or (mark == "approve" and any(sign in whole for sign in p.CAUTION)):
+        return None if place == "alone" and not phrases.REFUSAL_ENDS.match(rest) else mark
+    bare = phrases.HARMLESS.sub(" ", rest)
+    if any(sign in whole for sign in phrases.BAD) or (
+        mark == "approve" and any(sign in whole for sign in phrases.CAUTION)
+    ):
         return "unclear"
     if re.match(r"\s*[=+~\u00ac<>]", bare):
         return "unclear"
-    if (aside := re.match(r"\s*\(\w+(?:\W+\w+)?\W*\)", bare)) and not p.BINDS.search(aside.group()):
+    if (aside := re.match(r"\s*\(\w+(?:\W+\w+)?\W*\)", bare)) and not phrases.BINDS.search(aside.group()):
         return "unclear"
-    if mark == "approve" and (hit := p.BUT.match(bare)):
+    if mark == "approve" and (hit := phrases.BUT.match(bare)):
         # Who says "looks good if you like leaks" is not to be taken at their word.
         casual = (place == "alone" and re.match(r"(?i)lgtm|looks", said)) or not re.search(r"\w", bare[hit.end() :])
         casual = casual and not hit.group().lower().endswith(("now", "only"))
-        doubtful = casual or p.TURNS.search(bare[hit.end() :]) or p.FAULTS.search(bare[hit.end() :])
+        doubtful = casual or phrases.TURNS.search(bare[hit.end() :]) or phrases.FAULTS.search(bare[hit.end() :])
         return "unclear" if doubtful else "approve_with_conditions"
     if re.search(r"[\w\u00a4]", bare) is None:
-        return "unclear" if p.TURNS.search(bare) else mark
+        return "unclear" if phrases.TURNS.search(bare) else mark
     listed = re.match(r"\s*:|\s+(?:to|on|in|for|that|listed|below)\b", bare) or (
-        bare.startswith(",") and (p.BINDS.search(bare) or re.search(r"(?i)\b(?:one|two|each|\d+)\b", bare))
+        bare.startswith(",") and (phrases.BINDS.search(bare) or re.search(r"(?i)\b(?:one|two|each|\d+)\b", bare))
     )
     listed = mark == "approve_with_conditions" and listed
-    if not listed and not p.REASON.match(bare):
+    if not listed and not phrases.REASON.match(bare):
         return "unclear" if place != "alone" or mark == "approve_with_conditions" else None
-    if any(pattern.search(bare) for pattern in (p.TURNS, p.STATED, p.TAKEN_BACK)):
+    if any(pattern.search(bare) for pattern in (phrases.TURNS, phrases.STATED, phrases.TAKEN_BACK)):
         return "unclear"
-    return "approve_with_conditions" if mark == "approve_with_conditions" or p.BINDS.search(bare) else "approve"
+    return "approve_with_conditions" if mark == "approve_with_conditions" or phrases.BINDS.search(bare) else "approve"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.trail import tree as merkle
+from reviews.trail import tree
 from reviews.trail.signed_head import Checkpoint, parse_note
 from specs.errors import UserError
 from specs.regular_files import read_regular
@@ -45,7 +45,7 @@ def tiles_of(leaves: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
             tile = hashes[number : number + WIDTH]
             yield tile_name(str(level), number // WIDTH, len(tile)), b"".join(tile)
         full = len(hashes) // WIDTH
-        hashes = [merkle.root_of(hashes[WIDTH * one : WIDTH * (one + 1)]) for one in range(full)]
+        hashes = [tree.root_of(hashes[WIDTH * one : WIDTH * (one + 1)]) for one in range(full)]
         level += 1
 
 
@@ -102,8 +102,8 @@ class Proof(NamedTuple):
 
     def proves(self, envelope: bytes) -> bool:
         """Say whether the entry is in the tree of the head. Who signed the head is another question."""
-        leaf = merkle.leaf_hash(envelope)
-        return merkle.is_included(leaf, self.seq, self.head.size, self.path, self.head.root)
+        leaf = tree.leaf_hash(envelope)
+        return tree.is_included(leaf, self.seq, self.head.size, self.path, self.head.root)
 
 
 def parse_proof(data: bytes, where: str = "") -> Proof:

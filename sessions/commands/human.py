@@ -13,7 +13,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
-from sessions import human_actions as people
+from sessions import human_actions
 from sessions.amendment import amend as amend_session
 from sessions.commands import run as runs_of
 from sessions.commands.output import print_json, print_line
@@ -42,21 +42,25 @@ def override(
     if [gate, check is not None, condition is not None].count(True) != 1:
         raise UserError("say what is lifted", hint="one of --gate, --check ID --stage STAGE, --condition ID")
     if gate:
-        ends = people.expiry(expires, time.time())
+        ends = human_actions.expiry(expires, time.time())
         runs_of.resume(name, runs, "approve", reason, who, ends)
     elif check is not None:
         if stage is None:
             raise UserError("a check is lifted for one stage", hint=f"add --stage to --check {check}")
         _said(
-            people.lift_check(runs / name, check, stage, who, reason, expires), f"check {check} is lifted for {stage}"
+            human_actions.lift_check(runs / name, check, stage, who, reason, expires),
+            f"check {check} is lifted for {stage}",
         )
     elif condition is not None:
-        _said(people.waive_condition(runs / name, condition, who, reason, expires), f"condition {condition} is waived")
+        _said(
+            human_actions.waive_condition(runs / name, condition, who, reason, expires),
+            f"condition {condition} is waived",
+        )
 
 
 def retract(name: str, runs: Path, entry: str, by: str | None, reason: str) -> None:
     """Take a judgement back."""
-    taken = people.retract(runs / name, entry, by or getpass.getuser(), reason, Terminal())
+    taken = human_actions.retract(runs / name, entry, by or getpass.getuser(), reason, Terminal())
     _said(taken, f"taken back: {', '.join(taken.body['judgements'])}")
     print_line(
         f"`peergate resume {name} --answer retry|stop --reason ...` settles what follows, if the session is open"

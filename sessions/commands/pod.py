@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple, NoReturn
 
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.output import print_json, print_line
-from sessions.pods import host_key as hostkey
-from sessions.pods import pod_plan as planning
+from sessions.pods import host_key, pod_plan
 from sessions.pods.attach import Attached, Ended
 from sessions.pods.connection import Connection, require_ssh
 from sessions.pods.host_key import HostKey
@@ -73,11 +72,11 @@ class Wanted(NamedTuple):
 def plan(wanted: Wanted, as_json: bool) -> None:
     """Print what will happen and what it costs at most; connects to nothing."""
     path, resolved, bundle, file = wanted.read()
-    told = planning.plan(path, resolved, bundle, file, wanted.name or resolved.spec.name)
+    told = pod_plan.plan(path, resolved, bundle, file, wanted.name or resolved.spec.name)
     if as_json:
         print_json(told)
         return
-    for line in planning.lines(told):
+    for line in pod_plan.lines(told):
         print_line(line)
 
 
@@ -99,7 +98,7 @@ def up(wanted: Wanted, pin: str | None, pods: Path, as_json: bool) -> None:
 
     try:
         pins = tuple(one for one in (pin, file.host_key) if one) if pin is None else (pin,)
-        key = hostkey.confirm(connection, pins, _ask_person if sys.stdin.isatty() else None)
+        key = host_key.confirm(connection, pins, _ask_person if sys.stdin.isatty() else None)
         report(Check("host_key", "PASS", f"{key.kind} {key.fingerprint}"))
         record = prepare(connection, place, file, resolved, bundle, report)
         place.write(record.model_copy(update={"profile": wanted.profile}), resolved)

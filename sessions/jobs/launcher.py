@@ -14,7 +14,7 @@ from reviews.gate import grants
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import write_durably
 from reviews.trail.trail import Trail
-from sessions.jobs.sandbox import code_admission as recipes
+from sessions.jobs.sandbox import code_admission
 from specs.digests import digest_path
 from specs.errors import EvidenceMissing, GrantRefused
 from specs.job_records import ExitRecord, JobOrder
@@ -120,7 +120,7 @@ def submit(launcher: Launcher, trail: Trail, run: Path, order: JobOrder, registr
         launcher = launcher.of(order.key)
     folder = job_folder(run, order.key)
     if STAGE_KINDS[order.kind].runs_code and used is None:
-        recipes.admit(trail, run, folder, order)
+        code_admission.admit(trail, run, folder, order)
     write_durably(folder / "order.json", order.canonical())
     # The intent comes before the effect: after a crash in between, the job is started again and its claim
     # decides whether that is the first time.

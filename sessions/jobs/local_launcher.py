@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from reviews.trail.store import write_durably
-from sessions.jobs import machine_capacity as machine
+from sessions.jobs import machine_capacity
 from sessions.jobs.claim import is_alive
 from sessions.jobs.heartbeat import Silence
 from sessions.jobs.job_state import (
@@ -79,8 +79,8 @@ class LocalLauncher:
             order = read_order(folder)
             asked = order.grant.resources
             if asked is not None:
-                machine.require(asked, folder.name)
-            machine.require_device(order.parameters, folder.name)
+                machine_capacity.require(asked, folder.name)
+            machine_capacity.require_device(order.parameters, folder.name)
         with (folder / "wrapper.log").open("ab") as log:
             wrapper = subprocess.Popen(
                 [sys.executable, "-P", "-m", "sessions.jobs.wrapper", str(folder)],

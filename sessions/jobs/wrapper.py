@@ -28,8 +28,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from reviews.trail.store import write_durably
-from sessions.jobs import orphans
-from sessions.jobs import process_usage as usage
+from sessions.jobs import orphans, process_usage
 from sessions.jobs.claim import this_process
 from sessions.jobs.heartbeat import Absence
 from sessions.jobs.job_log import JobLog
@@ -109,7 +108,7 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
         # A disk that is full for a moment must not cost a day of training.
         with suppress(OSError):
             write_heartbeat(folder, child.pid, time.time())
-        held = max(held, usage.held_by_tree(child.pid))
+        held = max(held, process_usage.held_by_tree(child.pid))
         if asked is None and not stop:
             if (folder / "cancel").exists():
                 stop.append("cancelled")

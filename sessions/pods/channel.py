@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sessions.pods import protocol as frames
+from sessions.pods import protocol
 from sessions.pods.connection import Connection, ConnectionLost, end, failure, shell
 from specs.errors import PeergateError
 from specs.text import plain
@@ -59,19 +59,19 @@ class Channel:
         """Ask, and hand the bytes of the answer over as they come; errors as in :meth:`ask`."""
         assert self._process.stdin
         try:
-            self._process.stdin.write(frames.line_of({"op": op, **asked}))
+            self._process.stdin.write(protocol.line_of({"op": op, **asked}))
         except OSError as error:
             raise self._lost() from error
         deadline = time.monotonic() + seconds
         while (at := self._buffer.find(b"\n")) < 0:
-            if len(self._buffer) > frames.MAX_LINE:
+            if len(self._buffer) > protocol.MAX_LINE:
                 raise PeergateError("the pod answered a line without an end", where=op)
             self._read(deadline)
         line = bytes(self._buffer[: at + 1])
         del self._buffer[: at + 1]
         try:
-            header, size = frames.read_line(line)
-        except frames.BadFrame as error:
+            header, size = protocol.read_line(line)
+        except protocol.BadFrame as error:
             raise PeergateError(f"the pod answered {error}", where=op) from error
         if "refused" in header:
             raise PodRefused(f"the pod refuses '{op}': {plain(str(header['refused']), 600)}", where=self._address.host)

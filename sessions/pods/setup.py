@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reviews.checks.measuring_code import measuring_code
-from sessions.pods import pod_checks as checks
+from sessions.pods import pod_checks
 from sessions.pods.connection import Connection, shell
 from sessions.pods.install import install, wants_ray
 from sessions.pods.pod_checks import Check
@@ -38,17 +38,17 @@ def prepare(
     """
     spec = resolved.spec
     hub = spec.model.source.removeprefix("hub:") if spec.model.source.startswith("hub:") else None
-    python = checks.python_of_machine(connection)
+    python = pod_checks.python_of_machine(connection)
     if python is None:
         missing = Check(
-            "python", "FAIL", f"none of {', '.join(checks.PYTHONS)} is there", "install Python 3.11 or newer"
+            "python", "FAIL", f"none of {', '.join(pod_checks.PYTHONS)} is there", "install Python 3.11 or newer"
         )
         _report([missing], report)
     assert python is not None
     wanted = ["disk", "session", *(["gpus"] if pod.gpus else []), *(["hub"] if hub else [])]
-    asked = {"root": pod.root, "name": place.name, "facts": wanted, "hub": hub, "write_bytes": checks.WRITE_BYTES}
-    told = checks.facts(connection, python, asked)
-    _report(checks.machine(told, pod, hub), report)
+    asked = {"root": pod.root, "name": place.name, "facts": wanted, "hub": hub, "write_bytes": pod_checks.WRITE_BYTES}
+    told = pod_checks.facts(connection, python, asked)
+    _report(pod_checks.machine(told, pod, hub), report)
     root = str(told["root"])
     if not root.startswith("/") or not isinstance(told.get("session"), dict):
         raise Unfit("the pod tells no folder for its root", where=connection.address.destination)
@@ -56,9 +56,10 @@ def prepare(
     own = pod.environment or install(connection, python, root, spec)
     own = own if own.startswith("/") else _absolute(connection, own)
     again = {"root": root, "name": place.name, "facts": ["torch"], "python": own, "torch_s": pod.torch_import_s}
-    told = checks.facts(connection, python, again, seconds=pod.torch_import_s + 60)
+    told = pod_checks.facts(connection, python, again, seconds=pod.torch_import_s + 60)
     _report(
-        checks.environment(told, version_of(connection, own), measuring_code(), pod, wants_ray=wants_ray(spec)), report
+        pod_checks.environment(told, version_of(connection, own), measuring_code(), pod, wants_ray=wants_ray(spec)),
+        report,
     )
     layout = Layout(Path(root), place.name)
     if hub is not None:

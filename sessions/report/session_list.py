@@ -18,8 +18,7 @@ from reviews.trail.envelope import recorded
 from reviews.trail.tables.pointer import Pointer, database_of, pointer_of
 from reviews.trail.tables.trail_file import holds_trail, reading
 from sessions.report.overview import OPEN, TOLD_BY, Overview, damaged, find_runs, overview, summary
-from sessions.run import lease as leases
-from sessions.run import lease_rows
+from sessions.run import lease, lease_rows
 from sessions.run.run_layout import TRAIL, why_unreadable
 from specs.errors import AuditDamage, Blocked, PeergateError, UserError
 
@@ -91,7 +90,7 @@ def everywhere(runs: Path) -> list[Overview]:
 
 
 def _runs(run: Path, told: Overview) -> bool:
-    return told.state in OPEN and leases.is_running(run)
+    return told.state in OPEN and lease.is_running(run)
 
 
 def glance(run: Path) -> Overview:

@@ -20,7 +20,7 @@ from reviews.trail.envelope import Recorded, open_envelope, recorded, signatures
 from reviews.trail.signed_head import parse_note
 from reviews.trail.store import Store
 from reviews.trail.tiles import CHECKPOINT, read_bundles
-from sessions.report import timeline as story
+from sessions.report import timeline
 from specs import text as plain_text
 from specs.errors import PeergateError
 from specs.regular_files import read_regular
@@ -70,7 +70,7 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
     )
     environment.filters["plain"] = lambda value: _line(str(value))
     closing = next((one for one in entries if one.entry.kind == "close"), None)
-    told = list(story.tell(entries, store))
+    told = list(timeline.tell(entries, store))
     shown = _shown(entries, {one.entry.entry.seq for one in told})
     decision = closing.body.get("decision") if closing else None
     evidence = _Evidence(store)

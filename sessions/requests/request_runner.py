@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from reviews.evidence.gather import registered_spec
-from reviews.requests import request_record as record
+from reviews.requests import request_record
 from reviews.requests.ask_policy import policy_digest, tier_of
 from reviews.requests.model_request import ask_model, instructions
 from reviews.requests.rules.file_review import review_by_rule
@@ -68,7 +68,7 @@ class Book:
         self.resolved: ResolvedSpec | None = None
         self.reviewer: Reviewer = desk.reviewer.with_reasoning()
         self._opened: tuple[Trail, Store] | None = None
-        self.folder = desk.runs / (desk.session or record.FOLDER)
+        self.folder = desk.runs / (desk.session or request_record.FOLDER)
 
     def __enter__(self) -> Book:
         """Open the session, if there is one; a folder of requested reviews is made when it is needed.
@@ -94,7 +94,7 @@ class Book:
         self._opened = trail, store
         try:
             trail.verify_chain()
-            record.refuse_closed(trail)
+            request_record.refuse_closed(trail)
             self.resolved, _ = registered_spec(list(trail.iterate()), store)
         except BaseException:
             trail.close()
@@ -168,7 +168,7 @@ class Book:
 
     def _open(self) -> tuple[Trail, Store]:
         if self._opened is None:
-            self._opened = record.open_workspace(self.folder)
+            self._opened = request_record.open_workspace(self.folder)
         return self._opened
 
     def _effort(self, tier: Tier) -> Effort:
@@ -192,10 +192,10 @@ class Book:
         self, request: AnyRequest, reading: Reading, tier: Tier, policy: PolicyAnswer | None
     ) -> Requested | None:
         """Give the recorded answer to the same request again, if there is one."""
-        if self._opened is None and not (self.folder / record.TRAIL).exists():
+        if self._opened is None and not (self.folder / request_record.TRAIL).exists():
             return None
-        same = record.same_digest(request, reading, self.reviewer)
-        found = record.recorded_answer(self.trail.iterate("asked", "answered"), self.store, same, tier)
+        same = request_record.same_digest(request, reading, self.reviewer)
+        found = request_record.recorded_answer(self.trail.iterate("asked", "answered"), self.store, same, tier)
         if found is None:
             return None
         number, answer = found
@@ -286,13 +286,13 @@ class Book:
         name = f"{self.reviewer.vendor}:{self.reviewer.model}" if self.asks_a_model else self.reviewer.vendor
         with trail.alone():
             body = AskedEntry(
-                number=record.next_number(trail),
+                number=request_record.next_number(trail),
                 mode=request.mode,
                 topic=plain(_topic(request), 200),
                 request=store.put_value(request),
                 read=store.put_value(reading),
                 instructions=prompt,
-                same=record.same_digest(request, reading, self.reviewer),
+                same=request_record.same_digest(request, reading, self.reviewer),
                 policy=policy,
                 policy_code=policy_digest() if policy else None,
                 tier=tier,
@@ -301,7 +301,7 @@ class Book:
                 timeout_s=effort.timeout_s if effort else None,
                 by=self.desk.by,
             )
-            asked = record.record_asked(trail, body)
+            asked = request_record.record_asked(trail, body)
             reservation = self._reserve(trail, body.number, cap) if cap is not None else None
         return _Open(request, reading, body, asked, reservation)
 
@@ -328,7 +328,7 @@ class Book:
         }
         body = AnsweredEntry.model_validate(told | facts)
         with self.trail.alone():
-            record.record_answered(self.trail, body)
+            request_record.record_answered(self.trail, body)
             if body.reservation is not None:
                 ledger.settle_review(self.trail, body.reservation, body.usd)
         return Requested(opened.request, opened.reading, opened.body, body, answer, error, self.folder)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from sessions.jobs import engine_launcher as engines
+from sessions.jobs import engine_launcher
 from sessions.jobs.engine_launcher import EngineLauncher, EngineStatus, EngineUnavailable
 from sessions.jobs.job_state import withdraw
 from sessions.jobs.launcher import JobState
@@ -355,7 +355,7 @@ def test_a_machine_that_is_paid_for_begins_in_its_hours_or_is_ended(house: House
     engine = processes(house)
     engine.queue = True
     folder = house.job(waiting(order, max_hours=1 / 3600), ONCE)
-    engine.submit(engines.key_of(folder), [], {}, Resources())
+    engine.submit(engine_launcher.key_of(folder), [], {}, Resources())
     until_then = impatient(house)(engine)
     assert [until_then.poll(folder).state for _ in range(2)] == ["pending", "pending"]
     time.sleep(1.2)
@@ -382,7 +382,7 @@ def test_a_machine_is_ended_though_who_gave_its_job_up_was_killed_before_that(ho
 def test_a_job_that_holds_its_machine_for_too_long_is_asked_to_end_and_then_lost(
     house: House, order: JobOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "END_S", 2.0)
+    monkeypatch.setattr(engine_launcher, "END_S", 2.0)
     engine = processes(house)
     launcher = impatient(house)(engine)
     ends = house.job(waiting(order, max_hours=2 / 3600), SLEEP)
@@ -508,4 +508,8 @@ def test_the_suite_finds_a_launcher_that_believes_its_engine(house: House, order
 
 
 def test_the_hints_that_end_nothing_are_patient() -> None:
-    assert engines.PATIENCE_S["running"] > engines.PATIENCE_S["unreachable"] > engines.PATIENCE_S["exited"]
+    assert (
+        engine_launcher.PATIENCE_S["running"]
+        > engine_launcher.PATIENCE_S["unreachable"]
+        > engine_launcher.PATIENCE_S["exited"]
+    )

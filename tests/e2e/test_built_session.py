@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from agents.providers import anthropic as provider
+from agents.providers import anthropic
 from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
 from sessions.run.run_layout import STORE, TRAIL
-from specs.vendors import http_exchange as calls_module
+from specs.vendors import http_exchange
 from specs.vendors.api_keys import KEYS
 from tests.fixtures.loopback_api import ANTHROPIC, failed
 from tests.fixtures.quick_session import Silent
@@ -95,9 +95,9 @@ def test_the_demo_is_built_over_the_wire_to_its_accepted_end(tmp_path: Path, mon
         encoding="utf-8",
     )
     monkeypatch.setenv(KEYS[ANTHROPIC], KEY)
-    monkeypatch.setattr(calls_module, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     with scripted_builder(ANTHROPIC, faults(), canaries=(KEY,), then=builds) as played:
-        monkeypatch.setattr(provider, "ADDRESS", played.address)
+        monkeypatch.setattr(anthropic, "ADDRESS", played.address)
         run = runtime.start(spec, tmp_path / "runs", None, Silent())  # type: ignore[arg-type]
         assert played.complaints() == []
         sent = [got.body for got in played.got]

@@ -22,7 +22,7 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions.amendment import amend
 from sessions.commands import run as commands
-from sessions.commands import status as show
+from sessions.commands import status
 from sessions.money import ledger
 from sessions.money.accounts import Accounts
 from sessions.report.timeline import tell
@@ -169,10 +169,10 @@ def test_the_command_ends_with_6_and_names_both_ways_on(short: Path, capsys: pyt
     said = capsys.readouterr().out
     assert "0.7000 USD of 10 are left for it" in said
     assert "peergate amend small SPEC" in said and "--answer stop" in said
-    show.status("small", short.parent, True)
+    status.status("small", short.parent, True)
     told = json.loads(capsys.readouterr().out)
     assert told["state"] == "waiting" and told["reasons"] == [LACKS]
-    show.report("small", short.parent, False)
+    status.report("small", short.parent, False)
     shown = capsys.readouterr().out
     assert "interim" in shown and LACKS in shown and "Not reached: tuned, ship" in shown
     last = list(tell(entries(short), Store(short / STORE)))[-2]
@@ -231,10 +231,10 @@ def test_the_audit_finds_a_launch_under_a_grant_that_was_overtaken(short: Path) 
 
 def quick_order(run: Path, stage: str, attempt: int) -> dict[str, Any]:
     """Return the order of a granted attempt that was not launched."""
-    from sessions.nodes import act as steps
+    from sessions.nodes import act
 
     session = quick_session(run)
-    order = steps._order(session, {"stage": stage, "attempt": attempt})  # pyright: ignore[reportPrivateUsage]
+    order = act._order(session, {"stage": stage, "attempt": attempt})  # pyright: ignore[reportPrivateUsage]
     session.trail.close()
     return order.model_dump(mode="json")
 

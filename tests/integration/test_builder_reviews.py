@@ -13,7 +13,7 @@ import pytest
 from reviews.trail.trail import Trail
 from sessions.money import ledger
 from sessions.session import Session
-from specs.vendors import http_exchange as calls
+from specs.vendors import http_exchange
 from tests.fixtures.loopback_api import OPENAI, Api, answered, loopback_api
 from tests.unit.benches import HELDOUT, bench_of, call, new_session, open_stage
 from tests.unit.test_requests_answers import QUESTION
@@ -35,7 +35,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    monkeypatch.setattr(calls, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with loopback_api() as running:
         monkeypatch.setattr("reviews.reviewers.vendors.openai.ADDRESS", running.address)

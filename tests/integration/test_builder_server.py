@@ -18,7 +18,7 @@ from agents.turns import Message
 from agents.workbench_protocol import PastTurn
 from specs.errors import BuilderUnavailable
 from specs.session.session_spec import Builder, TokenPrice
-from specs.vendors import http_exchange as calls_module
+from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
 from tests.fixtures.scripted_builder import Call, Played, call, calls, scripted_builder
@@ -38,7 +38,7 @@ def vendor(request: pytest.FixtureRequest) -> str:
 
 def played_with(vendor: str, monkeypatch: pytest.MonkeyPatch, spoil: Spoil | None = None) -> list[str]:
     """Play two calls and a launch to a builder whose conversation is spoilt, and return the complaints."""
-    monkeypatch.setattr(calls_module, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     if spoil is not None:
 
         def spoilt(brief: str, past: Sequence[PastTurn]) -> tuple[Message, ...]:

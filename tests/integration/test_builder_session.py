@@ -22,7 +22,7 @@ from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
 from sessions.run.run_layout import STORE, TRAIL
 from specs.errors import BuilderUnavailable, UserError
-from specs.vendors import http_exchange as calls_module
+from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from tests.e2e.sessions import environment
 from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, failed
@@ -60,7 +60,7 @@ def open_with(folder: Path, vendor: str, address: str = "", **limits: Any) -> Pa
 
 def play(run: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drive the session with the builder its spec names; only the address is the loopback server's."""
-    monkeypatch.setattr(calls_module, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     name = ENDPOINT_KEYS["builder"] if played.vendor == CHAT else KEYS[played.vendor]
     if played.vendor != CHAT:
         module = __import__(f"agents.providers.{played.vendor}", fromlist=["ADDRESS"])

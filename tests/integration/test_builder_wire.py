@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agents.model_builder import ModelBuilder
-from agents.providers import turn_retries as patience
+from agents.providers import turn_retries
 from agents.providers.turn_model import Counted
 from agents.providers.turn_request import NO_TEXT
 from agents.turns import Message, ToolResult, Turn
@@ -19,7 +19,7 @@ from agents.workbench_protocol import PastTurn
 from specs.errors import BudgetExceeded, BuilderUnavailable, UserError
 from specs.session.session_spec import Builder, TokenPrice
 from specs.trail.builder_tools import TOOLS
-from specs.vendors import http_exchange as calls_module
+from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from tests.fixtures import scripted_builder as scripted
 from tests.fixtures.loopback_api import ANTHROPIC, CHAT, OPENAI, Step, failed
@@ -48,7 +48,7 @@ def sdk(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(calls_module, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     yield
 
 
@@ -321,7 +321,7 @@ class Clock:
 
 def test_an_outage_longer_than_the_bound_pauses_and_loses_nothing(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench, clock = SmallBench(), Clock()
-    monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(turn_retries, "time", clock)
     bench.sleep = clock.sleep
     # Waits of 0.01, 0.02 and 0.04 s, and a quarter more at most: the fourth would go beyond the bound.
     first = run(vendor, monkeypatch, READ, *[failed(WIRE[vendor], 503)] * 4, bench=bench, outage_s=0.1)
@@ -393,7 +393,7 @@ def test_a_vendor_that_is_not_there_costs_nothing(vendor: str, monkeypatch: pyte
     with scripted_builder(WIRE[vendor], []) as gone:
         builder = builder_at(gone, vendor, monkeypatch, outage_s=0.1)
     bench, clock = SmallBench(), Clock()
-    monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(turn_retries, "time", clock)
     bench.sleep = clock.sleep
     with pytest.raises(BuilderUnavailable, match="no whole response"):
         builder.work(bench)

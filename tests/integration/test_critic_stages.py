@@ -27,10 +27,14 @@ from tests.fixtures.critic_jobs import (
 )
 from tests.unit.critic_evidence import STAGES, bound
 from tests.unit.evidence_on_disk import evidence_of
-from training.jobs.critique import best_of_n as prefer
-from training.jobs.critique import critic_stage as critiques
-from training.jobs.critique import critique_instructions, critique_responses, revise
-from training.jobs.critique import pair_judge as judging
+from training.jobs.critique import (
+    best_of_n,
+    critic_stage,
+    critique_instructions,
+    critique_responses,
+    pair_judge,
+    revise,
+)
 from training.jobs.critique.critic import Critic
 from training.jobs.job import Done, Job
 
@@ -38,7 +42,7 @@ WORK: dict[str, Callable[[Job], Done]] = {
     "critique_instructions": critique_instructions.critique_instructions,
     "critique_responses": critique_responses.critique_responses,
     "revise": revise.revise,
-    "prefer": prefer.prefer,
+    "prefer": best_of_n.prefer,
 }
 # A byte is a token of these models, and they read 512 of them.
 HEAD: dict[str, Any] = {"good": "it is good", "bad": "it is bad", "head": "Judge it.\n{options}\nElse {bad}."}
@@ -154,10 +158,10 @@ class Killed(Exception):
 def test_a_job_that_was_ended_goes_on_and_leaves_the_same_bytes(
     tmp_path: Path, models: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(critiques, "GROUP", 2)
+    monkeypatch.setattr(critic_stage, "GROUP", 2)
     monkeypatch.setattr(revise, "GROUP", 2)
-    monkeypatch.setattr(prefer, "PROMPTS_A_GROUP", 2)
-    monkeypatch.setattr(judging, "GROUP", 3)
+    monkeypatch.setattr(best_of_n, "PROMPTS_A_GROUP", 2)
+    monkeypatch.setattr(pair_judge, "GROUP", 3)
     whole = job_of(tmp_path / "whole", kind, models)
     WORK[kind](whole)
     job = job_of(tmp_path / "ended", kind, models)
@@ -210,7 +214,7 @@ def test_a_sample_without_labels_ends_the_job_before_a_model_is_loaded(
     def loaded(_: Path) -> None:
         pytest.fail("a model was loaded")
 
-    monkeypatch.setattr(critiques, "load", loaded)
+    monkeypatch.setattr(critic_stage, "load", loaded)
     with pytest.raises(SystemExit, match=r"item 'i0' has the label None; it has to be 'good' or 'bad'"):
         WORK["critique_instructions"](job)
 
@@ -249,7 +253,7 @@ def test_pairs_that_a_rule_leaves_out_are_written_down_and_derived_again(
 def test_a_judge_decides_which_revisions_become_pairs_and_a_kill_changes_nothing(
     tmp_path: Path, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging, "GROUP", 1)
+    monkeypatch.setattr(pair_judge, "GROUP", 1)
     rubric = RUBRICS["prefer"].model_dump(mode="json")
     given = RULES["revise"] | {"max_length_ratio": 100.0}
     judge = {"rubric": rubric, "margin": 0.0, "shown_characters": 40}

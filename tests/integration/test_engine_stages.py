@@ -27,33 +27,25 @@ from tests.fixtures.critic_jobs import (
 )
 from tests.fixtures.small_text import seed_items, small_model
 from training.engines.unavailable import EngineMissing
-from training.jobs.critique import best_of_n as prefer
-from training.jobs.critique import revise
-from training.jobs.evaluation import evaluate
-from training.jobs.evaluation import multi_turn as converse
+from training.jobs.critique import best_of_n, revise
+from training.jobs.evaluation import evaluate, multi_turn
 from training.jobs.generation import (
-    base_model_check as guard,
-)
-from training.jobs.generation import (
+    base_model_check,
     generate,
-)
-from training.jobs.generation import (
-    sample_responses as respond,
-)
-from training.jobs.generation import (
-    self_instruct as instruct,
+    sample_responses,
+    self_instruct,
 )
 from training.jobs.job import Done, Job
 
 WORK: dict[str, Any] = {
-    "guard": guard.guard,
-    "instruct": instruct.instruct,
-    "respond": respond.respond,
+    "guard": base_model_check.guard,
+    "instruct": self_instruct.instruct,
+    "respond": sample_responses.respond,
     "revise": revise.revise,
-    "prefer": prefer.prefer,
+    "prefer": best_of_n.prefer,
     "generate": generate.generate,
     "evaluate": evaluate.evaluate,
-    "converse": converse.converse,
+    "converse": multi_turn.converse,
 }
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here, so vLLM might run")
 
@@ -149,7 +141,7 @@ def test_sampled_rows_have_one_schema_and_come_again(tmp_path: Path, model: Path
     if name != "vllm":
         assert rows(jobs[0]) == rows(jobs[1])
     answers = job_of(tmp_path / "answers", "respond", model, **settings, **with_engine("respond"))
-    done = respond.respond(answers)
+    done = sample_responses.respond(answers)
     assert [RespondRow.model_validate(row).item for row in rows(answers)] == [f"i{n}" for n in range(6)]
     assert done.effective["engine"] == name
 

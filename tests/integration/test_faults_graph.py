@@ -19,8 +19,7 @@ from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions import graph, runtime
 from sessions.jobs.launcher import JobState
-from sessions.nodes import act as steps
-from sessions.nodes import judge as gate
+from sessions.nodes import act, judge
 from sessions.run import run_layout
 from sessions.run.run_layout import is_run
 from sessions.session import Session
@@ -135,7 +134,7 @@ def test_asking_a_person_has_no_effect_however_often_it_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: FaultHouse
 ) -> None:
     run = open_quick(tmp_path)
-    asked, again = effects_before_the_answer(run, gate.human, monkeypatch)
+    asked, again = effects_before_the_answer(run, judge.human, monkeypatch)
     assert again == asked
     drive(quick_session(run, launcher=Lost()), RETRY)
     answered = [key for key in keys(run) if key.startswith("human/")]
@@ -298,13 +297,13 @@ def test_attempts_counted_by_the_graph_would_begin_again(
     """With numbers in the graph's state, which nothing keeps, a session finds its old attempt and ends there."""
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Lost(attempts=1)))
-    real = steps.open_stage
+    real = act.open_stage
 
     def remembered(session: Session) -> Any:
         # What a counter in the state says that begins at one.
         return real(session)._replace(attempt=1)
 
-    monkeypatch.setattr(steps, "open_stage", remembered)
+    monkeypatch.setattr(act, "open_stage", remembered)
     drive(quick_session(run, launcher=Lost(attempts=1)), RETRY)
     assert attempts(run) == [1], "the second attempt was counted after all"
     assert read_entries(run / "trail.sqlite")[-1].entry.kind != "close"

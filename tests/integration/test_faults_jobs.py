@@ -14,8 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sessions.jobs import claim as owner
-from sessions.jobs import orphans, wrapper
+from sessions.jobs import claim, orphans, wrapper
 from sessions.jobs.job_log import JobLog
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
@@ -299,8 +298,8 @@ def test_a_process_whose_name_looks_like_numbers_is_read_right() -> None:
     program = "import ctypes, sys, time; ctypes.CDLL(None).prctl(15, sys.argv[1].encode()); print('x'); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-uc", program, name], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
-        ticks = owner.started_ticks(process.pid)
-        own = owner.started_ticks(os.getpid())
+        ticks = claim.started_ticks(process.pid)
+        own = claim.started_ticks(os.getpid())
         process.kill()
     assert ticks is not None and own is not None and ticks >= own
 

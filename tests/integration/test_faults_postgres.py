@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.trail.tables import postgres_connection as of_postgres
+from reviews.trail.tables import postgres_connection
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.postgres_table import PostgresTable
 from specs.errors import AuditDamage, DatabaseUnreachable, ExitCode
@@ -62,8 +62,8 @@ def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_postgres, "PATIENCE_S", 0.3)
-    monkeypatch.setattr(of_postgres, "CONNECT_S", 2)
+    monkeypatch.setattr(postgres_connection, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(postgres_connection, "CONNECT_S", 2)
 
 
 in_postgres = in_houses(POSTGRES)

@@ -15,7 +15,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.nodes import act as steps
+from sessions.nodes import act
 from sessions.report.claims import Report
 from sessions.report.overview import overview
 from tests.fixtures.small_pipeline import Here, open_small, writing_model
@@ -174,7 +174,7 @@ def test_without_the_screen_or_with_another_file_in_its_place_a_later_gate_stays
         kept = [line for line in _all(run).splitlines(keepends=True) if other.encode() not in line]
         return b"".join(kept) if tampered else None
 
-    monkeypatch.setattr(steps, "screened", nothing)
+    monkeypatch.setattr(act, "screened", nothing)
     launcher = go(run)
     assert launcher.ran[-1] == READS and overview(run).decision == "reject"
     assert any("text.overlap is FAIL" in one for one in overview(run).reasons)

@@ -12,7 +12,7 @@ import pytest
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.launcher import JobState
-from sessions.nodes import act as steps
+from sessions.nodes import act
 from specs.job_records import ExitRecord, Observed
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
 
@@ -73,7 +73,7 @@ def test_a_process_that_was_seen_for_longer_than_its_record_states_closes_the_ga
 ) -> None:
     hours = iter(range(1000))
     real = time.monotonic
-    monkeypatch.setattr(steps.time, "monotonic", lambda: real() + 3600 * next(hours))
+    monkeypatch.setattr(act.time, "monotonic", lambda: real() + 3600 * next(hours))
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Alive(polls_before_the_end=3)))
     (ended,) = (one for one in _of(run, "exit") if one["stage"] == "base")

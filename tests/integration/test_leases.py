@@ -21,7 +21,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.trail import Trail
 from sessions import runtime
-from sessions.nodes import act as steps
+from sessions.nodes import act
 from sessions.run import lease as leases
 from sessions.run import lease_record
 from sessions.run.lease import is_running, lease, records_of, take_up
@@ -243,7 +243,7 @@ def test_who_was_taken_over_writes_no_report(tmp_path: Path) -> None:
     with lease(run) as held:
         take_up(other, held)
         with pytest.raises(LeaseLost):
-            steps.close_with(session, "cancelled")
+            act.close_with(session, "cancelled")
     assert not (run / "report").exists()
     other.close()
     session.trail.close()

@@ -13,7 +13,7 @@ from reviews.trail.key_rotation import rotate
 from reviews.trail.tables.postgres_table import begin_log
 from reviews.trail.trail import Trail
 from sessions.commands.status import list_sessions
-from sessions.report import session_list as listing
+from sessions.report import session_list
 from sessions.report.overview import overview
 from sessions.report.session_list import INDEX, everywhere, listed
 from sessions.run.lease import lease
@@ -65,13 +65,13 @@ def test_only_what_changed_is_read_again(tmp_path: Path, address: str | None, mo
     for trail in trails.values():
         trail.close()
     read: list[str] = []
-    whole = listing.summary
+    whole = session_list.summary
 
     def counted(name: str, *rest: object) -> object:
         read.append(name)
         return whole(name, *rest)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(listing, "summary", counted)
+    monkeypatch.setattr(session_list, "summary", counted)
     listed(tmp_path)
     assert sorted(read) == ["a", "b", "c"]
     listed(tmp_path)

@@ -23,7 +23,7 @@ from reviews.trail.tables.open_table import read_entries
 from specs.session.session_spec import Effort, TokenPrice
 from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.trail.verdict import Verdict
-from specs.vendors import http_exchange as calls
+from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS
 from specs.vendors.untrusted_text import enclose
 from tests.e2e.sessions import environment
@@ -141,7 +141,7 @@ def test_a_question_on_the_command_line_is_answered_and_recorded(address: str, t
 
 
 def test_a_server_that_is_sent_the_other_form_refuses_it(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     review = ask(model_at(address, api="chat"))
     assert review.error is not None and "json_object" in review.error.message
     assert review.exchange.statuses[-1] in (422, 500) and review.exchange.usd == 0

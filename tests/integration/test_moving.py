@@ -17,7 +17,7 @@ import pytest
 
 from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable, key_of
 from sessions.jobs.launcher import JobState
-from sessions.jobs.transfer import job_transfer as moving
+from sessions.jobs.transfer import job_transfer
 from sessions.jobs.transfer.job_transfer import Moving, place_of
 from sessions.jobs.transfer.remote_job import carry_out, prepare
 from sessions.jobs.transfer.shared_place import Piece, Place, table_of
@@ -67,7 +67,7 @@ def order(tmp_path_factory: pytest.TempPathFactory) -> JobOrder:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "FETCH_EVERY_S", 0.1)
+    monkeypatch.setattr(job_transfer, "FETCH_EVERY_S", 0.1)
 
 
 @pytest.fixture

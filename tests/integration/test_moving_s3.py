@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sessions.jobs.engine_launcher import EngineLauncher, EngineUnavailable, key_of
-from sessions.jobs.transfer import job_transfer as moving
+from sessions.jobs.transfer import job_transfer
 from sessions.jobs.transfer.job_transfer import Moving
 from sessions.jobs.transfer.shared_place import Place, table_of
 from specs.digests import digest_path
@@ -113,7 +113,7 @@ def test_a_bucket_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None
 def test_a_job_runs_elsewhere_and_comes_back_over_s3(
     tmp_path: Path, order: JobOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moving, "FETCH_EVERY_S", 0.5)
+    monkeypatch.setattr(job_transfer, "FETCH_EVERY_S", 0.5)
     monkeypatch.setenv("PEERGATE_JOB_ROOT", str(tmp_path / "elsewhere"))
     house = House("processes", tmp_path)
     leaves = (

@@ -26,7 +26,7 @@ from sessions.report.trail_page import trail_page
 from sessions.session import Session
 from sessions.wiring import make_reviewer
 from specs.trail.no_verdict import HELP, Cause
-from specs.vendors import http_exchange as calls
+from specs.vendors import http_exchange
 from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Step, answered, failed, loopback_api, refused, truncated
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.fixtures.reviewer_here import ReviewerHere
@@ -60,7 +60,7 @@ FAULTS: dict[str, tuple[Fault, Cause, str]] = {
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    monkeypatch.setattr(calls, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     with loopback_api() as running:

@@ -15,14 +15,13 @@ from reviews.trail.store import Store
 from reviews.trail.trail import Trail
 from sessions.jobs.local_launcher import job_environment
 from sessions.money import ledger
-from sessions.nodes import judge as gate
-from sessions.nodes import reviewer_call as asking
+from sessions.nodes import judge, reviewer_call
 from sessions.session import Session
 from sessions.wiring import make_reviewer
 from specs.digests import digest_bytes
 from specs.errors import BudgetExceeded, UserError
 from specs.session.session_spec import ResolvedSpec
-from specs.vendors import http_exchange as calls
+from specs.vendors import http_exchange
 from tests.fixtures.loopback_api import OPENAI, Api, answered, failed, loopback_api, truncated
 from tests.fixtures.reviewer_here import ReviewerHere
 from tests.integration.test_reviewers import ANSWER, KEY
@@ -49,7 +48,7 @@ class Quiet:
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    monkeypatch.setattr(calls, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with loopback_api() as running:
         monkeypatch.setattr("reviews.reviewers.vendors.openai.ADDRESS", running.address)
@@ -102,7 +101,7 @@ def money(session: Session) -> tuple[float, float]:
 
 
 def test_a_review_is_reserved_recorded_and_settled(session: Session, api: Api) -> None:
-    gate.design_gate(session, {})
+    judge.design_gate(session, {})
     judged = body(session, "verdict/design.1")
     assert (judged["model"], judged["statuses"], judged["error"]) == ("model-as-answered", [200], "")
     assert judged["reviewer"] == "openai:gpt-5-mini" and judged["seconds"] > 0
@@ -126,9 +125,9 @@ def test_a_review_that_failed_asks_a_person_and_is_settled_too(
     session: Session, api: Api, step: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The small design fails its own checks, which would be worse than a missing review.
-    monkeypatch.setattr(gate, "check_design", nothing)
+    monkeypatch.setattr(judge, "check_design", nothing)
     api.steps = [step]
-    assert gate.design_gate(session, {}) == {"route": "human"}
+    assert judge.design_gate(session, {}) == {"route": "human"}
     judged = body(session, "verdict/design.1")
     assert judged["cause"] in ("server_error", "incomplete") and judged["error"]
     assert body(session, "decision/design.1")["outcome"] == "escalate"
@@ -138,7 +137,7 @@ def test_a_review_that_failed_asks_a_person_and_is_settled_too(
 def test_the_key_is_in_nothing_that_is_kept(session: Session, api: Api, tmp_path: Path) -> None:
     echo = json.dumps({"error": {"type": "t", "message": f"wrong key {KEY}"}}).encode()
     api.steps = [type(failed(OPENAI, 401))(echo, 401)]
-    gate.design_gate(session, {})
+    judge.design_gate(session, {})
     assert body(session, "verdict/design.1")["error"]
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) > 8
@@ -149,7 +148,7 @@ def test_the_key_is_in_nothing_that_is_kept(session: Session, api: Api, tmp_path
 def test_a_call_whose_process_died_counts_as_its_whole_cap(session: Session) -> None:
     """The reservation is there and no verdict: nobody knows whether the call was billed."""
     ledger.reserve_review(session.trail, session.resolved.spec.budget, "design", 1, 0.5)
-    gate.design_gate(session, {})
+    judge.design_gate(session, {})
     assert body(session, "settle/review/design.1")["usd"] == 0.5
     assert body(session, "verdict/design.1")["reservation"] == "review/design.1/2"
     assert money(session) == (pytest.approx(0.5 + USD), 0)
@@ -164,9 +163,9 @@ def test_a_process_that_died_before_settling_settles_when_it_goes_on(
     with monkeypatch.context() as patched:
         patched.setattr(ledger, "settle_review", die)
         with pytest.raises(KeyboardInterrupt):
-            gate.design_gate(session, {})
+            judge.design_gate(session, {})
     assert money(session) == (0, 0.5)
-    gate.design_gate(session, {})
+    judge.design_gate(session, {})
     assert money(session) == (pytest.approx(USD), 0) and len(api.got) == 1
 
 
@@ -175,13 +174,13 @@ def test_what_a_review_took_is_signed_as_the_reviewer_left_it(
     session: Session, monkeypatch: pytest.MonkeyPatch, name: str, value: Any
 ) -> None:
     """The session does not make a review cheaper, of another model, or an answer to another request."""
-    honest = asking.exchange_facts
+    honest = reviewer_call.exchange_facts
 
     def altered(store: Store, exchange: Exchange) -> dict[str, Any]:
         return honest(store, exchange) | {name: value}
 
-    monkeypatch.setattr(asking, "exchange_facts", altered)
-    gate.design_gate(session, {})
+    monkeypatch.setattr(reviewer_call, "exchange_facts", altered)
+    judge.design_gate(session, {})
     told = body(session, "verdict/design.1")
     assert told["error"].endswith(f"{name} is not what the reviewer left")
     assert body(session, "decision/design.1")["outcome"] != "approve"
@@ -192,7 +191,7 @@ def test_reviews_end_with_their_share(session: Session, api: Api) -> None:
     for attempt in range(1, 7):
         ledger.reserve_review(session.trail, budget, "sample", attempt, 0.5)
     with pytest.raises(BudgetExceeded, match=r"the review may cost 0\.5000 USD, 0\.0000"):
-        gate.design_gate(session, {})
+        judge.design_gate(session, {})
     assert session.trail.find("verdict/design.1") is None and api.got == []
 
 

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from sessions.pods import install as wheel
-from sessions.pods import pod_checks as checks
-from sessions.pods import pod_plan as planning
+from sessions.pods import install, pod_checks, pod_plan
 from sessions.pods.install import extras_of
 from sessions.pods.pod_file import PodFile, read_address, read_pod_file
 from sessions.pods.protocol import PROTOCOL, Order, Rules
@@ -86,7 +84,7 @@ def test_a_plan_says_what_happens_what_ends_the_pod_and_what_it_costs_at_most(tm
 def test_only_keys_the_session_needs_are_named(tmp_path: Path) -> None:
     asked = ("reviewer: {vendor: checklist}", "reviewer: {vendor: anthropic, model: claude-sonnet-4-5}")
     resolved = load_spec(write_quick_spec(tmp_path, asked))
-    assert planning.keys_of(resolved.spec) == (["ANTHROPIC_API_KEY"], [])
+    assert pod_plan.keys_of(resolved.spec) == (["ANTHROPIC_API_KEY"], [])
 
 
 def test_files_that_are_named_from_elsewhere_keep_their_places(tmp_path: Path) -> None:
@@ -117,9 +115,9 @@ def test_ray_is_installed_where_a_stage_runs_on_it(tmp_path: Path) -> None:
 def test_an_environment_has_to_have_ray_where_a_stage_runs_on_it(there: bool | None, status: str) -> None:
     version = {"protocol": PROTOCOL, "version": "1", "measuring": "m"} | ({} if there is None else {"ray": there})
     pod, told = PodFile(host="gpu7"), {"torch": {"hung": True}}
-    found = {one.id: one for one in checks.environment(told, version, "m", pod, wants_ray=True)}
+    found = {one.id: one for one in pod_checks.environment(told, version, "m", pod, wants_ray=True)}
     assert found["ray"].status == status and found["peergate"].status == "PASS"
-    assert "ray" not in {one.id for one in checks.environment(told, version, "m", pod)}
+    assert "ray" not in {one.id for one in pod_checks.environment(told, version, "m", pod)}
 
 
 @pytest.mark.parametrize("verb", ["plan", "up"])
@@ -192,7 +190,9 @@ def test_a_snapshot_counts_when_it_is_whole(
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9/")
     told = probe.hub({"hub": "lab/model"}, tmp_path)
     assert told["lacks"] == lacks and told["reachable"] is (False if lacks else None)
-    (found,) = [one for one in checks.machine({"hub": told}, PodFile(host="gpu7"), "lab/model") if one.id == "model"]
+    (found,) = [
+        one for one in pod_checks.machine({"hub": told}, PodFile(host="gpu7"), "lab/model") if one.id == "model"
+    ]
     assert found.status == ("FAIL" if lacks else "PASS") and all(one in found.detail for one in lacks)
 
 
@@ -245,8 +245,8 @@ def test_an_order_that_is_wrong_does_not_repeat_what_is_in_it() -> None:
 
 
 def test_the_wheel_holds_this_code_and_runs(tmp_path: Path) -> None:
-    name, data = wheel.wheel_of_this()
-    assert wheel.wheel_of_this()[1] == data, "the same code, the same bytes"
+    name, data = install.wheel_of_this()
+    assert install.wheel_of_this()[1] == data, "the same code, the same bytes"
     path = tmp_path / name
     path.write_bytes(data)
     listed = zipfile.ZipFile(path).namelist()
@@ -262,7 +262,7 @@ def test_the_wheel_holds_this_code_and_runs(tmp_path: Path) -> None:
 
 
 def test_constraints_name_versions_an_index_has() -> None:
-    lines = wheel.constraints_of_this().decode().splitlines()
+    lines = install.constraints_of_this().decode().splitlines()
     assert any(one.startswith("torch==") for one in lines) and not [one for one in lines if "+" in one]
     assert not [one for one in lines if one.startswith("peergate==")]
 
@@ -307,10 +307,10 @@ POD = PodFile(host="pod", gpus=1)
     ],
 )
 def test_each_fact_of_a_machine_can_fail(changed: dict[str, Any], id: str, told: str) -> None:
-    failed = [one for one in checks.machine(HEALTHY | changed, POD, "lab/model") if one.status == "FAIL"]
+    failed = [one for one in pod_checks.machine(HEALTHY | changed, POD, "lab/model") if one.status == "FAIL"]
     assert id in [one.id for one in failed]
     assert told in next(one.detail for one in failed if one.id == id)
-    assert not [one for one in checks.machine(HEALTHY, POD, "lab/model") if one.status == "FAIL"]
+    assert not [one for one in pod_checks.machine(HEALTHY, POD, "lab/model") if one.status == "FAIL"]
 
 
 @pytest.mark.parametrize(
@@ -327,16 +327,16 @@ def test_each_fact_of_a_machine_can_fail(changed: dict[str, Any], id: str, told:
 def test_each_fact_of_an_environment_can_fail(torch: Any, version: Any, id: str, told: str) -> None:
     here = "sha256:here"
     good = {"protocol": PROTOCOL, "version": "0.1.0", "measuring": here}
-    found = checks.environment({"torch": torch or HEALTHY["torch"]}, version or good, here, POD)
+    found = pod_checks.environment({"torch": torch or HEALTHY["torch"]}, version or good, here, POD)
     assert [(one.id, told in one.detail) for one in found if one.status == "FAIL"] == [(id, True)]
-    other = checks.environment(HEALTHY, good | {"measuring": "sha256:other"}, here, POD)
+    other = pod_checks.environment(HEALTHY, good | {"measuring": "sha256:other"}, here, POD)
     assert [(one.id, one.status) for one in other if one.status != "PASS"] == [("peergate", "WARN")]
 
 
 def test_a_spec_that_wants_gpus_or_a_client_says_so_to_the_pod(tmp_path: Path) -> None:
     objective = "objective: Train the model to follow the format of an instruction.\n"
     spec = write_quick_spec(tmp_path / "gpus", (objective, f"{objective}resources: {{gpus: 2}}\n"))
-    assert planning.gpus_of(load_spec(spec).spec) == 2
+    assert pod_plan.gpus_of(load_spec(spec).spec) == 2
     external = write_quick_spec(tmp_path / "external", ("{vendor: playbook}", "{vendor: external}"))
     done = peergate("pod", "plan", external, "--host", "pod")
     assert done.returncode == 2 and "nobody is on the pod" in done.stderr

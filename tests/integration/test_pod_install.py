@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from sessions.pods import install as installing
+from sessions.pods import install
 from sessions.pods.host_key import confirm
 from sessions.pods.pod_checks import Check
 from sessions.pods.pod_file import read_pod_file
@@ -40,8 +40,8 @@ def stand_in(folder: Path, name: str, files: dict[str, str]) -> None:
 
 
 def test_an_installation_is_whole_and_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = installing.wheel_of_this()
-    monkeypatch.setattr(installing, "wheel_of_this", lambda: wheel)
+    wheel = install.wheel_of_this()
+    monkeypatch.setattr(install, "wheel_of_this", lambda: wheel)
     with pod(tmp_path / "pod") as machine:
         house = machine.durable / "wheelhouse"
         house.mkdir()

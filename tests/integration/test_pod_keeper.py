@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from sessions.pods.protocol import Order, Rules
-from sessions.pods.remote import process_state as standing
+from sessions.pods.remote import process_state
 from sessions.pods.remote.channel_server import Server
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_sweep import sweep
@@ -66,7 +66,7 @@ def start(layout: Layout, rules: Rules | None = None, does: str = "") -> dict[st
 
 
 def state(layout: Layout) -> dict[str, Any]:
-    return standing.orchestrator(layout)
+    return process_state.orchestrator(layout)
 
 
 def test_the_orchestrator_is_detached_and_its_keys_are_in_no_file(layout: Layout) -> None:
@@ -80,7 +80,7 @@ def test_the_orchestrator_is_detached_and_its_keys_are_in_no_file(layout: Layout
     assert process.environ()["OPENAI_API_KEY"] == CANARY and "PYTEST_CURRENT_TEST" not in process.environ()
     found = [path for path in layout.root.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
     assert not found
-    keeper = psutil.Process(json.loads((layout.own / standing.KEEPER).read_bytes())["pid"])
+    keeper = psutil.Process(json.loads((layout.own / process_state.KEEPER).read_bytes())["pid"])
     assert CANARY not in " ".join([*keeper.cmdline(), *keeper.environ().values()])
     again = start(layout)
     assert "runs already" in again["refused"]
@@ -89,7 +89,7 @@ def test_the_orchestrator_is_detached_and_its_keys_are_in_no_file(layout: Layout
     assert process.is_running() and state(layout)["orchestrator"] == "running"
     # Another start puts a keeper there, and no second orchestrator.
     adopted = start(layout)
-    assert adopted["pid"] == process.pid and standing.lives(layout.own / standing.KEEPER)
+    assert adopted["pid"] == process.pid and process_state.lives(layout.own / process_state.KEEPER)
     process.kill()
     wait_for(lambda: state(layout)["orchestrator"] == "gone", 300)
     new = start(layout)
@@ -107,7 +107,7 @@ def test_how_it_ended_is_kept(layout: Layout) -> None:
 
 def test_an_end_the_keeper_has_not_seen_yet_is_not_taken_for_a_lost_one(layout: Layout) -> None:
     told = start(layout, does="sleep 1; exit 4")
-    keeper = psutil.Process(json.loads((layout.own / standing.KEEPER).read_bytes())["pid"])
+    keeper = psutil.Process(json.loads((layout.own / process_state.KEEPER).read_bytes())["pid"])
     keeper.suspend()
     orchestrator = psutil.Process(told["pid"])
     wait_for(lambda: orchestrator.status() == psutil.STATUS_ZOMBIE, 300)
@@ -130,8 +130,8 @@ def test_each_rule_pauses_the_session_and_runs_the_shutdown_command(
 ) -> None:
     order = f"echo down >> {layout.root}/shut"
     start(layout, rules.model_copy(update={"shutdown": order}), does)
-    wait_for(lambda: (layout.own / standing.ENDED).exists(), 120)
-    ended = json.loads((layout.own / standing.ENDED).read_bytes())
+    wait_for(lambda: (layout.own / process_state.ENDED).exists(), 120)
+    ended = json.loads((layout.own / process_state.ENDED).read_bytes())
     assert ended["reason"].startswith(told) and ended["code"] == 0
     assert (layout.root / "shut").read_text() == "down\n"
     assert state(layout)["orchestrator"] == "ended" and state(layout)["code"] == (0 if does else 130)
@@ -147,7 +147,7 @@ def test_whoever_is_attached_keeps_the_pod_and_a_pull_ends_the_grace(layout: Lay
         server.answer({"op": "status", "log": 0})
         time.sleep(0.2)
     assert state(layout)["orchestrator"] == "running", "it was attended for longer than the limit"
-    wait_for(lambda: (layout.own / standing.ENDING).exists() and state(layout)["orchestrator"] == "ended", 120)
+    wait_for(lambda: (layout.own / process_state.ENDING).exists() and state(layout)["orchestrator"] == "ended", 120)
     time.sleep(1)
     assert not (layout.root / "shut").exists(), "it waits for a pull"
     server.answer({"op": "pulled", "entries": 1})
@@ -159,10 +159,10 @@ def test_whoever_is_attached_keeps_the_pod_and_a_pull_ends_the_grace(layout: Lay
 
 def test_a_clock_that_is_set_back_makes_no_machine_cheaper(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 10_000.0)
-    standing.write(layout.own / standing.SINCE, {"first": 10_000.0 - 7200, "counted": 3600.0})
-    assert standing.Clock(layout).hours() == pytest.approx(2.0)
+    process_state.write(layout.own / process_state.SINCE, {"first": 10_000.0 - 7200, "counted": 3600.0})
+    assert process_state.Clock(layout).hours() == pytest.approx(2.0)
     monkeypatch.setattr(time, "time", lambda: 10_000.0 - 7200)
-    assert standing.Clock(layout).hours() == pytest.approx(1.0, abs=0.01)
+    assert process_state.Clock(layout).hours() == pytest.approx(1.0, abs=0.01)
 
 
 def planted(layout: Layout, cwd: Path, *words: str, home: Path | None = None) -> subprocess.Popen[bytes]:

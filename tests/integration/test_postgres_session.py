@@ -13,7 +13,7 @@ import pytest
 from reviews.audit.export import export_run, verify_export
 from reviews.audit.verify import verify_run
 from reviews.reviewers.process.confinement import environment
-from reviews.trail.tables import postgres_connection as of_postgres
+from reviews.trail.tables import postgres_connection
 from reviews.trail.tables.open_table import read_entries
 from reviews.trail.tables.pointer import database_file
 from sessions import runtime
@@ -21,7 +21,7 @@ from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import job_environment
 from sessions.report.overview import overview
 from sessions.report.trail_page import trail_page
-from sessions.run import pause as pausing
+from sessions.run import pause
 from sessions.session import Cancelled, Display, Paused, Session
 from specs.errors import DatabaseUnreachable, UserError
 from tests.fixtures.postgres_server import CANARY, Server
@@ -97,8 +97,8 @@ def test_a_server_that_stays_away_pauses_the_session_and_it_goes_on(
     tmp_path: Path, database: str, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = open_quick(tmp_path)
-    monkeypatch.setattr(of_postgres, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(of_postgres, "CONNECT_S", 1)
+    monkeypatch.setattr(postgres_connection, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(postgres_connection, "CONNECT_S", 1)
     launcher = Watched(postgres.stop)
     try:
         with pytest.raises(
@@ -136,8 +136,8 @@ def test_a_server_that_restarts_does_not_stop_the_session(tmp_path: Path, databa
 
 def test_a_session_in_postgres_is_paused_and_ended_like_any_other(tmp_path: Path, database: str) -> None:
     run = open_quick(tmp_path)
-    pausing.ask_for(run, pausing.PAUSE)
-    session = quick_session(run, launcher=Watched(lambda: pausing.ask_for(run, pausing.PAUSE)))
+    pause.ask_for(run, pause.PAUSE)
+    session = quick_session(run, launcher=Watched(lambda: pause.ask_for(run, pause.PAUSE)))
     with pytest.raises((Paused, Cancelled)):
         drive(session)
     assert overview(run).state == "paused"

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from reviews.trail.integrity import walk_trail
-from reviews.trail.tables import postgres_connection as of_postgres
+from reviews.trail.tables import postgres_connection
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.tables.pointer import checked, database_file, database_of, keep_database, pointer_path, shown
 from reviews.trail.tables.postgres_table import PostgresTable, begin_log
@@ -155,8 +155,8 @@ def test_a_server_that_restarts_is_waited_for_and_nothing_is_lost(
 def test_a_server_that_stays_away_is_told_without_the_password(
     tmp_path: Path, database: str, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of_postgres, "PATIENCE_S", 0.3)
-    monkeypatch.setattr(of_postgres, "CONNECT_S", 1)
+    monkeypatch.setattr(postgres_connection, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(postgres_connection, "CONNECT_S", 1)
     trail = begun(tmp_path, database)
     postgres.stop()
     try:
@@ -321,7 +321,7 @@ def test_what_is_no_address_is_refused_and_not_repeated(address: str) -> None:
 
 def test_a_password_is_taken_out_of_what_a_library_says() -> None:
     address = "postgresql://me:se%2Fcret@h/d"
-    told = of_postgres.without_password("cannot use 'se/cret' of me:se%2Fcret@h", address)
+    told = postgres_connection.without_password("cannot use 'se/cret' of me:se%2Fcret@h", address)
     assert told == "cannot use '***' of me:***@h"
 
 
@@ -344,8 +344,8 @@ def test_a_trail_that_is_elsewhere_is_told(
 
 
 def test_a_lock_that_somebody_holds_is_told(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = of_postgres._BEGIN.replace("'30s'", "'100ms'")  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(of_postgres, "_BEGIN", quick)
+    quick = postgres_connection._BEGIN.replace("'30s'", "'100ms'")  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(postgres_connection, "_BEGIN", quick)
     one = begun(tmp_path, database)
     two = Trail(one.path, "small")
 

@@ -13,7 +13,7 @@ from specs.digests import digest_file, digest_tree
 from specs.stages.finetuning.parameters import SftParameters
 from tests.fixtures.tiny_training import tiny_checkpoint
 from tests.integration.test_training import ADAPTER, Killed, dpo_job, judged, run, sft_job
-from training.jobs.finetuning import trained_model as models
+from training.jobs.finetuning import trained_model
 from training.jobs.job import Job
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -55,7 +55,7 @@ def job_of(kind: str, folder: Path, model: Path, **parameters: Any) -> Job:
 def test_without_bitsandbytes_the_stage_is_refused_with_what_to_install(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(models, "find_spec", {}.get)
+    monkeypatch.setattr(trained_model, "find_spec", {}.get)
     with pytest.raises(SystemExit) as left:
         run(job_of("sft", tmp_path, model))
     assert left.value.code == 4
@@ -69,7 +69,7 @@ def test_the_blocks_are_loaded_in_4_bits_and_nothing_else(model: Path) -> None:
     import torch
     from bitsandbytes.nn import Linear4bit  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 
-    loaded: Any = models.prepare(model, SftParameters(**QLORA))
+    loaded: Any = trained_model.prepare(model, SftParameters(**QLORA))
     layers: dict[str, Any] = {
         name: one for name, one in loaded.model.named_modules() if isinstance(one, torch.nn.Linear)
     }

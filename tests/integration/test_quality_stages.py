@@ -13,15 +13,14 @@ from specs.stages.registry import Kind, outputs_of
 from tests.fixtures.critic_jobs import CONSTITUTION, labelled_items, lines, lively_checkpoint, responses, stage_job
 from tests.unit.critic_evidence import STAGES, bound
 from tests.unit.evidence_on_disk import evidence_of, prompt_items
-from training.jobs.critique import best_of_n as prefer
-from training.jobs.critique import revise
+from training.jobs.critique import best_of_n, revise
 from training.jobs.generation import generate
 from training.jobs.job import Done, Job
 
 WORK: dict[Kind, Callable[[Job], Done]] = {
     "generate": generate.generate,
     "revise": revise.revise,
-    "prefer": prefer.prefer,
+    "prefer": best_of_n.prefer,
 }
 RUBRIC = {
     "judges": "comparison",

@@ -14,7 +14,7 @@ from agents.workbench_protocol import Workbench
 from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions import human_actions as people
+from sessions import human_actions
 from sessions.builder.tools.readable_artifacts import artifacts
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
@@ -133,7 +133,7 @@ def test_without_a_sandbox_the_session_waits_for_a_person_who_allows_it(
     with pytest.raises(Blocked, match="without a sandbox"):
         play(run)
     assert "look" not in outcomes(run)
-    people.lift_check(run, "recipe.sandbox", "look", "ada", "a machine that is thrown away", None)
+    human_actions.lift_check(run, "recipe.sandbox", "look", "ada", "a machine that is thrown away", None)
     play(run)
     assert outcomes(run)["look"] == "approve" and outcomes(run)["ship"] == "approve"
     decided = next(one for one in read_entries(run / "trail.sqlite") if one.entry.key == "decision/look.1")

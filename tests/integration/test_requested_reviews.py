@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.requests import request_record as record
+from reviews.requests import request_record
 from reviews.requests.request_audit import requests_damage
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
@@ -22,13 +22,13 @@ from reviews.trail.trail import Trail
 from sessions.money import ledger
 from sessions.money.accounts import Accounts
 from sessions.money.ledger import balance_of
-from sessions.requests import request_runner as request_book
+from sessions.requests import request_runner
 from sessions.requests.consult_context import Desk, Requested
 from sessions.requests.review_functions import adversarial_review, ask_review, request_review
 from specs.errors import AuditDamage, Blocked, BudgetExceeded, ReviewerUnavailable, UserError
 from specs.session.session_spec import Effort, Efforts, Reviewer, TokenPrice
 from specs.trail.requested_review import AdversarialRequest, QuestionRequest, ReviewRequest
-from specs.vendors import http_exchange as calls
+from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from tests.fixtures.loopback_api import (
     ANTHROPIC,
@@ -71,7 +71,7 @@ ASK = QuestionRequest(topic="seeds", question="Is one seed enough?", kind="stati
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    monkeypatch.setattr(calls, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     with loopback_api() as running:
         running.steps = [answered(OPENAI, json.dumps(QUESTION))]
         yield running
@@ -116,12 +116,12 @@ def desk(api: Api, here: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
 
 
 def entries(folder: Path, *kinds: str) -> list[Recorded]:
-    name = "trail.sqlite" if (folder / "trail.sqlite").exists() else record.TRAIL
+    name = "trail.sqlite" if (folder / "trail.sqlite").exists() else request_record.TRAIL
     return [one for one in read_entries(folder / name) if not kinds or one.entry.kind in kinds]
 
 
 def verdict(folder: Path) -> tuple[int, list[str], list[str]]:
-    name = "trail.sqlite" if (folder / "trail.sqlite").exists() else record.TRAIL
+    name = "trail.sqlite" if (folder / "trail.sqlite").exists() else request_record.TRAIL
     audit = verify_run(folder, name, "store")
     return audit.exit_code, audit.damage, audit.notes
 
@@ -457,7 +457,7 @@ def test_a_session_without_a_model_judges_no_free_question(desk: MakeDesk, here:
 def test_requests_from_outside_are_no_hours_of_the_session(api: Api, desk: MakeDesk, here: Path) -> None:
     """A question asked an hour after the orchestrator was killed must not use the session's hours up."""
     run = session(here, api)
-    budget = request_book.registered_spec(entries(run), Store(run / "store"))[0].spec.budget
+    budget = request_runner.registered_spec(entries(run), Store(run / "store"))[0].spec.budget
     before = balance_of(entries(run), budget).hours
     time.sleep(0.3)
     ask_review(ASK, desk(session="small", environ={ENDPOINT_KEYS["reviewer"]: KEY}))
@@ -481,11 +481,11 @@ def test_a_process_that_dies_while_asking_leaves_its_reservation_counted(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(request_book, "ask_model", die)
-        patched.setattr(request_book.Book, "_close", die)
+        patched.setattr(request_runner, "ask_model", die)
+        patched.setattr(request_runner.Book, "_close", die)
         with pytest.raises(Killed):
             ask_review(ASK, desk(**given))
-    budget = request_book.registered_spec(entries(run), Store(run / "store"))[0].spec.budget
+    budget = request_runner.registered_spec(entries(run), Store(run / "store"))[0].spec.budget
     left = balance_of(entries(run), budget)
     assert (left.reserved_usd, left.spent_usd) == (0.5, 0)
     code, damage, notes = verdict(run)
@@ -501,7 +501,7 @@ def test_ctrl_c_while_asking_counts_the_whole_cap(api: Api, desk: MakeDesk, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(request_book, "ask_model", interrupted)
+        patched.setattr(request_runner, "ask_model", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ask_review(ASK, desk())
     folder = Path("runs/reviews")
@@ -532,7 +532,7 @@ def test_requests_at_the_same_time_have_numbers_of_their_own(api: Api, desk: Mak
 def test_a_share_is_not_reserved_twice_by_two_at_the_same_time(api: Api, here: Path) -> None:
     """Look and reserve are one step: otherwise both look first and both fit."""
     run = session(here, api, share="0.275")
-    budget = request_book.registered_spec(entries(run), Store(run / "store"))[0].spec.budget
+    budget = request_runner.registered_spec(entries(run), Store(run / "store"))[0].spec.budget
     outcomes: list[str] = []
     barrier = threading.Barrier(2)
 
@@ -693,7 +693,7 @@ def test_what_does_not_fit_together_is_found_even_where_every_digest_fits(
 
 
 def test_a_trail_of_requests_that_holds_anything_else_is_damaged(reviewed: Path) -> None:
-    trail = Trail(reviewed / record.TRAIL, "reviews")
+    trail = Trail(reviewed / request_record.TRAIL, "reviews")
     trail.append("decision", "decision/x.1", body_of("decision", stage="x"))
     trail.close()
     code, damage, _ = verdict(reviewed)

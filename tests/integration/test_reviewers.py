@@ -14,13 +14,13 @@ import pytest
 from reviews.evidence.evidence import Evidence
 from reviews.gate.gate_decision import settle
 from reviews.gate.reviewer import Answered, Exchange
-from reviews.reviewers.vendors import review_model as model
+from reviews.reviewers.vendors import review_model
 from reviews.reviewers.vendors.model_reviewer import ModelReviewer, model_reviewer, render
 from specs.errors import ReviewerUnavailable, UserError
 from specs.session.session_spec import Effort, Efforts, TokenPrice
 from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.trail.verdict import Packet, Verdict
-from specs.vendors import http_exchange as calls
+from specs.vendors import http_exchange
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from tests.fixtures.loopback_api import (
     ANTHROPIC,
@@ -63,7 +63,7 @@ REJECTED = ANSWER | {"approve": False}
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    monkeypatch.setattr(calls, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     with loopback_api() as running:
         yield running
         assert running.complaints() == []
@@ -282,7 +282,7 @@ def test_500_for_ever_ends_after_bounded_repeats(
 ) -> None:
     api.steps = [failed(vendor, 500)]
     message, exchange = unavailable(reviewer_at(api, vendor, monkeypatch), packet)
-    assert "answered 500 (server error) after 4 calls" in message and len(api.got) == 1 + calls.RETRIES
+    assert "answered 500 (server error) after 4 calls" in message and len(api.got) == 1 + http_exchange.RETRIES
     assert (exchange.statuses, exchange.usd) == ((500, 500, 500, 500), 0.0)
 
 
@@ -323,7 +323,7 @@ def test_a_cut_connection_is_no_verdict_and_not_repeated(
 
 
 def test_a_server_that_is_not_there_costs_nothing(vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     with loopback_api() as gone:
         reviewer = reviewer_at(gone, vendor, monkeypatch)
     message, exchange = unavailable(reviewer, packet)
@@ -334,7 +334,7 @@ def test_a_server_that_is_not_there_costs_nothing(vendor: str, packet: Packet, m
 def test_a_response_without_end_is_bounded(
     api: Api, vendor: str, packet: Packet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "MAX_RESPONSE_BYTES", 1000)
+    monkeypatch.setattr(http_exchange, "MAX_RESPONSE_BYTES", 1000)
     api.steps = [answered(vendor, json.dumps(ANSWER | {"reasoning": "x" * 2000}))]
     unavailable(reviewer_at(api, vendor, monkeypatch), packet)
 
@@ -396,7 +396,7 @@ def test_the_cap_bounds_the_answer(api: Api, vendor: str, packet: Packet, monkey
     sent = api.got[-1].value()
     most = sent.get("max_output_tokens") or sent["max_tokens"]
     size = len(api.got[-1].instructions().encode()) + len(api.got[-1].packet_text().encode())
-    assert most < model.MOST_OUTPUT_TOKENS
+    assert most < review_model.MOST_OUTPUT_TOKENS
     assert (size * PRICE.input + most * PRICE.output) / 1e6 <= 0.05
 
 

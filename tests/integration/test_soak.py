@@ -16,7 +16,7 @@ import pytest
 
 from reviews.audit.verify import verify_run
 from sessions.report.overview import overview
-from sessions.run import pause as pausing
+from sessions.run import pause
 from sessions.session import Paused
 from tests.fixtures.postgres_server import Server
 from tests.fixtures.quick_session import QuickLauncher, drive, open_quick, quick_session
@@ -71,7 +71,7 @@ class Interrupting(QuickLauncher):
         super().start(folder)
         how, self._how = self._how, ""
         if how == "pause":
-            pausing.ask_for(self._run, pausing.PAUSE)
+            pause.ask_for(self._run, pause.PAUSE)
         elif how == "kill":
             raise Killed
 

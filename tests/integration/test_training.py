@@ -77,14 +77,14 @@ def run(job: Job) -> Done:
 
 def arguments_with(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
     """Have every trainer be told something else than what was granted."""
-    from training.jobs.finetuning import trainer_args as conduct
+    from training.jobs.finetuning import trainer_args
 
-    told = conduct.arguments
+    told = trainer_args.arguments
 
     def other(*given: Any) -> dict[str, Any]:
         return told(*given) | changed
 
-    monkeypatch.setattr(conduct, "arguments", other)
+    monkeypatch.setattr(trainer_args, "arguments", other)
 
 
 def plain_trainer(folder: Path, model: Path, **arguments: Any) -> Any:
@@ -291,17 +291,17 @@ def test_failure_08_settings_other_than_the_granted_ones_stop_before_the_first_s
 def test_failure_08_two_modules_instead_of_those_granted_stop_before_the_first_step(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.jobs.finetuning import trained_model as models
+    from training.jobs.finetuning import trained_model
     from training.jobs.finetuning.loss_comparison import NotAsGranted
 
-    real: Callable[..., Any] = models.adapter
+    real: Callable[..., Any] = trained_model.adapter
 
     def fewer(network: Any, parameters: Any) -> Any:
         config = real(network, parameters)
         config.target_modules = {"q_proj", "v_proj"}
         return config
 
-    monkeypatch.setattr(models, "adapter", fewer)
+    monkeypatch.setattr(trained_model, "adapter", fewer)
     with pytest.raises(
         NotAsGranted, match=r"target_modules is \['q_proj', 'v_proj'\], granted was \['q_proj', 'down_proj'\]"
     ):
@@ -380,10 +380,10 @@ def test_a_loss_with_the_prompts_in_it_is_not_the_granted_one(
 ) -> None:
     from trl.experimental.orpo import ORPOTrainer
 
-    from training.jobs.finetuning import preference_trainers as preference
+    from training.jobs.finetuning import preference_trainers
     from training.jobs.finetuning.loss_comparison import NotAsGranted
 
-    monkeypatch.setattr(preference, "_response_orpo", lambda: ORPOTrainer)
+    monkeypatch.setattr(preference_trainers, "_response_orpo", lambda: ORPOTrainer)
     with pytest.raises(NotAsGranted, match=r"^step 1: the trainer's loss is .*; orpo over the response tokens"):
         run(dpo_job(tmp_path, model, loss="orpo"))
 

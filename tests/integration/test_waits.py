@@ -10,14 +10,14 @@ import pytest
 from reviews.audit.verify import verify_run
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.engine_launcher import EngineLauncher
-from sessions.nodes import act as steps
+from sessions.nodes import act
 from sessions.session import Display
 from tests.fixtures.process_engine import ProcessEngine
 from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
 
 
 def test_a_session_whose_job_never_begins_asks_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "FIRST_TOLD_S", 0.5)
+    monkeypatch.setattr(act, "FIRST_TOLD_S", 0.5)
     engine = ProcessEngine(tmp_path / "engine")
     engine.queue = True
     waits = ("budget:\n", "resources: {max_wait_hours: 0.0005}\nbudget:\n")

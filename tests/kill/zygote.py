@@ -139,11 +139,11 @@ def wrapper(arguments: list[str]) -> int:
 
 def reviewer(_: list[str]) -> int:
     """Be the reviewer's process."""
-    from reviews.reviewers.process import __main__ as process
+    from reviews.reviewers.process import __main__
 
     # Of the interpreter this one was forked from; those the pipes stand behind are new.
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    return process.main()
+    return __main__.main()
 
 
 ROLES: dict[str, Callable[[list[str]], int]] = {"peergate": peergate, "wrapper": wrapper, "reviewer": reviewer}

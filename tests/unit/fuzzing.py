@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews.audit import verify as audit
+from reviews.audit import verify
 from reviews.audit.export import PROOFS, verify_export, verify_proof
 from reviews.audit.verify import verify_run
 from reviews.trail.anchors import Anchor, check_anchors, check_policy, read_anchor, read_policy
@@ -113,7 +113,7 @@ def _parsers(run: Path, exported: Path, work: Path, whole: Walk) -> Iterator[Tar
     def anchor(data: bytes) -> bool:
         path = work / "anchor.note"
         path.write_bytes(data)
-        found = audit.Audit(run)
+        found = verify.Audit(run)
         with suppress(PeergateError):
             head = read_anchor(path).head
             check_anchors(whole, [Anchor("kept", head)], None, found)
@@ -130,7 +130,7 @@ def _parsers(run: Path, exported: Path, work: Path, whole: Walk) -> Iterator[Tar
     def kept_policy(data: bytes) -> bool:
         path = work / "policy.json"
         path.write_bytes(data)
-        found = audit.Audit(run)
+        found = verify.Audit(run)
         with suppress(PeergateError):
             read = read_policy(path)
             check_policy(whole, read, found)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.attack.rows import FORMS, attack
-from reviews.evidence import row_reader as rows
+from reviews.evidence import row_reader
 from reviews.gate.check_list import CHECKS
 from specs.strict_json import MOST_DEPTH, read_json
 
@@ -24,7 +24,7 @@ def test_every_hostile_form_closes_the_gate(tmp_path: Path) -> None:
 def test_the_attack_reports_names_that_stand_twice_where_nobody_looks_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "read_json", json.loads)
+    monkeypatch.setattr(row_reader, "read_json", json.loads)
     found = attack(1, tmp_path, ("evaluate",), ("a name twice", "NaN"))
     assert [one.split(":")[1].strip() for one in found.missed] == ["a name twice, seed 1"]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from reviews.audit import verify as audit
+from reviews.audit import verify
 from reviews.audit.verify import verify_run
 from reviews.trail.anchors import Anchor
 from reviews.trail.keys import KeyFolder
@@ -74,7 +74,7 @@ def no_rederiving(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(*_: object) -> int:
         return 0
 
-    monkeypatch.setattr(audit, "rederive", nothing)
+    monkeypatch.setattr(verify, "rederive", nothing)
 
 
 def verdicts(rows: Rows) -> list[int]:

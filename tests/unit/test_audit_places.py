@@ -15,13 +15,9 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.query import Wanted
 from sessions.commands.audit import (
-    list_command as audit_list,
-)
-from sessions.commands.audit import (
-    timeline_command as audit_story,
-)
-from sessions.commands.audit import (
-    verify_command as audit,
+    list_command,
+    timeline_command,
+    verify_command,
 )
 from sessions.commands.audit.trail_place import place_of
 from sessions.requests.consult_context import Desk
@@ -33,11 +29,11 @@ from tests.e2e.sessions import called as peergate
 
 QUESTION = QuestionRequest(topic="log \u001b[31mlevel", question="Which log level?", kind="trivial")
 COMMANDS: dict[str, Callable[[Path], object]] = {
-    "list": lambda place: audit_list.list_entries(place, audit_list.Filters(), None, True),
-    "search": lambda place: audit_list.list_entries(place, audit_list.Filters(limit=0), "log", True),
-    "show": lambda place: audit.show_entry(place, "asked/1", True),
-    "log": lambda place: audit_story.log(place, True),
-    "diff": lambda place: audit_story.diff(place, "asked/1", "asked/2", True),
+    "list": lambda place: list_command.list_entries(place, list_command.Filters(), None, True),
+    "search": lambda place: list_command.list_entries(place, list_command.Filters(limit=0), "log", True),
+    "show": lambda place: verify_command.show_entry(place, "asked/1", True),
+    "log": lambda place: timeline_command.log(place, True),
+    "diff": lambda place: timeline_command.diff(place, "asked/1", "asked/2", True),
 }
 
 
@@ -70,7 +66,7 @@ def test_an_export_says_what_the_trail_says(
 def test_the_log_of_a_folder_of_requests_tells_them(
     places: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    audit_story.log(places["requests"], False)
+    timeline_command.log(places["requests"], False)
     told = capsys.readouterr().out
     assert "question by checklist: log level" in told and "question by checklist: format" in told
     assert "nobody is asked: " in told and "request 2 answered by policy" in told and "recommends: " in told
@@ -87,7 +83,7 @@ def test_diff_and_show_follow_what_entries_point_to(
         assert where["request.topic"]["second"] == '"format"'
         assert said("show", place, capsys)["points_to"]["request"]["question"] == "Which log level?"
         digest = said("show", place, capsys)["body"]["request"]
-        audit.show_entry(place, digest, True)
+        verify_command.show_entry(place, digest, True)
         data = json.loads(capsys.readouterr().out)
         assert data["digest"] == digest and data["value"]["question"] == "Which log level?"
 
@@ -134,5 +130,5 @@ def test_a_spoiled_export_is_damage_and_no_traceback(places: dict[str, Path], tm
 def test_what_a_server_sent_is_shown_even_if_it_is_no_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = ask_review(QUESTION, Desk(runs=tmp_path)).folder
     for data in (b"\xff\x00", b"NaN", b'{"a": Infinity}', b"[" * 100_000):
-        audit.show_entry(folder, Store(folder / "store").put(data), True)
+        verify_command.show_entry(folder, Store(folder / "store").put(data), True)
         assert json.loads(capsys.readouterr().out)["value"] == data.decode("utf-8", "replace")

@@ -13,15 +13,15 @@ import pytest
 from reviews.checks.definition import Check, Found
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.evidence import Evidence
-from reviews.gate import check_list as checks
+from reviews.gate import check_list
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.check_list import CHECKS, offered_checks, run_checks
 from reviews.gate.design_checks import DESIGN_CHECKS, design_checks
 from reviews.gate.measurer import measure
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
-from sessions.commands import check as command
-from specs import plugins as installed
+from sessions.commands import check
+from specs import plugins
 from specs.errors import AuditDamage, PluginFault, UserError
 from specs.stages.metric import MetricSet
 from specs.trail.verdict import CheckResult
@@ -64,7 +64,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, value: str, *, name: str = "acme", ve
     def found(*, group: str) -> list[EntryPoint]:
         return [point] if group == "peergate.checks" else []
 
-    monkeypatch.setattr(installed, "entry_points", found)
+    monkeypatch.setattr(plugins, "entry_points", found)
 
 
 def test_the_listing_holds_the_design_checks_as_they_run(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def result(status: Any, *, blocking: bool = True) -> CheckResult:
     ],
 )
 def test_the_exit_code_is_that_of_a_closed_gate(results: list[CheckResult], code: int) -> None:
-    assert command.exit_code(results) == code
+    assert check.exit_code(results) == code
 
 
 def lost_run(folder: Path) -> Path:
@@ -163,7 +163,7 @@ def lost_run(folder: Path) -> Path:
 
 def again(run: Path, capsys: pytest.CaptureFixture[str], **which: Any) -> tuple[int, dict[str, Any]]:
     with pytest.raises(SystemExit) as ended:
-        command.run_again(run, which.get("stage"), which.get("attempt"), as_json=True)
+        check.run_again(run, which.get("stage"), which.get("attempt"), as_json=True)
     return int(str(ended.value.code)), json.loads(capsys.readouterr().out)
 
 
@@ -194,7 +194,7 @@ def test_an_attempt_that_is_not_there_is_a_usage_error(
     tmp_path: Path, stage: str | None, attempt: int | None, told: str
 ) -> None:
     with pytest.raises(UserError, match=told):
-        command.run_again(lost_run(tmp_path), stage, attempt, as_json=True)
+        check.run_again(lost_run(tmp_path), stage, attempt, as_json=True)
 
 
 def test_an_order_of_another_version_is_one_clear_error(tmp_path: Path) -> None:
@@ -206,12 +206,12 @@ def test_an_order_of_another_version_is_one_clear_error(tmp_path: Path) -> None:
     trail.append("lost", "lost/small.base.4", body_of("lost", **where))
     trail.close()
     with pytest.raises(AuditDamage, match="cannot read the order of the job on record: 'kind': Field required"):
-        command.run_again(run, "base", 4, as_json=True)
+        check.run_again(run, "base", 4, as_json=True)
 
 
 def test_the_plain_forms_name_every_check(capsys: pytest.CaptureFixture[str]) -> None:
-    command.list_checks(as_json=False)
+    check.list_checks(as_json=False)
     listed = capsys.readouterr().out
-    assert all(f"\n{one.id} " in listed for one in checks.CHECKS)
-    command.explain_check("leakage.overlap", as_json=False)
+    assert all(f"\n{one.id} " in listed for one in check_list.CHECKS)
+    check.explain_check("leakage.overlap", as_json=False)
     assert "arXiv:2107.06499" in capsys.readouterr().out

@@ -22,7 +22,7 @@ from specs.trail.bodies import misfit
 from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
 from tests.unit.evidence_on_disk import clean_code, evidence_of, resolved_spec
 from tests.unit.spec_files import write_spec
-from training.jobs import job as entry
+from training.jobs import job
 from training.running_code import code_digest, code_state
 
 USED = ("training/stage.py", "training/rules/prompts/rubric.yaml", "specs/form.py", "specs/stages/generation/form.py")
@@ -154,7 +154,7 @@ def test_manifests_and_entries_of_before_are_read_and_keep_their_bytes(tmp_path:
 
 
 def test_a_job_on_the_cpu_used_no_graphics_processor() -> None:
-    use = entry._machine_use("cpu", 3600.0)  # pyright: ignore[reportPrivateUsage]
+    use = job._machine_use("cpu", 3600.0)  # pyright: ignore[reportPrivateUsage]
     assert use.model_dump() == {"cuda": None, "gpus": 0, "gpu_memory_mb": None, "peak_gpu_mb": None, "gpu_hours": 0.0}
 
 

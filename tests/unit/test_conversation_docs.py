@@ -11,8 +11,7 @@ from reviews.gate.design_checks import design_checks
 from specs.session.lint.model_kind_rules import notes
 from specs.session.loading import load_spec
 from tests.unit.spec_files import CONSTITUTION
-from training.items import conversation_items as build_conversations
-from training.items import format_items as build
+from training.items import conversation_items, format_items
 from training.rules.tasks import load_items
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -28,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "constitution.yaml").write_text(CONSTITUTION, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
-    commands = {"training.items.format_items": build, "training.items.conversation_items": build_conversations}
+    commands = {"training.items.format_items": format_items, "training.items.conversation_items": conversation_items}
     for line in text.split("```\n", 1)[1].split("```", 1)[0].splitlines():
         _, found, command = line.partition("python -m ")
         if found:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specs.stages.artifacts import Item
-from training.items import conversation_items as build_conversations
+from training.items import conversation_items
 from training.items.conversation_items import PATTERNS, build
 from training.rules.tasks import load_items
 from training.rules.tasks.conversation import KINDS, expected_of, judge, turns_of
@@ -61,6 +61,6 @@ def test_the_file_is_read_again(
 ) -> None:
     path = tmp_path / "talks.jsonl"
     monkeypatch.setattr("sys.argv", ["build", "--out", str(path), "--each", "10"])
-    assert build_conversations.main() == 0 and load_items(path) == build(10)
+    assert conversation_items.main() == 0 and load_items(path) == build(10)
     monkeypatch.setattr("sys.argv", ["build", "--out", str(path), "--each", "1000"])
-    assert build_conversations.main() == 2 and "asked for" in capsys.readouterr().err
+    assert conversation_items.main() == 2 and "asked for" in capsys.readouterr().err

@@ -12,8 +12,7 @@ import pytest
 from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
-from reviews.stages.critique import critic_checks as critics
-from reviews.stages.critique import pair_checks as pairs
+from reviews.stages.critique import critic_checks, pair_checks
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.stages.critique.metrics import CRITIC_METRICS
@@ -36,7 +35,7 @@ from tests.unit.critic_evidence import (
 from training.rules.rubric_prompts import shipped
 
 # Pairs by a verifier are judged in test_verified_pairs.
-OWN = tuple(check for check in (*critics.CHECKS, *pairs.CHECKS) if check.kinds != ("prefer_verified",))
+OWN = tuple(check for check in (*critic_checks.CHECKS, *pair_checks.CHECKS) if check.kinds != ("prefer_verified",))
 
 
 def of_kind(folder: Path, kind: str) -> Evidence:
@@ -81,7 +80,7 @@ def test_revisions_with_a_judge_pass_every_check_and_without_one_are_asked_nothi
         results_of(make)
         for make in (of_kind(tmp_path / "judged", "revise"), critic_evidence(tmp_path / "plain", "revise"))
     )
-    ids = {check.id for check in critics.CHECKS if "revise" in check.kind_names()}
+    ids = {check.id for check in critic_checks.CHECKS if "revise" in check.kind_names()}
     assert len(ids) == 5 and {judged[id].status for id in ids} == {"PASS"}
     assert {plain[id].status for id in ids} == {"NOT_APPLICABLE"}
     assert {id: one.detail for id, one in judged.items() if one.status not in ("PASS", "NOT_APPLICABLE")} == {}

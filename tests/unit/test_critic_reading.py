@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from training.engines import prefix_reading as reading
+from training.engines import prefix_reading
 from training.engines.prefix_reading import keeps_apart, last_logits, passes, planted
 
 VOCABULARY = 300
@@ -89,7 +89,7 @@ def test_a_tree_holds_each_beginning_once() -> None:
 
 
 def test_passes_hold_every_prompt_once_and_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PASS_TOKENS", 24)
+    monkeypatch.setattr(prefix_reading, "PASS_TOKENS", 24)
     prompts = [*texts(), list(range(40))]
     found = passes(prompts, 2)
     assert sorted(number for one in found for number in one) == list(range(len(prompts)))

@@ -11,7 +11,7 @@ from specs.stages.answer_end import Form
 from specs.stages.label_scores import LabelScores
 from specs.stages.rubric import Rubric
 from tests.fixtures.tiny_training import tiny_checkpoint
-from training.engines import prefix_reading as reading
+from training.engines import prefix_reading
 from training.engines.checkpoint import load
 from training.engines.label_scoring import Labels, NoLabels, encode_prompt, labels_of, score
 from training.rules.prompt_encoding import EncodingFault
@@ -90,7 +90,7 @@ def test_a_tree_reads_each_beginning_once_and_rows_give_the_same(
     loaded: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, tree: bool
 ) -> None:
     """Kills: a tree that repeats what prompts share; rows that pad what nobody reads into a score."""
-    monkeypatch.setitem(reading._APART, loaded[0], tree)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setitem(prefix_reading._APART, loaded[0], tree)  # pyright: ignore[reportPrivateUsage]
     count: list[int] = []
 
     def told(_: Any, __: Any, named: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from specs.stages.registry import STAGE_KINDS
 from tests.unit.evidence_on_disk import evidence_of, with_manifest
 from tests.unit.test_checks import results_of
-from training.jobs import job as entry
+from training.jobs import job
 from training.jobs.job import Done
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -30,7 +30,7 @@ def test_every_kind_that_loads_a_model_has_a_device() -> None:
 def test_without_a_gpu_nothing_else_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    entry.place(device)
+    job.place(device)
     # On the CPU a GPU is hidden, so that no library takes it.
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ("" if device == "cpu" else "0")
 
@@ -40,22 +40,22 @@ def test_a_granted_gpu_that_torch_does_not_find_is_refused(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as left:
-        entry.place("cuda")
+        job.place("cuda")
     assert left.value.code == 4
     assert capsys.readouterr().err == (
         "refused: device: cuda was granted, and torch finds no NVIDIA GPU on this machine; nothing runs on the CPU "
         "instead\n"
     )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    entry.place("cuda")
+    job.place("cuda")
 
 
 def test_the_gate_compares_where_it_ran_with_where_it_had_to(tmp_path: Path) -> None:
     granted = {"batch_size": 4, "device": "cuda"}
     echoed = {"batch_size": 4, "device": "cuda"}
-    assert entry.read_back(granted, Done("cpu", "float32", 0, echoed))["device"] == "cpu"
-    assert entry.read_back(granted, Done("cuda:0", "bfloat16", 0, echoed))["device"] == "cuda"
-    assert "device" not in entry.read_back({"batch_size": 4}, Done("cpu", "float32", 0, {"batch_size": 4}))
+    assert job.read_back(granted, Done("cpu", "float32", 0, echoed))["device"] == "cpu"
+    assert job.read_back(granted, Done("cuda:0", "bfloat16", 0, echoed))["device"] == "cuda"
+    assert "device" not in job.read_back({"batch_size": 4}, Done("cpu", "float32", 0, {"batch_size": 4}))
     evidence = evidence_of(tmp_path, "base")
     held = replace(evidence, parameters=evidence.parameters | {"device": "cuda"})
     for found, status in (("cuda", "PASS"), ("cpu", "FAIL")):

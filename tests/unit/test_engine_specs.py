@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reviews.comparison import parity_checks as parity
+from reviews.comparison import parity_checks
 from specs.stages.engine_choice import ENGINES, Writing
 from specs.stages.registry import STAGE_KINDS
 from specs.trail.verdict import CheckResult
@@ -74,7 +74,7 @@ def test_arms_that_ran_in_different_engines_are_refused_at_the_gate(tmp_path: Pa
         assert baseline is not None
         effective = baseline.effective | {"engine": theirs}
         made = replace(made, baseline_manifest=baseline.model_copy(update={"effective": effective}))
-        check = next(one for one in parity.CHECKS if one.id == "parity.settings")
+        check = next(one for one in parity_checks.CHECKS if one.id == "parity.settings")
         return check.run(made, None)
 
     assert settings("llama", "llama").status == "PASS"

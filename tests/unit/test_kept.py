@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reviews.evidence.evidence import Evidence
-from reviews.gate import check_list as checks
+from reviews.gate import check_list
 from specs.digests import Contract
 from specs.session.lint.criterion_rules import KEPT_COUNTS
 from specs.stages.critique.kinds import PREFER_VERIFIED
@@ -142,7 +142,7 @@ def test_an_empty_output_is_found_and_one_row_is_enough(tmp_path: Path, kind: st
 @pytest.mark.parametrize("kind", ["instruct", "respond"])
 def test_nothing_else_shuts_the_gate_of_these(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The control: with this one check gone, a stage that kept nothing is let pass.
-    monkeypatch.setattr(checks, "CHECKS", tuple(one for one in checks.CHECKS if one.id != ID))
+    monkeypatch.setattr(check_list, "CHECKS", tuple(one for one in check_list.CHECKS if one.id != ID))
     assert outcome_of(gated(MADE[kind](tmp_path, True))) == "approve"
 
 

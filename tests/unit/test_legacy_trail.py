@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reviews.legacy import reader as legacy_files
+from reviews.legacy import reader
 from reviews.legacy.dates import stamp_of
 from reviews.legacy.folder import read_folder
 from reviews.legacy.history import history_of
@@ -428,7 +428,7 @@ def test_what_cannot_be_read_is_a_record_with_its_reason(tmp_path: Path, monkeyp
     (tmp_path / "noise.txt").write_bytes(bytes(range(128, 256)) * 4)
     write(tmp_path, {"locked.txt": "Decision: GO", "many.md": "Decision: GO\n" + "x\n" * 5000})
     os.mkfifo(tmp_path / "pipe.log")
-    monkeypatch.setattr(legacy_files, "MAX_BYTES", 1000)
+    monkeypatch.setattr(reader, "MAX_BYTES", 1000)
     whole = Path.read_bytes
 
     def refuse(path: Path) -> bytes:
@@ -450,7 +450,7 @@ def test_what_cannot_be_read_is_a_record_with_its_reason(tmp_path: Path, monkeyp
     )
     assert all(one.verdict is None for one in found.values())
     assert found["big.md"].digest == f"sha256:{hashlib.sha256(whole(tmp_path / 'big.md')).hexdigest()}"
-    monkeypatch.setattr(legacy_files, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(reader, "MAX_BYTES", 1_000_000)
     assert "5002 lines" in read_bytes(whole(tmp_path / "many.md"), "a").why
 
 

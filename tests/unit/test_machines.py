@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from sessions import runtime, wiring
-from sessions.jobs import machine_capacity as machine
+from sessions.jobs import machine_capacity
 from sessions.jobs.engine_launcher import EngineLauncher
 from sessions.jobs.launcher import PerStage, submit
 from sessions.jobs.local_launcher import LocalLauncher, job_environment
@@ -191,9 +191,9 @@ def test_hours_are_reserved_with_the_machines_start(tmp_path: Path) -> None:
 
 def test_this_machine_refuses_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = asking(tmp_path / "run", "    resources: {gpus: 2, cpus: 9, memory_gb: 70}\n")
-    monkeypatch.setattr(machine, "cpus", lambda: 8)
-    monkeypatch.setattr(machine, "gpus", lambda: 1)
-    monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: SimpleNamespace(total=64 * 10**9))
+    monkeypatch.setattr(machine_capacity, "cpus", lambda: 8)
+    monkeypatch.setattr(machine_capacity, "gpus", lambda: 1)
+    monkeypatch.setattr(machine_capacity.psutil, "virtual_memory", lambda: SimpleNamespace(total=64 * 10**9))
     launcher = LocalLauncher()
     with pytest.raises(Blocked) as found:
         submit(launcher, session.trail, session.run, session.order(session.mint()), session.registration)
@@ -204,7 +204,7 @@ def test_this_machine_refuses_what_it_lacks(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_session_this_machine_cannot_carry_out_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "gpus", lambda: 0)
+    monkeypatch.setattr(machine_capacity, "gpus", lambda: 0)
     path = write_spec(tmp_path, with_session("resources: {gpus: 1}\n"))
     with pytest.raises(Blocked, match="base: this machine has 0 GPUs, asked are 1"):
         runtime.start(path, tmp_path / "runs", None, cast(Any, None))
@@ -214,11 +214,11 @@ def test_a_session_this_machine_cannot_carry_out_is_not_opened(tmp_path: Path, m
 
 
 def test_it_has_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert machine.lacking(Resources(cpus=machine.cpus(), memory_gb=0.1)) == []
-    assert machine.lacking(Resources(gpus=0)) == []
-    assert machine.lacking(Resources(cpus=machine.cpus() + 1)) != []
+    assert machine_capacity.lacking(Resources(cpus=machine_capacity.cpus(), memory_gb=0.1)) == []
+    assert machine_capacity.lacking(Resources(gpus=0)) == []
+    assert machine_capacity.lacking(Resources(cpus=machine_capacity.cpus() + 1)) != []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert machine.gpus() == 0
+    assert machine_capacity.gpus() == 0
 
 
 def test_a_job_uses_as_many_threads_as_it_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from reviews.audit.event_order import code_damage
 from reviews.audit.verify import verify_run
-from reviews.checks import measuring_code as module
-from reviews.checks import registration_checks as registration
+from reviews.checks import measuring_code, registration_checks
 from reviews.evidence.gather import gather
 from reviews.gate.check_list import CHECKS
 from reviews.gate.design_checks import DESIGN_CHECKS
@@ -25,12 +24,12 @@ from tests.fixtures.quick_session import Silent, drive, open_quick, quick_sessio
 from tests.unit.evidence_on_disk import evidence_of
 
 CHANGED = "training/rules/cleaning.py"
-REST = module._own_code()  # pyright: ignore[reportPrivateUsage]
+REST = measuring_code._own_code()  # pyright: ignore[reportPrivateUsage]
 
 
 def other_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the process measure with another version of one file."""
-    monkeypatch.setattr(module, "_own_code", lambda: REST | {CHANGED: "sha256:" + "1" * 64})
+    monkeypatch.setattr(measuring_code, "_own_code", lambda: REST | {CHANGED: "sha256:" + "1" * 64})
 
 
 def checked(run: Path, stage: str) -> dict[str, Any]:
@@ -82,12 +81,12 @@ def test_an_amendment_puts_the_change_before_the_reviewer_and_makes_the_result_e
     display: Any = Silent()
     recorded = amend(run, run.parents[1] / "spec.yaml", "ada", "a fault in the cleaning was mended", False, display)
     (change,) = recorded.body["changes"]
-    assert (change["pointer"], change["after"]) == ("/measuring_code", module.measuring_code())
+    assert (change["pointer"], change["after"]) == ("/measuring_code", measuring_code.measuring_code())
     assert recorded.body["outcome"] == "approve" and recorded.body["exploratory"]
     drive(quick_session(run), {"answer": "retry", "reason": "amended", "by": "ada", "expires": None})
     entries = read_entries(run / "trail.sqlite")
     again = gather(run, entries, Store(run / "store"), "sample", 2)
-    assert registration._code(again, None).status == "PASS"  # pyright: ignore[reportPrivateUsage]
+    assert registration_checks._code(again, None).status == "PASS"  # pyright: ignore[reportPrivateUsage]
     assert overview(run).state == "closed" and damage(run) == []
 
 
@@ -122,7 +121,7 @@ def test_the_audit_sees_an_approval_by_code_that_nobody_registered(tmp_path: Pat
 
 
 def test_a_trail_that_does_not_tell_its_code_is_not_judged_by_it(tmp_path: Path) -> None:
-    found = registration._code(evidence_of(tmp_path, "base"), None)  # pyright: ignore[reportPrivateUsage]
+    found = registration_checks._code(evidence_of(tmp_path, "base"), None)  # pyright: ignore[reportPrivateUsage]
     assert found.status == "NOT_APPLICABLE"
 
 
@@ -150,7 +149,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def reached(home: Path) -> set[str]:
-    return {path.relative_to(home).as_posix() for path in module.import_closure(home, ["reviews.root"])}
+    return {path.relative_to(home).as_posix() for path in measuring_code.import_closure(home, ["reviews.root"])}
 
 
 def test_what_imports_reach_is_measuring_code_also_when_a_function_imports_it(home: Path) -> None:
@@ -167,24 +166,25 @@ def test_an_import_that_is_added_anywhere_below_adds_its_file(home: Path) -> Non
 
 def test_a_root_that_is_not_there_is_an_error_and_not_a_smaller_digest(home: Path) -> None:
     with pytest.raises(ModuleNotFoundError, match=r"'reviews\.gone' is registered as measuring code"):
-        module.import_closure(home, ["reviews.root", "reviews.gone"])
+        measuring_code.import_closure(home, ["reviews.root", "reviews.gone"])
 
 
 def test_the_digest_changes_with_a_file_that_only_an_import_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HOME", home)
-    monkeypatch.setattr(module, "ROOTS", ("reviews.root",))
+    monkeypatch.setattr(measuring_code, "HOME", home)
+    monkeypatch.setattr(measuring_code, "ROOTS", ("reviews.root",))
     digests: list[str] = []
     for name, text in (("", ""), ("specs/added.py", "x = 1\n"), ("specs/beside.py", "import specs.added\n")):
         if name:
             (home / name).write_text(text, encoding="utf-8")
-        module._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
-        digests.append(module.measuring_code())
-    module._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
+        measuring_code._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
+        digests.append(measuring_code.measuring_code())
+    measuring_code._own_code.cache_clear()  # pyright: ignore[reportPrivateUsage]
     assert digests[0] == digests[1] != digests[2], "nobody imports it; then somebody does"
 
 
 @pytest.mark.parametrize(
-    "name", [*module.ROOTS, "training.rules.finetuning.losses", "training.rules.seeded_order", "specs.job_records"]
+    "name",
+    [*measuring_code.ROOTS, "training.rules.finetuning.losses", "training.rules.seeded_order", "specs.job_records"],
 )
 def test_what_judges_is_in_the_digest(name: str) -> None:
     stem = name.replace(".", "/")
@@ -210,6 +210,8 @@ def test_every_data_file_that_reached_code_reads_is_declared() -> None:
         "specs/session/loading.py": "shipped specs: what they say is registered with each session",
     }
     at_home = re.compile(r"__file__|import.*\bHOME\b")
-    readers = {name for name in REST if name.endswith(".py") and at_home.search((module.HOME / name).read_text())}
+    readers = {
+        name for name in REST if name.endswith(".py") and at_home.search((measuring_code.HOME / name).read_text())
+    }
     assert readers - set(judges_nothing) == {"training/rules/rubric_prompts.py"}
     assert [name for name in REST if name.startswith("training/rules/prompts/")], "what that one reads"

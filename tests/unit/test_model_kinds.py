@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reviews.stages.evaluation import answer_checks as health
+from reviews.stages.evaluation import answer_checks
 from specs.session.model_kind import kind_in_order, kind_read
 from specs.session.session_spec import ModelSource, SessionSpec
 from specs.stages.evaluation.kinds import EVALUATE
@@ -142,7 +142,7 @@ def test_a_template_that_was_not_read_is_no_fault(
     if name == "ceiling":
         stage = stage.model_copy(update={"inputs": stage.inputs | {"model": "control"}})
     assert evidence.manifest is not None
-    found = next(one for one in health.CHECKS if one.id == "health.template").run(
+    found = next(one for one in answer_checks.CHECKS if one.id == "health.template").run(
         replace(
             evidence,
             resolved=evidence.resolved.model_copy(update={"spec": spec}),

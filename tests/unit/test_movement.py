@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reviews.audit import recompute as rederive
+from reviews.audit import recompute
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.movement_check import LEAST_SHARE, course_of
 from specs.trail.verdict import CheckResult
@@ -129,7 +129,7 @@ def test_where_weights_are_gone_an_audit_takes_what_was_found_and_says_so() -> N
     packet: Any = SimpleNamespace(checks=(result("training.moved", "it moved by 1"), result("training.data", "then")))
     now = (result("training.moved", "a new one"), result("training.data", "now"))
     notes: list[str] = []
-    taken = rederive._as_with_weights(now, packet, "train.1", notes)  # pyright: ignore[reportPrivateUsage]
+    taken = recompute._as_with_weights(now, packet, "train.1", notes)  # pyright: ignore[reportPrivateUsage]
     assert [one.detail for one in taken] == ["it moved by 1", "now"], "only what compares weights is taken"
     assert notes == ["train.1: training.moved compared weights that are not here: taken as recorded"]
-    assert rederive._as_with_weights(packet.checks, packet, "train.1", []) == packet.checks  # pyright: ignore[reportPrivateUsage]
+    assert recompute._as_with_weights(packet.checks, packet, "train.1", []) == packet.checks  # pyright: ignore[reportPrivateUsage]

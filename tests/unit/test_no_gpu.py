@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sessions.cli import app
-from sessions.jobs import machine_capacity as machine
+from sessions.jobs import machine_capacity
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.wiring import require_machine
 from specs.errors import Blocked
@@ -28,8 +28,8 @@ PROFILES = "profile: cpu\nprofiles:\n  cpu: {}\n  gpu: {stages: {train: {paramet
 def machine_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder that stands for /proc and /dev: no GPU in it."""
     (tmp_path / "dev").mkdir()
-    monkeypatch.setattr(machine, "_NVIDIA", tmp_path / "gpus")
-    monkeypatch.setattr(machine, "_DEVICES", tmp_path / "dev")
+    monkeypatch.setattr(machine_capacity, "_NVIDIA", tmp_path / "gpus")
+    monkeypatch.setattr(machine_capacity, "_DEVICES", tmp_path / "dev")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return tmp_path
 
@@ -43,15 +43,15 @@ def with_profiles(folder: Path) -> Path:
 def test_gpus_are_counted_where_the_driver_or_a_container_shows_them(
     machine_of: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert machine.gpus() == 0
+    assert machine_capacity.gpus() == 0
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (machine_of / "dev" / name).touch()
-    assert machine.gpus() == 2
+    assert machine_capacity.gpus() == 2
     (machine_of / "gpus" / "0000:01:00.0").mkdir(parents=True)
-    assert machine.gpus() == 1
+    assert machine_capacity.gpus() == 1
     for visible, seen in (("0", 1), ("", 0), ("-1", 0), ("-1,0", 0), ("0,-1", 1), ("GPU-abc", 1), ("0,1", 1)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert machine.gpus() == seen, visible
+        assert machine_capacity.gpus() == seen, visible
 
 
 def test_start_refuses_before_anything_is_opened(machine_of: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from agents.playbook import proposed
-from reviews.checks import pilot_check as pilots
+from reviews.checks import pilot_check
 from reviews.checks.definition import Found
 from sessions.builder.stage_view import view_of
 from specs.session.lint.pilot_rules import SIZES
@@ -100,7 +100,7 @@ def test_a_stricter_criterion_holds_what_the_pilot_was_held_to(tmp_path: Path) -
 
 
 def checked(folder: Path, **moved: float) -> Found:
-    return pilots.CHECKS[0].run(piloted(evidence_of(folder, "sample"), **moved), None)
+    return pilot_check.CHECKS[0].run(piloted(evidence_of(folder, "sample"), **moved), None)
 
 
 def test_a_size_that_differs_passes_and_what_the_pilot_moved_is_asked_for(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_without_its_pilot_nothing_is_shown(tmp_path: Path) -> None:
     evidence = piloted(evidence_of(tmp_path, "sample"))
     for lacking in (replace(evidence, arms={}), replace(evidence, parameters={})):
         with pytest.raises(Exception, match=r"pilot 'tried' has no accepted|not on record"):
-            pilots.CHECKS[0].run(lacking, None)
+            pilot_check.CHECKS[0].run(lacking, None)
 
 
 class Entry(NamedTuple):

@@ -24,7 +24,7 @@ from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.generation.parameters import InstructParameters
 from specs.stages.registry import kind_of
 from tests.unit.spec_files import loads, write_spec
-from training.planning import generation_memory as decoding
+from training.planning import generation_memory
 from training.planning.example_counts import volume
 from training.planning.model_shapes import PUBLISHED
 from training.planning.prompt_lengths import prompt_tokens
@@ -83,16 +83,16 @@ def test_the_merge_of_other_adapters_is_beside_the_weights_where_they_are() -> N
 
 
 def test_decoding_by_hand() -> None:
-    at = decoding.Decoding(rows=16, prompt=400, new=100, all_logits=False)
-    found = decoding.memory(BIG, at, gpu=True)
+    at = generation_memory.Decoding(rows=16, prompt=400, new=100, all_logits=False)
+    found = generation_memory.memory(BIG, at, gpu=True)
     assert found.weights == 2 * 32_763_876_352
     # 16 x 500 tokens, 65 layers (one twice), keys and values of 8 x 128 numbers of two bytes.
     assert found.cache == 8000 * 65 * 2 * 1024 * 2
     assert found.activations == 2 * 16 * 400 * (2 * 5120 + 3 * 27648) + 2 * 2 * 8000 * 5120
     assert found.logits == 16 * 152_064 * 18
     assert found.buffers == 1.5 * GB + 0.05 * sum(found[:4])
-    assert decoding.memory(BIG, at, gpu=False).weights == 4 * 32_763_876_352
-    scored = decoding.memory(BIG, at._replace(all_logits=True), gpu=True)
+    assert generation_memory.memory(BIG, at, gpu=False).weights == 4 * 32_763_876_352
+    scored = generation_memory.memory(BIG, at._replace(all_logits=True), gpu=True)
     assert scored.logits == 400 * found.logits
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from sessions.jobs.process_usage import Usage, Watched
-from sessions.jobs.sandbox import recipe_job as recipe
+from sessions.jobs.sandbox import recipe_job
 from specs.stages.recipes.parameters import RecipeParameters
 
 
@@ -26,7 +26,7 @@ def test_a_look_that_took_long_leaves_no_time_to_hold_much(monkeypatch: pytest.M
         return Usage(0, 1) if len(ends) == 1 else Usage(1 << 50, 1)
 
     monkeypatch.setattr(Watched, "usage", usage)
-    monkeypatch.setattr(recipe, "HURRY", 0)
+    monkeypatch.setattr(recipe_job, "HURRY", 0)
     with subprocess.Popen(["sleep", "60"]) as process:
-        _, _, broken = recipe._watch(process, RecipeParameters())  # pyright: ignore[reportPrivateUsage]
+        _, _, broken = recipe_job._watch(process, RecipeParameters())  # pyright: ignore[reportPrivateUsage]
     assert "of memory" in broken and rests[0] < 2.0, "a rest of 3.6 s is a tenth of a processor"

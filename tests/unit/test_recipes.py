@@ -18,8 +18,7 @@ from reviews.gate.packet import build_packet
 from reviews.stages.recipes.checks import CHECKS
 from reviews.trail.store import Store
 from sessions.jobs.launcher import submit
-from sessions.jobs.sandbox import code_admission as recipes
-from sessions.jobs.sandbox import sandbox
+from sessions.jobs.sandbox import code_admission, sandbox
 from sessions.jobs.sandbox.code_admission import SCRIPT_BYTES, keep_recipe
 from sessions.jobs.wrapper import stage_command
 from specs.digests import digest_bytes
@@ -77,7 +76,7 @@ def refused(session: RecipeSession, order: JobOrder, error: type[PeergateError])
     with pytest.raises(error) as caught:
         submit(launcher, session.trail, session.run, order, session.resolved.registration())
     assert launcher.started == [] and session.trail.find(f"launch/{order.key}") is None
-    assert not (session.run / "jobs" / order.key / recipes.SCRIPT).exists()
+    assert not (session.run / "jobs" / order.key / code_admission.SCRIPT).exists()
     return str(caught.value)
 
 
@@ -209,8 +208,8 @@ def test_a_script_is_not_run_when_it_is_taken_in(tmp_path: Path) -> None:
 
 def test_an_admitted_script_lies_in_the_job_folder(session: RecipeSession, why: Callable[[str], None]) -> None:
     folder = launch(session, session.look(SCRIPT))
-    assert (folder / recipes.SCRIPT).read_text() == SCRIPT
-    assert not (folder / recipes.ALLOWED).exists()
+    assert (folder / code_admission.SCRIPT).read_text() == SCRIPT
+    assert not (folder / code_admission.ALLOWED).exists()
 
 
 def test_a_recipe_is_started_beside_its_sandbox(session: RecipeSession) -> None:
@@ -294,7 +293,7 @@ def test_only_an_override_of_the_check_for_the_stage_allows_it(
         refused(session, order, Blocked)
         return
     folder = launch(session, order)
-    assert (folder / recipes.ALLOWED).read_text() == "ada: a throwaway machine"
+    assert (folder / code_admission.ALLOWED).read_text() == "ada: a throwaway machine"
 
 
 def test_a_permission_from_before_does_not_outlive_the_sandbox(
@@ -303,9 +302,9 @@ def test_a_permission_from_before_does_not_outlive_the_sandbox(
     order = session.look(SCRIPT)
     folder = session.run / "jobs" / order.key
     folder.mkdir(parents=True)
-    (folder / recipes.ALLOWED).write_text("once")
+    (folder / code_admission.ALLOWED).write_text("once")
     launch(session, order)
-    assert not (folder / recipes.ALLOWED).exists()
+    assert not (folder / code_admission.ALLOWED).exists()
 
 
 def test_a_run_folder_that_the_sandbox_would_show_is_refused(

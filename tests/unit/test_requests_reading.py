@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reviews.requests import file_reading as limits
+from reviews.requests import file_reading
 from reviews.requests.file_reading import Limits, Reader
 from specs.digests import digest_bytes
 from specs.errors import UserError
@@ -37,7 +37,7 @@ WORDS = [
 ]
 
 
-def reader(environ: dict[str, str] | None = None, limit: Limits = limits.FOR_MODEL) -> Reader:
+def reader(environ: dict[str, str] | None = None, limit: Limits = file_reading.FOR_MODEL) -> Reader:
     return Reader(Masker(environ or {}), limits=limit)
 
 
@@ -71,7 +71,9 @@ def test_a_folder_is_read_in_order_under_relative_names(here: Path) -> None:
     assert str(here) not in reading.model_dump_json(), "no home folder tells whose work it is"
 
 
-def read(folder: Path, *paths: str, environ: dict[str, str] | None = None, limit: Limits = limits.FOR_MODEL) -> Reading:
+def read(
+    folder: Path, *paths: str, environ: dict[str, str] | None = None, limit: Limits = file_reading.FOR_MODEL
+) -> Reading:
     one = reader(environ, limit)
     for path in paths:
         one.add(path, "file")
@@ -87,7 +89,7 @@ def test_what_is_left_out_is_listed_with_the_reason(here: Path, tmp_path_factory
         src__blob_DOT_bin=b"\x00\x01",
         src__latin_DOT_txt="caf\xe9".encode("latin-1"),
         src__empty_DOT_txt="\n",
-        src__large_DOT_txt="x" * (limits.FOR_MODEL.file_bytes + 1),
+        src__large_DOT_txt="x" * (file_reading.FOR_MODEL.file_bytes + 1),
         src___DOT_env="A=1\n",
         src__id_rsa="key\n",
         src__server_DOT_pem="key\n",
@@ -106,7 +108,7 @@ def test_what_is_left_out_is_listed_with_the_reason(here: Path, tmp_path_factory
         "src/blob.bin": "not UTF-8 text",
         "src/latin.txt": "not UTF-8 text",
         "src/empty.txt": "empty",
-        "src/large.txt": f"larger than {limits.FOR_MODEL.file_bytes} bytes",
+        "src/large.txt": f"larger than {file_reading.FOR_MODEL.file_bytes} bytes",
         "src/.env": "its name is that of a secret",
         "src/id_rsa": "its name is that of a secret",
         "src/server.pem": "its name is that of a secret",
@@ -119,8 +121,8 @@ def test_what_is_left_out_is_listed_with_the_reason(here: Path, tmp_path_factory
         "src/pipe": "neither a file nor a folder",
     }
     by_name = {one.name: one for one in reading.left_out}
-    assert by_name["src/large.txt"].digest == digest_bytes(b"x" * (limits.FOR_MODEL.file_bytes + 1))
-    assert by_name["src/large.txt"].bytes == limits.FOR_MODEL.file_bytes + 1
+    assert by_name["src/large.txt"].digest == digest_bytes(b"x" * (file_reading.FOR_MODEL.file_bytes + 1))
+    assert by_name["src/large.txt"].bytes == file_reading.FOR_MODEL.file_bytes + 1
     assert by_name["src/.env"].digest is None, "the digest of a short secret can be guessed"
     assert "not for you" not in reading.model_dump_json()
 
@@ -145,14 +147,14 @@ def test_more_than_the_total_is_left_out_and_counted(here: Path) -> None:
 
 
 def test_an_index_without_end_is_counted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_LISTED", 2)
+    monkeypatch.setattr(file_reading, "MAX_LISTED", 2)
     write(here, **{f"src__{number}_DOT_bin": b"\x00" for number in range(5)})
     reading = read(here, "src")
     assert (len(reading.left_out), reading.more_left_out) == (2, 3)
 
 
 def test_a_walk_without_end_ends(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_WALKED", 3)
+    monkeypatch.setattr(file_reading, "MAX_WALKED", 3)
     write(here, **{f"src__{number}_DOT_md": "x" for number in range(9)})
     reading = read(here, "src")
     assert len(reading.files) == 3 and "neither this nor what follows" in reading.left_out[-1].why
@@ -193,7 +195,7 @@ def test_a_file_without_permission_is_refused_when_named_and_listed_when_found(
         return path.read_bytes()
 
     # The tests may run as root, whom no permission stops.
-    monkeypatch.setattr(limits, "_read", refuse)
+    monkeypatch.setattr(file_reading, "_read", refuse)
     reading = read(here, "src")
     assert names(reading) == ["src/b.md"] and why(reading) == {"src/a.md": "cannot be read: Permission denied"}
     with pytest.raises(UserError, match="Permission denied"):

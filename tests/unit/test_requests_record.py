@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reviews.audit.verify import verify_run
-from reviews.requests import request_record as record
+from reviews.requests import request_record
 from reviews.trail.trail import Trail
 from sessions.money.ledger import REQUESTED, balance_of
 from sessions.report.overview import find_runs
@@ -109,7 +109,7 @@ def test_a_folder_of_requests_is_no_run_folder(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     folder = ask_review(TRIVIAL, Desk()).folder
     assert find_runs(Path("runs")) == [] and run_folder(Path("reviews")) == folder
-    assert (trail_name(folder), trail_name(tmp_path)) == (record.TRAIL, "trail.sqlite")
+    assert (trail_name(folder), trail_name(tmp_path)) == (request_record.TRAIL, "trail.sqlite")
 
 
 def test_a_session_that_is_called_like_the_folder_is_not_written_into(tmp_path: Path) -> None:
@@ -117,15 +117,15 @@ def test_a_session_that_is_called_like_the_folder_is_not_written_into(tmp_path: 
     small_run(tmp_path / "x", closed=False).rename(tmp_path / "reviews")
     with pytest.raises(UserError, match="is a session, not a folder of requested reviews"):
         ask_review(TRIVIAL, Desk(runs=tmp_path))
-    assert not (tmp_path / "reviews" / record.TRAIL).exists()
+    assert not (tmp_path / "reviews" / request_record.TRAIL).exists()
 
 
 def test_nothing_is_added_to_a_trail_that_was_changed(tmp_path: Path) -> None:
     folder = ask_review(TRIVIAL, Desk(runs=tmp_path)).folder
-    path = folder / record.TRAIL
+    path = folder / request_record.TRAIL
     data = path.read_bytes()
     assert data.count(b'"topic":"log"') == 1
     path.write_bytes(data.replace(b'"topic":"log"', b'"topic":"gol"'))
     with pytest.raises(AuditDamage):
         ask_review(TRIVIAL, Desk(runs=tmp_path))
-    assert verify_run(folder, record.TRAIL, "store").exit_code == 1
+    assert verify_run(folder, request_record.TRAIL, "store").exit_code == 1

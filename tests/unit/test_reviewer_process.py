@@ -15,14 +15,12 @@ from typing import Any
 
 import pytest
 
-from reviews.reviewers.process import client, messages
-from reviews.reviewers.process import confinement as confined
-from reviews.reviewers.process import signing_questions as questions
+from reviews.reviewers.process import client, confinement, messages, signing_questions
 from reviews.reviewers.process.client import Birth, Child, ReviewerProcess
 from reviews.reviewers.process.reviewer_proxy import party
 from reviews.trail.keys import create_key, key_apart, load_key
 from sessions.jobs.local_launcher import job_environment
-from sessions.nodes import judge as gate
+from sessions.nodes import judge
 from specs.errors import PeergateError, ReviewerUnavailable, UserError
 from specs.session.session_spec import Reviewer
 from specs.trail.no_verdict import NoVerdict
@@ -113,14 +111,14 @@ def test_the_session_never_opens_the_reviewers_key(tmp_path: Path) -> None:
         key = session.trail.keys.path("reviewer")
         session.reviewing = session.trail.reviewer = ReviewerProcess("small", CHECKLIST, key, run)
         session.__dict__["reviewer"] = party(session.reviewing, 0)
-        gate.design_gate(session, {})
+        judge.design_gate(session, {})
         judged, opened = session.trail.find("verdict/design.1"), session.trail.find("open")
         session.trail.verify_chain()
         session.trail.close()
     finally:
         WATCHED.clear()
     assert judged is not None and judged.body["error"] == "" and judged.body["reviewer"] == "checklist"
-    assert opened is not None and opened.body["reviewer_confined"] is confined.is_confined()
+    assert opened is not None and opened.body["reviewer_confined"] is confinement.is_confined()
     names = {Path(one).name for one in OPENED}
     assert {"log.pem", "trail.sqlite"} & names, "the control: what is opened is seen"
     assert "reviewer.pem" not in names
@@ -155,7 +153,7 @@ def test_its_environment_holds_the_key_of_its_own_vendor_only() -> None:
     own = Reviewer.model_validate({"vendor": "openai", "model": "m", "base_url": "http://h/v1"})
 
     def keys(*reviewers: Reviewer) -> set[str]:
-        return confined.environment(reviewers, given).keys() - {"PATH", "https_proxy", *confined._SET}  # pyright: ignore[reportPrivateUsage]
+        return confinement.environment(reviewers, given).keys() - {"PATH", "https_proxy", *confinement._SET}  # pyright: ignore[reportPrivateUsage]
 
     assert keys(*CHECKLIST, Reviewer(vendor="person")) == set()
     assert keys(openai) == {"OPENAI_API_KEY"}
@@ -193,13 +191,13 @@ def test_it_can_write_nowhere_and_reach_the_network(
 
     if walled and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap (bwrap) is not installed")
-    assert confined.is_confined() or not walled, "bubblewrap is installed and may not be used"
-    monkeypatch.setattr(confined, "is_confined", lambda: walled)
+    assert confinement.is_confined() or not walled, "bubblewrap is installed and may not be used"
+    monkeypatch.setattr(confinement, "is_confined", lambda: walled)
     run = tmp_path / "runs" / "small"
     run.mkdir()
     (run / "trail.sqlite").write_bytes(b"x")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        command = confined.command(key, run)[:-2] + ["-c", PROBE, run, key, tmp_path, server.getsockname()[1]]
+        command = confinement.command(key, run)[:-2] + ["-c", PROBE, run, key, tmp_path, server.getsockname()[1]]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     told = json.loads(done.stdout)
     assert told.pop("processes") < 5 or not walled
@@ -239,8 +237,8 @@ def test_a_process_that_hangs_is_killed_in_time(running: ReviewerProcess) -> Non
 def test_it_ends_with_the_session_also_in_the_middle_of_something(key: Path) -> None:
     """The session is killed: nobody closes anything in order."""
     read, write = os.pipe()
-    own = confined.environment((), os.environ)
-    program = subprocess.Popen(confined.command(key, None), stdin=read, stdout=subprocess.PIPE, env=own, cwd="/")
+    own = confinement.environment((), os.environ)
+    program = subprocess.Popen(confinement.command(key, None), stdin=read, stdout=subprocess.PIPE, env=own, cwd="/")
     os.close(read)
     os.write(write, b'{"op": "no_verdict", "pac')
     time.sleep(0.2)
@@ -292,7 +290,7 @@ def test_a_process_that_does_not_keep_to_the_form_gives_no_verdict(
     monkeypatch.setattr(messages, "MAX_LINE_BYTES", 100_000)
     process = ReviewerProcess("small", CHECKLIST, key, start=played(program))
     with pytest.raises(ReviewerUnavailable, match=why):
-        questions.no_verdict(process, PACKET, "r", WHY)
+        signing_questions.no_verdict(process, PACKET, "r", WHY)
     process.close()
 
 
@@ -343,7 +341,7 @@ def test_a_process_lost_between_verdict_and_signature_closes_the_gate(
 
     lost: list[list[int]] = []
     monkeypatch.setattr(session.store, "put_value", lose)
-    route = gate.design_gate(session, {})
+    route = judge.design_gate(session, {})
     judged = session.trail.find("verdict/design.1")
     assert lost and judged is not None
     assert judged.body["cause"] == "process_lost"
@@ -361,6 +359,6 @@ def test_whoever_cannot_be_started_is_told_and_nothing_is_recorded(tmp_path: Pat
     )
     session.__dict__["reviewer"] = party(session.reviewing, 0)
     with pytest.raises(ReviewerUnavailable, match="it ended"):
-        gate.design_gate(session, {})
+        judge.design_gate(session, {})
     assert session.trail.find("verdict/design.1") is None
     session.trail.close()

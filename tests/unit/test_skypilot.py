@@ -15,7 +15,7 @@ import pytest
 from sessions import wiring
 from sessions.jobs.engine_launcher import EngineLauncher, EngineStatus, EngineUnavailable, key_of
 from sessions.jobs.job_state import read_order
-from sessions.jobs.skypilot import skypilot_engine as skypilot
+from sessions.jobs.skypilot import skypilot_engine
 from sessions.jobs.skypilot.sky_interpreter import CALLS, launched
 from sessions.jobs.skypilot.skypilot_engine import CLUSTERS, JOBS, SkyEngine, machine_name, read_template
 from specs.errors import Blocked, UserError
@@ -103,7 +103,7 @@ def test_every_state_means_one_of_ours(tmp_path: Path, cluster: str | None, job:
     ],
 )
 def test_what_is_no_state_is_none(tmp_path: Path, answer: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skypilot, "ASK_S", 0.3 if "sleep" in answer else 30)
+    monkeypatch.setattr(skypilot_engine, "ASK_S", 0.3 if "sleep" in answer else 30)
     with pytest.raises(EngineUnavailable, match=told):
         answering(tmp_path, answer).poll("pg-1")
 
@@ -248,7 +248,7 @@ def real(code: str, folder: Path) -> Any:
 @pytest.mark.nightly
 def test_sky_reads_a_task_as_it_was_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(skypilot, "ASK_S", 300)
+    monkeypatch.setattr(skypilot_engine, "ASK_S", 300)
     engine = SkyEngine(os.environ["PEERGATE_SKY_PYTHON"], TEMPLATE | {"resources": {"disk_size": 100}})
     task = engine.task("small.base.1.abc", ARGV, {}, ASKED)
     read = engine._ask({"do": "check", "task": task}, "task")["task"]  # pyright: ignore[reportPrivateUsage]
@@ -298,7 +298,7 @@ def test_a_launch_without_credentials_is_lost_in_skys_own_words(
     """A real server of SkyPilot on this machine, in a home of its own, where nobody has an account with anybody."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
-    monkeypatch.setattr(skypilot, "ASK_S", 300)
+    monkeypatch.setattr(skypilot_engine, "ASK_S", 300)
     house = House("processes", tmp_path)
     folder = house.job(first_order(tmp_path / "session" / "run"), "print('ran')")
     order = read_order(folder)

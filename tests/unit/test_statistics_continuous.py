@@ -99,7 +99,7 @@ def test_a_tail_of_t_that_no_float_holds_keeps_its_logarithm() -> None:
 
 
 def test_the_series_of_the_far_tail_is_the_tail(monkeypatch: pytest.MonkeyPatch) -> None:
-    from reviews.statistics import paired_continuous as statistics_continuous
+    from reviews.statistics import paired_continuous
 
     class Underflows:
         @staticmethod
@@ -108,7 +108,7 @@ def test_the_series_of_the_far_tail_is_the_tail(monkeypatch: pytest.MonkeyPatch)
 
     near = 2 * float(student.sf(12.0, 29))
     monkeypatch.setattr("scipy.stats.t", Underflows)
-    far = statistics_continuous._log_two_sided_t(12.0, 29)  # pyright: ignore[reportPrivateUsage]
+    far = paired_continuous._log_two_sided_t(12.0, 29)  # pyright: ignore[reportPrivateUsage]
     assert far == pytest.approx(math.log(near), rel=1e-9)
 
 

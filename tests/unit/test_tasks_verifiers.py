@@ -15,8 +15,7 @@ from specs.digests import digest_file
 from specs.session.loading import load_spec
 from specs.stages.artifacts import Item
 from training.items.ifeval_items import DATA, DIGEST, PACKAGE, item_of, prompts, read
-from training.rules.tasks import exact_answer, instruction_following, verifier, write_items
-from training.rules.tasks import verifier_cases as cases
+from training.rules.tasks import exact_answer, instruction_following, verifier, verifier_cases, write_items
 from training.rules.tasks.instruction_following import (
     VERIFIERS,
     constraint_of,
@@ -228,4 +227,4 @@ def test_the_example_of_ifeval_can_be_registered(tmp_path: Path) -> None:
 
 
 def test_the_padding_says_nothing_that_a_case_asks_for() -> None:
-    assert cases.PADDING.islower() and "," not in cases.PADDING and len(cases.PADDING) > 500
+    assert verifier_cases.PADDING.islower() and "," not in verifier_cases.PADDING and len(verifier_cases.PADDING) > 500

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
-from reviews.stages.generation import checks as text
+from reviews.stages.generation import checks
 from specs.session.session_spec import ModelSource
 from specs.session.thresholds import Thresholds
 from specs.stages.generation.parameters import RespondParameters
@@ -36,7 +36,7 @@ def test_the_example_is_valid_and_its_criteria_are_measured_there() -> None:
 
 
 def test_every_check_of_guard_is_on_the_page_with_its_threshold() -> None:
-    assert set(re.findall(r"`(guard\.\w+)`", PAGE)) == {one.id for one in text.CHECKS if one.kinds == ("guard",)}
+    assert set(re.findall(r"`(guard\.\w+)`", PAGE)) == {one.id for one in checks.CHECKS if one.kinds == ("guard",)}
     assert (Thresholds().base_follows, Thresholds().control_follows) == (0.4, 0.5)
     assert "more than 0.4" in PAGE and "fewer than half" in PAGE
 

@@ -14,7 +14,7 @@ import pytest
 from reviews.checks.limit import Limit
 from reviews.gate.check_catalog import find_check, listing
 from reviews.gate.design_checks import DESIGN_CHECKS
-from sessions.commands import check as command
+from sessions.commands import check
 from sessions.reference.contract_fields import type_of
 from specs.digests import digest_file
 from specs.session.loading import load_spec, read_resolved
@@ -201,12 +201,12 @@ def test_the_listing_tells_key_and_default_of_every_threshold(capsys: pytest.Cap
     assert find_check("strata.sensitivity").threshold == (
         ">= analysis.minimum_effect; >= 0.5 (thresholds.kind_dependence)"
     )
-    command.explain_check("health.truncation", as_json=False)
+    check.explain_check("health.truncation", as_json=False)
     line = "thresholds.truncated_answers in the spec, default 0.25: Fraction of the held-out items: answers that hit"
     assert line in capsys.readouterr().out
-    command.explain_check("strata.sensitivity", as_json=False)
+    check.explain_check("strata.sensitivity", as_json=False)
     assert "analysis.minimum_effect in the spec, no default" in capsys.readouterr().out
-    command.explain_check("health.truncation", as_json=True)
+    check.explain_check("health.truncation", as_json=True)
     shown: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert shown["limits"][0] | {"meaning": ""} == {
         "key": "thresholds.truncated_answers",

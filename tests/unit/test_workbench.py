@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from agents.turns import ToolCall
-from sessions.builder import loop_detection as loop_care
+from sessions.builder import loop_detection
 from sessions.builder.tools import CARRY_OUT
 from sessions.builder.tools.interrupted_calls import INTERRUPTED
 from sessions.builder.workbench import SessionWorkbench
 from sessions.money import ledger
-from sessions.nodes import build as building
+from sessions.nodes import build
 from sessions.session import Paused, Session
 from specs.errors import BudgetExceeded
 from tests.unit.benches import (
@@ -151,10 +151,10 @@ class Running:
 
 def test_errors_in_a_row_end_the_phase_and_one_success_in_between_does_not(session: Session) -> None:
     bench = bench_of(session)
-    for number in range(loop_care.MOST_ERRORS - 1):
+    for number in range(loop_detection.MOST_ERRORS - 1):
         call(bench, f"nothing_{number}")
     call(bench, "read_spec")
-    for number in range(loop_care.MOST_ERRORS - 1):
+    for number in range(loop_detection.MOST_ERRORS - 1):
         call(bench, f"nothing_{number}")
     assert not bench.done
     call(bench, "nothing")
@@ -163,7 +163,7 @@ def test_errors_in_a_row_end_the_phase_and_one_success_in_between_does_not(sessi
 
 
 def test_calls_without_an_end_end(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_care, "MOST_CALLS", 5)
+    monkeypatch.setattr(loop_detection, "MOST_CALLS", 5)
     bench = bench_of(session)
     for number in range(5):
         assert not bench.done
@@ -175,7 +175,7 @@ def test_turns_that_bring_nothing_new_end(session: Session) -> None:
     bench = bench_of(session)
     take(bench, turn(asks("0", "read_spec", section="/name")))
     call(bench, "read_spec", section="/name")
-    for _ in range(loop_care.MOST_IDLE_TURNS):
+    for _ in range(loop_detection.MOST_IDLE_TURNS):
         assert not bench.done
         take(bench, turn(text="thinking"))
     assert not bench.done
@@ -187,7 +187,7 @@ def test_turns_that_bring_nothing_new_end(session: Session) -> None:
 def test_calls_that_bring_nothing_new_end_for_builders_without_turns(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_care, "MOST_IDLE_CALLS", 6)
+    monkeypatch.setattr(loop_detection, "MOST_IDLE_CALLS", 6)
     bench = bench_of(session)
     call(bench, "read_spec", section="/name")
     call(bench, "read_spec", section="/task")
@@ -205,7 +205,7 @@ def test_pauses_are_no_errors_of_the_builder(session: Session) -> None:
 
     session.launcher.poll = stopped  # type: ignore[method-assign]
     bench = bench_of(session, "submit")
-    for _ in range(loop_care.MOST_ERRORS + 2):
+    for _ in range(loop_detection.MOST_ERRORS + 2):
         with pytest.raises(Paused):
             call(bench, "job_status", wait_seconds=9)
         session.stop.clear()
@@ -238,7 +238,7 @@ def at_work(session: Session, **phases: Any) -> Builder:
 def test_a_builder_that_gives_up_has_a_person_asked(session: Session) -> None:
     stage = session.resolved.spec.stage("sample")
     at_work(session)
-    wish = building.work_through(session, stage, 1)
+    wish = build.work_through(session, stage, 1)
     assert wish.escalate and wish.reason == "the builder stopped: it asked for no launch"
 
     def circles(bench: SessionWorkbench) -> None:
@@ -246,7 +246,7 @@ def test_a_builder_that_gives_up_has_a_person_asked(session: Session) -> None:
             call(bench, "nothing")
 
     at_work(session, plan=circles)
-    assert building.work_through(session, stage, 1).reason == "the builder stopped: 8 calls in a row were refused"
+    assert build.work_through(session, stage, 1).reason == "the builder stopped: 8 calls in a row were refused"
 
 
 def test_three_revisions_in_a_row_ask_a_person_and_a_retry_counts_anew(session: Session) -> None:
@@ -258,14 +258,14 @@ def test_three_revisions_in_a_row_ask_a_person_and_a_retry_counts_anew(session: 
 
     builder = at_work(session, plan=launches)
     for attempt in (1, 2, 3):
-        assert not building.work_through(session, stage, attempt).escalate
+        assert not build.work_through(session, stage, attempt).escalate
         open_stage(session, "train", attempt + 1)
-    wish = building.work_through(session, stage, 4)
+    wish = build.work_through(session, stage, 4)
     assert wish.escalate and wish.reason == "the gate sent 3 attempts in a row back"
     assert builder.asked == ["plan"] * 3
     body = body_of("human", stage="train", attempt=4, answer="retry", opens={"stage": "train", "attempt": 5})
     session.trail.append("human", "human/x", body)
-    assert not building.work_through(session, stage, 5).escalate
+    assert not build.work_through(session, stage, 5).escalate
 
 
 def test_a_submission_is_recorded_once_with_its_claims(session: Session) -> None:
@@ -278,7 +278,7 @@ def test_a_submission_is_recorded_once_with_its_claims(session: Session) -> None
 
     builder = at_work(session, submit=submits)
     state: Any = {"stage": "sample", "attempt": 1}
-    assert building.submit(session, state) == building.submit(session, state) == {"route": "go"}
+    assert build.submit(session, state) == build.submit(session, state) == {"route": "go"}
     (recorded,) = session.trail.iterate("submit")
     assert builder.asked == ["submit"]
     assert recorded.body == {
@@ -293,6 +293,6 @@ def test_a_submission_is_recorded_once_with_its_claims(session: Session) -> None
 
 def test_without_a_submission_there_are_no_claims_and_it_is_said_why(session: Session) -> None:
     at_work(session)
-    building.submit(session, {"stage": "sample", "attempt": 1})
+    build.submit(session, {"stage": "sample", "attempt": 1})
     (recorded,) = session.trail.iterate("submit")
     assert recorded.body["claims"] == [] and recorded.body["unsubmitted"] == "the builder handed nothing in"

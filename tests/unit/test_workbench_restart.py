@@ -19,7 +19,7 @@ from reviews.trail.trail import Trail
 from sessions.builder.tools.interrupted_calls import INTERRUPTED
 from sessions.builder.workbench import SessionWorkbench
 from sessions.money import ledger
-from sessions.nodes import build as building
+from sessions.nodes import build
 from sessions.session import Session
 from tests.fixtures.quick_session import quick_session
 from tests.unit.benches import copy_of, end_job, measure, new_session, open_stage, rows, take, turn
@@ -147,9 +147,9 @@ def both_phases(run: Path, kills: list[tuple[int, bool]]) -> Outcome:
         try:
             with killed_at(place, after):
                 session.builder = Model(PLAN)  # pyright: ignore[reportAttributeAccessIssue]
-                launch = building.work_through(session, session.resolved.spec.stage("sample"), 1)
+                launch = build.work_through(session, session.resolved.spec.stage("sample"), 1)
                 session.builder = Model(SUBMIT)  # pyright: ignore[reportAttributeAccessIssue]
-                building.submit(session, {"stage": "sample", "attempt": 1})
+                build.submit(session, {"stage": "sample", "attempt": 1})
         except Killed:
             session.trail._table.close()  # pyright: ignore[reportPrivateUsage]
             continue
@@ -249,8 +249,8 @@ def test_an_amendment_in_between_may_refuse_what_ended_the_phase(prepared: Path,
     session.builder = Model(PLAN)  # pyright: ignore[reportAttributeAccessIssue]
     stage = session.resolved.spec.stage("sample")
     with suppress(Killed):
-        building.work_through(session, stage, 1)
+        build.work_through(session, stage, 1)
     narrow = stage.model_copy(update={"ranges": {}})
-    bench = building.open_bench(session, narrow, 1, "plan")
+    bench = build.open_bench(session, narrow, 1, "plan")
     assert not bench.done and bench.work.launch is None
     session.trail.close()

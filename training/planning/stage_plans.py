@@ -9,8 +9,7 @@ from typing import NamedTuple
 from specs.session.session_spec import ModelSource, SessionSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
 from specs.stages.registry import Stage, kind_of
-from training.planning import generation_memory as decoding
-from training.planning import training_memory as training_plan
+from training.planning import generation_memory, training_memory
 from training.planning.model_shapes import PUBLISHED, Shape, from_config, published
 from training.planning.prompt_lengths import WRITTEN, prompt_lengths, prompt_tokens
 from training.planning.training_memory import GB
@@ -87,20 +86,20 @@ def _plan(spec: SessionSpec, stage: Stage, device: str, shapes: list[Shape], ori
     if isinstance(given, SftParameters | DpoParameters):
         shape = shapes[0]
         on_device = max(
-            training_plan.memory(shape, given, gpu=gpu).total(), training_plan.merge(shape, given, gpu=gpu).device
+            training_memory.memory(shape, given, gpu=gpu).total(), training_memory.merge(shape, given, gpu=gpu).device
         )
-        beside = training_plan.host(shape, given, gpu=gpu)
-        return StagePlan(stage.name, device, on_device, beside, training_plan.told(shape, given))
+        beside = training_memory.host(shape, given, gpu=gpu)
+        return StagePlan(stage.name, device, on_device, beside, training_memory.told(shape, given))
     form = "completion" if spec.model.kind == "base" else "chat"
     prompt = prompt_tokens(given, form, _longest(spec, stage, origin))
-    at = decoding.decoding_of(given, prompt)
+    at = generation_memory.decoding_of(given, prompt)
     # Guard loads its two models one after the other; a judge that is another model stands beside the first.
-    each = [decoding.memory(shape, at, gpu=gpu) for shape in shapes]
-    largest = max(each, key=decoding.Memory.total)
-    beside = decoding.host(shapes[0], gpu=gpu)
+    each = [generation_memory.memory(shape, at, gpu=gpu) for shape in shapes]
+    largest = max(each, key=generation_memory.Memory.total)
+    beside = generation_memory.host(shapes[0], gpu=gpu)
     total = largest.total()
     if stage.inputs.get("judge") not in (None, stage.inputs["model"]):
-        total += min(each, key=decoding.Memory.total).weights
+        total += min(each, key=generation_memory.Memory.total).weights
     parts = ", ".join(f"{name} {value / GB:.2f}" for name, value in largest._asdict().items() if value >= 0.005 * GB)
     line = (
         f"{total / GB:.2f} GB at the peak on {'a GPU' if gpu else 'a CPU, libraries left out'} ({parts}) with "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from reviews.statistics import mcnemar as statistics
+from reviews.statistics import mcnemar
 from reviews.statistics.agreement import Rating, cohens_kappa
 
 
@@ -44,6 +44,6 @@ def calibrated(decisions: Sequence[Rating], labels: Sequence[Rating]) -> Calibra
     chance = sum(ours[name] * theirs[name] for name in ours) / n**2
     if chance == 1:
         return Calibrated(n, agreed, Fraction(0), (-1.0, 1.0))
-    low, high = ((limit - chance) / (1 - chance) for limit in statistics.wilson(agreed, n))
+    low, high = ((limit - chance) / (1 - chance) for limit in mcnemar.wilson(agreed, n))
     interval = max(-1.0, min(found.interval[0], low)), min(1.0, max(found.interval[1], high))
     return Calibrated(n, agreed, found.exact, interval)

@@ -10,7 +10,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.items import task_of
 from reviews.stages.evaluation.judged_answers import answered
 from reviews.stages.evaluation.scorer_admission import Verdict, admission, labelled_cases, length_ratio, verdicts_on
-from reviews.statistics import mcnemar as statistics
+from reviews.statistics import mcnemar
 from specs.errors import EvidenceMissing
 from specs.exact import holds
 from specs.session.session_spec import SessionSpec
@@ -100,7 +100,7 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
     gained = sum(now and not then for then, now in alike)
     lost = sum(then and not now for then, now in alike)
     analysis = evidence.resolved.spec.analysis
-    p = statistics.exact_mcnemar(gained, lost)
+    p = mcnemar.exact_mcnemar(gained, lost)
     all_gained = need(metrics, "gained")
     detail = (
         f"{len(alike)} of {len(before)} items were answered at equal length by both arms (ratio up to {ratio:g}); "

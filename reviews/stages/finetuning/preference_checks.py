@@ -8,7 +8,7 @@ from reviews.checks.leakage_checks import SIMILARITY, SOURCE, overlap_of
 from reviews.evidence.evidence import Evidence
 from reviews.stages.finetuning.checks import divided, granted
 from reviews.stages.finetuning.measure import kept_out
-from reviews.statistics import mcnemar as statistics
+from reviews.statistics import mcnemar
 from specs.errors import EvidenceMissing
 from specs.stages.finetuning.parameters import REFERENCE_FREE
 from specs.stages.metric import MetricSet
@@ -78,7 +78,7 @@ def _learnt(evidence: Evidence, metrics: MetricSet | None) -> Found:
     if not count:
         raise EvidenceMissing("no pair was kept out")
     accuracy, change = need(metrics, "validation_accuracy"), need(metrics, "validation_chosen_change")
-    low, _ = statistics.wilson(round(accuracy * count), count)
+    low, _ = mcnemar.wilson(round(accuracy * count), count)
     detail = f"in {accuracy:.3f} of {count} pairs the chosen response gained more (interval from {low:.3f})"
     if low <= 0.5:
         return Found("WARN", f"{detail}: no more than chance would give", accuracy)

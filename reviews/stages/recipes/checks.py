@@ -17,7 +17,7 @@ from reviews.checks.leakage_checks import SIMILARITY
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_objects
 from reviews.evidence.text_overlap import find_overlaps
-from reviews.stages.recipes import checkpoint_checks as recipe_trained
+from reviews.stages.recipes import checkpoint_checks
 from specs.digests import list_tree
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
@@ -151,14 +151,14 @@ CHECKS = (
         "recipe.checkpoint",
         "The checkpoint is the registered model, trained",
         _RECIPE,
-        recipe_trained.checkpoint,
+        checkpoint_checks.checkpoint,
         "another model under the name of the trained one; weights that never moved",
     ),
     Check(
         "recipe.data",
         "No held-out prompt was given to training",
         _RECIPE,
-        recipe_trained.data,
+        checkpoint_checks.data,
         "training on the test set",
         limits=SIMILARITY,
     ),

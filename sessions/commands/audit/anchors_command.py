@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from reviews.requests import request_record as record
+from reviews.requests import request_record
 from reviews.trail.anchor_places import keep_by_command, keep_in_folder, keep_in_git
 from reviews.trail.anchors import Anchor, check_anchors, read_anchor
 from reviews.trail.integrity import Walk, walk_trail
@@ -125,7 +125,7 @@ def rotate_key(role: Role, runs: Path, by: str | None, reason: str, revoke: bool
         raise UserError("no reason was given", hint="--reason WHY")
     keys = KeyFolder(runs.resolve() / FOLDER)
     trails: list[tuple[Path, str]] = []
-    names = {*runs.glob(f"*/{TRAIL}"), *runs.glob(f"*/{record.TRAIL}")}
+    names = {*runs.glob(f"*/{TRAIL}"), *runs.glob(f"*/{request_record.TRAIL}")}
     names |= {one.parent / TRAIL for one in runs.glob(f"*/{pointer_path(Path(TRAIL)).name}")}
     for path in sorted(names):
         if pointer_of(path) is None:

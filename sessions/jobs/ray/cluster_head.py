@@ -26,7 +26,7 @@ import psutil
 from filelock import FileLock
 
 from reviews.trail.store import write_durably
-from sessions.jobs import machine_capacity as machine
+from sessions.jobs import machine_capacity
 from sessions.jobs.heartbeat import Absence, Silence
 from sessions.jobs.local_launcher import job_environment
 from sessions.jobs.ray.ray_engine import Cluster, named_cluster, require_address
@@ -174,7 +174,7 @@ def command(folder: Path, dashboard: int, ports: dict[str, int]) -> list[str]:
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port=0"),
         *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", "--node-ip-address=127.0.0.1"),
         *(f"--{name}={port}" for name, port in ports.items()),
-        *(f"--object-store-memory={STORE_BYTES}", f"--num-cpus={machine.cpus()}", "--include-dashboard=true"),
+        *(f"--object-store-memory={STORE_BYTES}", f"--num-cpus={machine_capacity.cpus()}", "--include-dashboard=true"),
         *("--include-log-monitor=false", "--disable-usage-stats", f"--temp-dir={folder / 'r'}"),
     ]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sessions.pods.protocol import line_of, read_frame
-from sessions.pods.remote import process_state as standing
+from sessions.pods.remote import process_state
 from sessions.pods.remote.keeper import shut_down
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_sweep import sweep
@@ -29,7 +29,7 @@ class Server:
     def __init__(self, layout: Layout, out: BinaryIO) -> None:
         self.layout = layout
         self.out = out
-        self._progress = standing.Progress(layout)
+        self._progress = process_state.Progress(layout)
         self._operations: dict[str, Callable[[dict[str, Any]], None]] = {
             "status": self.status,
             "trail": self.trail,
@@ -62,26 +62,26 @@ class Server:
 
     def status(self, asked: dict[str, Any]) -> None:
         """How the pod stands, and what the log has from an offset on. Asking is being attached."""
-        (self.layout.own / standing.ATTACHED).touch()
+        (self.layout.own / process_state.ATTACHED).touch()
         data = b""
         offset = int(asked["log"])
         if self.layout.log.exists():
             with self.layout.log.open("rb") as log:
                 log.seek(offset)
                 data = log.read(LOG_BYTES)
-        ending = standing.read(self.layout.own / standing.ENDING)
-        told = standing.orchestrator(self.layout) | self._progress.told()
+        ending = process_state.read(self.layout.own / process_state.ENDING)
+        told = process_state.orchestrator(self.layout) | self._progress.told()
         told |= {
-            "keeper": standing.lives(self.layout.own / standing.KEEPER),
+            "keeper": process_state.lives(self.layout.own / process_state.KEEPER),
             "log": offset + len(data),
-            "hours": standing.Clock(self.layout).hours(),
+            "hours": process_state.Clock(self.layout).hours(),
             "ending": str(ending["reason"]) if ending else None,
         }
         self.send({"status": told}, data)
 
     def trail(self, _: dict[str, Any]) -> None:
         """The bytes of the trail, with its seal where it is at rest."""
-        data, seal = standing.snapshot(self.layout)
+        data, seal = process_state.snapshot(self.layout)
         self.send({"seal": base64.b64encode(seal).decode() if seal is not None else None}, data)
 
     def store(self, _: dict[str, Any]) -> None:
@@ -125,7 +125,9 @@ class Server:
 
     def pulled(self, asked: dict[str, Any]) -> None:
         """Keep that so many entries, with their files, are kept and verified elsewhere."""
-        standing.write(self.layout.own / standing.PULLED, {"entries": int(asked["entries"]), "time": time.time()})
+        process_state.write(
+            self.layout.own / process_state.PULLED, {"entries": int(asked["entries"]), "time": time.time()}
+        )
         self.send({})
 
     def sweep_orphans(self, asked: dict[str, Any]) -> None:

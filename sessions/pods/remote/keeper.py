@@ -17,7 +17,7 @@ from contextlib import suppress
 from filelock import FileLock, Timeout
 
 from sessions.pods.protocol import Order, Rules
-from sessions.pods.remote import process_state as standing
+from sessions.pods.remote import process_state
 from sessions.pods.remote.orchestrator_process import Orchestrator, pause, start_or_adopt
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_sweep import sweep
@@ -25,8 +25,8 @@ from sessions.pods.remote.process_sweep import sweep
 
 def end_keeper(layout: Layout) -> None:
     """End a keeper whose orchestrator is gone: the new one takes its place."""
-    told = standing.read(layout.own / standing.KEEPER)
-    if told is not None and standing.lives(layout.own / standing.KEEPER):
+    told = process_state.read(layout.own / process_state.KEEPER)
+    if told is not None and process_state.lives(layout.own / process_state.KEEPER):
         import psutil
 
         process = psutil.Process(told["pid"])
@@ -62,9 +62,9 @@ def keep(layout: Layout, order: Order) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, leave)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    for name in (standing.ENDING, standing.ENDED, standing.PULLED):
+    for name in (process_state.ENDING, process_state.ENDED, process_state.PULLED):
         (layout.own / name).unlink(missing_ok=True)
-    standing.write(layout.own / standing.KEEPER, standing.identity(os.getpid()))
+    process_state.write(layout.own / process_state.KEEPER, process_state.identity(os.getpid()))
     orchestrator = start_or_adopt(layout, order)
     watch = Watch(layout, order.rules)
     ended = False
@@ -84,7 +84,7 @@ def keep(layout: Layout, order: Order) -> int:
 
 def keep_code(layout: Layout, orchestrator: Orchestrator) -> None:
     """Keep how the orchestrator ended, or that nobody knows."""
-    standing.write(layout.own / standing.EXIT, {"number": orchestrator.number, "code": orchestrator.code()})
+    process_state.write(layout.own / process_state.EXIT, {"number": orchestrator.number, "code": orchestrator.code()})
 
 
 class Watch:
@@ -92,8 +92,8 @@ class Watch:
 
     def __init__(self, layout: Layout, rules: Rules) -> None:
         self._rules = rules
-        self._clock = standing.Clock(layout)
-        self._attached = layout.own / standing.ATTACHED
+        self._clock = process_state.Clock(layout)
+        self._attached = layout.own / process_state.ATTACHED
         self._mark = self._seen_attached()
         now = time.monotonic()
         self._attended = self._worked = self._saved = now
@@ -139,13 +139,13 @@ def why(rules: Rules, *, hours: float, idle_minutes: float, away_minutes: float)
 
 def end_pod(layout: Layout, orchestrator: Orchestrator, rules: Rules, reason: str, stop: threading.Event) -> None:
     """Pause the session, end its jobs, leave time for a pull, and shut the machine down, unless somebody else does."""
-    standing.write(layout.own / standing.ENDING, {"reason": reason, "time": time.time()})
+    process_state.write(layout.own / process_state.ENDING, {"reason": reason, "time": time.time()})
     say(f"ending: {reason}")
     pause(orchestrator, PAUSE_S)
     keep_code(layout, orchestrator)
     end_jobs(layout, f"the pod was ended: {reason}")
     sweep(layout, everything=True)
-    entries = standing.Progress(layout).told()["entries"]
+    entries = process_state.Progress(layout).told()["entries"]
     deadline = time.monotonic() + rules.grace_minutes * 60
     while time.monotonic() < deadline and not is_pulled(layout, entries):
         if stop.wait(TICK_S):
@@ -157,7 +157,7 @@ def end_pod(layout: Layout, orchestrator: Orchestrator, rules: Rules, reason: st
 
 def is_pulled(layout: Layout, entries: int) -> bool:
     """Say whether whoever is attached has told that this many entries, and their files, are kept elsewhere."""
-    told = standing.read(layout.own / standing.PULLED)
+    told = process_state.read(layout.own / process_state.PULLED)
     return entries == 0 or (told is not None and told.get("entries") == entries)
 
 
@@ -172,7 +172,7 @@ def shut_down(layout: Layout, command: str | None, reason: str) -> int | None:
             ).returncode
         except subprocess.TimeoutExpired:
             code = 124
-    standing.write(layout.own / standing.ENDED, {"reason": reason, "time": time.time(), "code": code})
+    process_state.write(layout.own / process_state.ENDED, {"reason": reason, "time": time.time(), "code": code})
     say(f"ended, the shutdown command {'was not declared' if code is None else f'ended with {code}'}")
     return code
 

@@ -11,7 +11,7 @@ from typing import Protocol
 import psutil
 
 from sessions.pods.protocol import Order
-from sessions.pods.remote import process_state as standing
+from sessions.pods.remote import process_state
 from sessions.pods.remote.pod_layout import Layout
 from sessions.run.run_layout import TRAIL
 
@@ -62,14 +62,14 @@ class Adopted:
     """One whose keeper was killed. It can be watched and ended; its exit code is told to nobody."""
 
     def __init__(self, layout: Layout) -> None:
-        told = standing.read(layout.own / standing.ORCHESTRATOR) or {}
+        told = process_state.read(layout.own / process_state.ORCHESTRATOR) or {}
         self.number = int(told["number"])
-        self._path = layout.own / standing.ORCHESTRATOR
+        self._path = layout.own / process_state.ORCHESTRATOR
         self._process = psutil.Process(int(told["pid"]))
 
     def is_running(self) -> bool:
         """Whether it is there."""
-        return standing.lives(self._path)
+        return process_state.lives(self._path)
 
     def code(self) -> int | None:
         """Nothing."""
@@ -84,9 +84,9 @@ class Adopted:
 
 def start_or_adopt(layout: Layout, order: Order) -> Orchestrator:
     """Return the orchestrator that is there, or start one with its keys in its environment."""
-    if standing.lives(layout.own / standing.ORCHESTRATOR):
+    if process_state.lives(layout.own / process_state.ORCHESTRATOR):
         return Adopted(layout)
-    before = standing.read(layout.own / standing.ORCHESTRATOR)
+    before = process_state.read(layout.own / process_state.ORCHESTRATOR)
     number = (before or {}).get("number", 0) + 1
     words = [order.python, "-P", "-m", "sessions.cli"]
     if not is_begun(layout):
@@ -106,7 +106,9 @@ def start_or_adopt(layout: Layout, order: Order) -> Orchestrator:
             env=layout.environment() | order.secrets,
             start_new_session=True,
         )
-    standing.write(layout.own / standing.ORCHESTRATOR, standing.identity(process.pid) | {"number": number})
+    process_state.write(
+        layout.own / process_state.ORCHESTRATOR, process_state.identity(process.pid) | {"number": number}
+    )
     return Child(process, number)
 
 

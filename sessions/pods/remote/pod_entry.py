@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from sessions.pods.protocol import PROTOCOL, Order
-from sessions.pods.remote import process_state as standing
+from sessions.pods.remote import process_state
 from sessions.pods.remote.keeper import end_keeper
 from sessions.pods.remote.pod_layout import Layout
 from sessions.run.run_layout import TRAIL
@@ -35,11 +35,11 @@ def begin(layout: Layout) -> None:
     begun = (layout.run / TRAIL).exists()
     if order.answer is not None and not begun:
         _refuse("there is no session yet that asks anything")
-    adopt = standing.lives(layout.own / standing.ORCHESTRATOR)
-    if adopt and (standing.lives(layout.own / standing.KEEPER) or order.answer is not None):
+    adopt = process_state.lives(layout.own / process_state.ORCHESTRATOR)
+    if adopt and (process_state.lives(layout.own / process_state.KEEPER) or order.answer is not None):
         _refuse("the orchestrator runs already; `peergate pod attach` shows it")
     end_keeper(layout)
-    before = (standing.read(layout.own / standing.ORCHESTRATOR) or {}).get("number", 0)
+    before = (process_state.read(layout.own / process_state.ORCHESTRATOR) or {}).get("number", 0)
     with (layout.own / "keeper.log").open("ab") as log:
         keeper = subprocess.Popen(
             [order.python, "-P", "-m", "sessions.pods.remote.pod_entry", "keep", str(layout.root), layout.name],
@@ -54,8 +54,8 @@ def begin(layout: Layout) -> None:
     keeper.stdin.close()
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        told = standing.read(layout.own / standing.ORCHESTRATOR) or {}
-        if told.get("number", 0) > before or (adopt and standing.lives(layout.own / standing.KEEPER)):
+        told = process_state.read(layout.own / process_state.ORCHESTRATOR) or {}
+        if told.get("number", 0) > before or (adopt and process_state.lives(layout.own / process_state.KEEPER)):
             print(json.dumps({"pid": told["pid"], "number": told["number"], "begun": begun}))
             return
         if keeper.poll() is not None:

@@ -16,7 +16,7 @@ import psutil
 
 from reviews.trail.tables.open_table import read_entries
 from sessions.jobs.orphans import VARIABLE
-from sessions.pods.remote import process_state as standing
+from sessions.pods.remote import process_state
 from sessions.pods.remote.pod_layout import Layout
 from sessions.run.run_layout import TRAIL
 from specs.errors import PeergateError
@@ -55,7 +55,9 @@ def sweep(layout: Layout, *, everything: bool = False) -> list[str]:
 
 def processes(layout: Layout) -> list[Found]:
     """Return the processes of this root that no keeper and no command of ours is."""
-    keepers = {(standing.read(path) or {}).get("pid") for path in layout.root.glob(f"pods/*/{standing.KEEPER}")}
+    keepers = {
+        (process_state.read(path) or {}).get("pid") for path in layout.root.glob(f"pods/*/{process_state.KEEPER}")
+    }
     found: list[Found] = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -88,10 +90,14 @@ def _is_orphan(layout: Layout, one: Found, found: list[Found], everything: bool)
     if everything and one.session in (layout.name, None):
         return True
     session = Layout(layout.root, one.session) if one.session else None
-    if session is not None and standing.lives(session.own / standing.ORCHESTRATOR):
+    if session is not None and process_state.lives(session.own / process_state.ORCHESTRATOR):
         return False
     if session is None:
-        running = {path.parent for path in layout.root.glob(f"pods/*/{standing.ORCHESTRATOR}") if standing.lives(path)}
+        running = {
+            path.parent
+            for path in layout.root.glob(f"pods/*/{process_state.ORCHESTRATOR}")
+            if process_state.lives(path)
+        }
         return not running
     if is_over(session):
         return True

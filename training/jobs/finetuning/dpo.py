@@ -7,7 +7,7 @@ from typing import Any
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
 from specs.stages.finetuning.rows import PairScore, PreferenceStep
 from training.engines.checkpoint import device_of
-from training.jobs.finetuning import trainer_args as conduct
+from training.jobs.finetuning import trainer_args
 from training.jobs.finetuning.adapter_merge import save_trained
 from training.jobs.finetuning.loss_comparison import share
 from training.jobs.finetuning.loss_masks import MaskProof, expected
@@ -45,7 +45,7 @@ def dpo(job: Job) -> Done:
     trainer = build(job, prepared, training, parameters, proof)
     train(trainer, job.folder / "trainer")
     facts = _reference_facts(trainer, dict(zip(places, probe, strict=True)), len(training), parameters)
-    job.write_rows("rows", [_step(entry) for entry in conduct.logged(trainer)])
+    job.write_rows("rows", [_step(entry) for entry in trainer_args.logged(trainer)])
     after = _scored(trainer.model, prepared, kept, parameters)
     job.write_rows(
         "pairs",
@@ -64,13 +64,13 @@ def dpo(job: Job) -> Done:
         ],
     )
     effective = trainer.settings() | style.settings()
-    facts |= conduct.seen_facts(trainer, proof)
+    facts |= trainer_args.seen_facts(trainer, proof)
     facts |= {"pairs": len(split.train), "validation_pairs": len(split.validation)}
-    facts |= conduct.lengths(training, prepared.tokenizer, parameters.max_length)
+    facts |= trainer_args.lengths(training, prepared.tokenizer, parameters.max_length)
     device, dtype = device_of(trainer.model)
     facts |= save_trained(trainer, prepared, job.inputs["model"], job.out / "checkpoint")
     clear(job.folder / "trainer")
-    tokens = sum(entry["tokens"] for entry in conduct.logged(trainer))
+    tokens = sum(entry["tokens"] for entry in trainer_args.logged(trainer))
     return Done(device, dtype, tokens, effective, facts)
 
 

@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from specs.stages.finetuning.parameters import REFERENCE_FREE, DpoParameters
-from training.jobs.finetuning import trainer_args as conduct
+from training.jobs.finetuning import trainer_args
 from training.jobs.finetuning.loss_masks import MaskProof
 from training.jobs.finetuning.trained_model import Prepared
 from training.jobs.finetuning.trainer_hooks import callbacks, watched
@@ -31,10 +31,10 @@ def build(job: Job, prepared: Prepared, pairs: list[Sides], parameters: DpoParam
     """
     from datasets import Dataset
 
-    conduct.quiet()
+    trainer_args.quiet()
     rows = _rows(pairs, parameters, prepared.tokenizer)
-    steps = conduct.steps_of(len(rows), parameters)
-    shared = conduct.arguments(job, parameters, parameters.learning_rate, steps, prepared.device)
+    steps = trainer_args.steps_of(len(rows), parameters)
+    shared = trainer_args.arguments(job, parameters, parameters.learning_rate, steps, prepared.device)
     shared |= {
         "max_length": parameters.max_length,
         "beta": parameters.beta,
@@ -51,7 +51,7 @@ def build(job: Job, prepared: Prepared, pairs: list[Sides], parameters: DpoParam
         peft_config=prepared.adapter,
         callbacks=watchers,
     )
-    conduct.attach(watchers, built)
+    trainer_args.attach(watchers, built)
     return built
 
 

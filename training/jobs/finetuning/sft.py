@@ -8,7 +8,7 @@ from specs.stages.artifacts import Example
 from specs.stages.finetuning.parameters import SftParameters
 from specs.stages.finetuning.rows import TrainingRow
 from training.engines.checkpoint import device_of
-from training.jobs.finetuning import trainer_args as conduct
+from training.jobs.finetuning import trainer_args
 from training.jobs.finetuning.adapter_merge import save_trained
 from training.jobs.finetuning.loss_masks import MaskProof, expected
 from training.jobs.finetuning.packing import require_packing
@@ -45,11 +45,11 @@ def sft(job: Job) -> Done:
             grad_norm=entry["grad_norm"],
             tokens=entry["tokens"],
         )
-        for entry in conduct.logged(trainer)
+        for entry in trainer_args.logged(trainer)
     ]
     job.write_rows("rows", rows)
     effective = trainer.settings() | style.settings()
-    facts |= conduct.seen_facts(trainer, proof) | _facts(examples, sides, prepared.tokenizer, parameters)
+    facts |= trainer_args.seen_facts(trainer, proof) | _facts(examples, sides, prepared.tokenizer, parameters)
     device, dtype = device_of(trainer.model)
     facts |= save_trained(trainer, prepared, job.inputs["model"], job.out / "checkpoint")
     clear(job.folder / "trainer")
@@ -82,10 +82,10 @@ def _trainer(job: Job, prepared: Prepared, sides: list[Sides], parameters: SftPa
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 
-    conduct.quiet()
-    steps = conduct.steps_of(len(sides), parameters)
+    trainer_args.quiet()
+    steps = trainer_args.steps_of(len(sides), parameters)
     config = SFTConfig(
-        **conduct.arguments(job, parameters, parameters.learning_rate, steps, prepared.device),
+        **trainer_args.arguments(job, parameters, parameters.learning_rate, steps, prepared.device),
         max_length=parameters.max_length,
         completion_only_loss=True,
         packing=parameters.packing,
@@ -102,8 +102,8 @@ def _trainer(job: Job, prepared: Prepared, sides: list[Sides], parameters: SftPa
         callbacks=watchers,
     )
     if parameters.packing:
-        conduct.count_packed(trainer, parameters)
-    conduct.attach(watchers, trainer)
+        trainer_args.count_packed(trainer, parameters)
+    trainer_args.attach(watchers, trainer)
     return trainer
 
 
@@ -111,7 +111,7 @@ def _facts(examples: list[Example], sides: list[Sides], tokenizer: Any, paramete
     by_kind: dict[str, int] = {}
     for example in examples:
         by_kind[example.kind] = by_kind.get(example.kind, 0) + 1
-    lengths = conduct.lengths(sides, tokenizer, parameters.max_length)
+    lengths = trainer_args.lengths(sides, tokenizer, parameters.max_length)
     return {
         "examples": len(examples),
         "examples_by_kind": by_kind,

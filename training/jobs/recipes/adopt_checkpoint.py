@@ -20,7 +20,7 @@ from typing import Any
 
 from specs.text import plain
 from training.engines.checkpoint import UNSTABLE
-from training.rules import weight_files as weights
+from training.rules import weight_files
 from training.rules.weight_files import INDEX, WEIGHTS, Change, WrongWeights, describing, told
 
 _PART = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
@@ -77,7 +77,7 @@ def take_checkpoint(left: Path, base: Path, target: Path) -> Change:
     _require_own([path for path in files if path.name in _NAMES], base)
     try:
         _require_headers(left, base)
-        change = weights.compare(base, left)
+        change = weight_files.compare(base, left)
     except WrongWeights as error:
         raise NotTaken(str(error)) from error
     if not change.changed:
@@ -220,8 +220,10 @@ def _write(left: Path, base: Path, folder: Path) -> None:
         shutil.copyfile(path, folder / name)
     from safetensors import TensorSpec, serialize_file
 
-    known = weights.tensors_of(base)
-    mapped = [(name, one, weights.raw(one)) for name, one in weights.tensors_of(left).items() if name in known]
+    known = weight_files.tensors_of(base)
+    mapped = [
+        (name, one, weight_files.raw(one)) for name, one in weight_files.tensors_of(left).items() if name in known
+    ]
     specs = {
         name: TensorSpec(dtype=_DTYPES[one.dtype], shape=list(one.shape), data_ptr=data.ctypes.data, data_len=one.size)
         for name, one, data in mapped
