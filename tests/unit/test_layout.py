@@ -54,7 +54,6 @@ def crowded(home: Path) -> dict[str, int]:
 
 
 def test_no_folder_holds_more_than_one_can_overlook() -> None:
-    # The reader of older reviews is on its way out.
     assert crowded(HOME) == {}
 
 
