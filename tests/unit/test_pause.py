@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sessions import runtime
 from sessions.commands import pause as command
 from sessions.report.overview import overview
 from sessions.run import pause as pausing
+from sessions.run.lease import lease
 from sessions.session import Paused
 from tests.fixtures.quick_session import Silent, drive, open_quick, quick_session
 from tests.unit.benches import call, take, turn
@@ -26,31 +28,31 @@ class Waiting:
 
     name = "waiting"
 
-    def __init__(self, at_work: Callable[[Workbench], None]) -> None:
+    def __init__(self, at_work: Callable[[Any, threading.Event], None]) -> None:
         self.at_work = at_work
         self.begun = threading.Event()
 
     def work(self, bench: Workbench) -> None:
-        self.begun.set()
-        self.at_work(bench)
+        self.at_work(bench, self.begun)
 
 
-def for_an_api(bench: Workbench) -> None:
+def for_an_api(bench: Workbench, begun: threading.Event) -> None:
+    begun.set()
     bench.wait(60, "status 529")
 
 
-def for_a_job(bench: Any) -> None:
+def for_a_job(bench: Any, begun: threading.Event) -> None:
+    begun.set()
     if bench.phase == "plan":
         call(bench, "launch_stage", stage=bench.view.stage, reason="r")
     call(bench, "job_status", wait_seconds=60)
 
 
-def for_an_answer(bench: Any) -> None:
+def for_an_answer(bench: Any, begun: threading.Event) -> None:
     """A model that answers after a while: what it says is paid for, so it is waited for and kept."""
     reservation = bench.reserve(0.02)
-    asked = bench._session.run / pausing.PAUSE  # pyright: ignore[reportPrivateUsage]
-    while not asked.exists():
-        time.sleep(0.05)
+    # Only now: a session that is asked before it has reserved pauses without the answer.
+    begun.set()
     time.sleep(1.5)
     bench.record(turn(text="an answer"), reservation, b"{}", b"{}")
     take(bench, turn())
@@ -61,7 +63,7 @@ class Running:
     exit = None
 
 
-def running(run: Path, at_work: Callable[[Workbench], None], ended: list[BaseException]) -> threading.Thread:
+def running(run: Path, at_work: Callable[[Any, threading.Event], None], ended: list[BaseException]) -> threading.Thread:
     """Drive a session in a thread of its own, as another process would."""
     builder = Waiting(at_work)
 
@@ -93,12 +95,14 @@ def no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("at_work", [for_an_api, for_a_job, for_an_answer])
 def test_a_running_session_pauses_wherever_its_builder_waits(
     tmp_path: Path,
-    at_work: Callable[[Workbench], None],
+    at_work: Callable[[Any, threading.Event], None],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = open_quick(tmp_path)
     monkeypatch.setattr(pausing.getpass, "getuser", lambda: "whoever asked")
+    # Asks again soon, so that it finds the session at work also where this process is slow.
+    monkeypatch.setattr(command, "lease", partial(lease, wait_s=0.1))
     ended: list[BaseException] = []
     thread = running(run, at_work, ended)
     command.pause("small", run.parent)
