@@ -107,6 +107,7 @@ def test_wilcoxon_without_ties_counts_every_choice_of_signs(changes: list[int]) 
 
 
 @drawn
+@example([(1, 1), (1, 2), (1, 3)])
 @given(RATED)
 def test_kappa_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     from sklearn.metrics import cohen_kappa_score
