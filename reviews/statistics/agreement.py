@@ -54,8 +54,8 @@ def cohens_kappa(
     table = np.zeros((len(names), len(names)))
     for a, b in zip(one, other, strict=True):
         table[place[a], place[b]] += 1
-    # A variance of 0 may come out a hair below it; then there is no root and no interval around kappa. With one rater who
-    # uses one category it is 0, and the z value, which is not used, a division by it.
+    # A variance of 0 may come out a hair below it; then there is no root and no interval around kappa. It is 0 where one
+    # rater uses one category, and the z value, which is not used, a division by it.
     with np.errstate(invalid="ignore", divide="ignore"):
         found: Any = of_table(table, wt=weights)
     exact = Fraction(float(found.kappa)) if weights else _kappa_of(one, other)
