@@ -54,7 +54,7 @@ def cohens_kappa(
     table = np.zeros((len(names), len(names)))
     for a, b in zip(one, other, strict=True):
         table[place[a], place[b]] += 1
-    # A variance of 0 may come out a hair below it; then there is no root and no interval around kappa. It is 0 where one
+    # A variance of 0 may come out a hair below it; then no root and no interval around kappa exist. It is 0 where one
     # rater uses one category, and the z value, which is not used, a division by it.
     with np.errstate(invalid="ignore", divide="ignore"):
         found: Any = of_table(table, wt=weights)
