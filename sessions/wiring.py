@@ -33,7 +33,7 @@ from sessions.run.run_layout import STORE, TRAIL
 from sessions.session import Display, Session
 from specs import plugins
 from specs.errors import PluginFault, UserError
-from specs.resources import LauncherName
+from specs.resources import LAUNCHERS, LauncherName
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.text import plain
 from specs.trail.key_policy import PERSON
@@ -125,7 +125,8 @@ def make_launcher(spec: SessionSpec, run: Path) -> Launcher:
 def _one_launcher(name: LauncherName, run: Path) -> Launcher:
     if name == "local":
         return LocalLauncher()
-    if (point := plugins.find("peergate.launchers", name)) is not None:
+    # Peergate's own names are its own: a distribution cannot take one over.
+    if name not in LAUNCHERS and (point := plugins.find("peergate.launchers", name)) is not None:
         return _plugin_launcher(point, run)
     python, place = os.environ.get("PEERGATE_JOB_PYTHON", sys.executable), place_of(run)
     if name == "skypilot":

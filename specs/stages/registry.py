@@ -158,7 +158,6 @@ def _of_kind(kind: str, error: ValidationError) -> ValidationError:
 
 
 Stage = Annotated[StageBase, _AnyKind()]
-AnyStage = StageBase
 
 
 def inputs_of(kind: str, parameters: Any) -> dict[str, ArtifactKind]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from sessions import wiring
 from specs import plugins
-from specs.errors import PluginFault
+from specs.errors import PluginFault, UserError
 from specs.session.used_plugins import require_unchanged
 from specs.stages.artifacts import Item
 from training.rules.tasks import strict_verifier, verifier
@@ -116,3 +118,18 @@ def test_an_answer_that_is_neither_true_nor_false_is_refused() -> None:
         task.verify(ITEM, "1")
     with pytest.raises(PluginFault, match="has no function verify"):
         PluginTask(SimpleNamespace(), "acme 1.0")
+
+
+@pytest.mark.parametrize("name", ["local", "ray", "skypilot"])
+def test_the_name_of_a_launcher_of_peergate_cannot_be_taken_over(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(*_: str) -> None:
+        raise AssertionError("a plug-in was looked up")
+
+    monkeypatch.setattr(plugins, "find", taken)
+    # Its package or its place may be missing, which is that launcher's own answer.
+    with suppress(UserError, ImportError):
+        wiring._one_launcher(name, tmp_path)  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(AssertionError, match="looked up"):
+        wiring._one_launcher("elsewhere", tmp_path)  # pyright: ignore[reportPrivateUsage]
