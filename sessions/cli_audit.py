@@ -75,7 +75,7 @@ def audit_list_entries(
 @audit_app.command("search")
 def audit_search(
     run: Place,
-    text: Annotated[str, typer.Argument(help="Text that stands in the entry; letter case does not matter.")],
+    text: Annotated[str, typer.Argument(help="Text in the entry; letter case does not matter.")],
     kind: Kind = None,
     stage: Stage = None,
     attempt: Attempt = None,

@@ -197,14 +197,14 @@ DESIGN_CHECKS = (
     ),
     DesignCheck(
         "design.overlap",
-        "No held-out prompt stands in the training data",
+        "No held-out prompt is in the training data",
         _overlap,
         leakage_checks.SOURCE,
         limits=leakage_checks.SIMILARITY,
     ),
     DesignCheck(
         "design.unique",
-        "No held-out prompt stands there twice",
+        "No held-out prompt appears twice",
         _unique,
         "a test set of 350 items of which 180 were different",
     ),

@@ -31,7 +31,7 @@ class Thresholds(Contract):
     """Jaccard similarity of word 3-shingles: two texts that reach it are near duplicates (training against held-out
     prompts, completions against their prompt, and kept completions among themselves)."""
     contained_words: Annotated[int, Field(ge=3, le=50)] = 8
-    """Words: a held-out prompt of as many or more may not stand whole inside a training text, nor a prompt inside a
+    """Words: a held-out prompt of as many or more may not be whole inside a training text, nor a prompt inside a
     completion. Shorter ones stand in many texts by themselves."""
     written_heldout: Annotated[float, Field(ge=0, le=0.2)] = 0.1
     """Fraction of the instructions that an `instruct` stage keeps: those that are held-out prompts, or near one. They

@@ -117,7 +117,7 @@ class StageBase(Contract):
     launcher: LauncherName | None = Field(default=None, exclude_if=lambda given: given is None)
     """Where its jobs run; the session's where it is not stated."""
     resources: Resources | None = Field(default=None, exclude_if=lambda given: given is None)
-    """What its jobs ask for; a session's value stands in for each that is not stated here."""
+    """What its jobs ask for; the session's value fills in each that is not stated here."""
 
     kind: Name
     parameters: Any = None

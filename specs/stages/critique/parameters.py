@@ -123,9 +123,9 @@ class PreferParameters(ShownResponse, Sampling, Pairing):
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
     max_new_tokens: Annotated[int, Field(ge=1, le=4096)] = 128
     shots: tuple[Shot, ...] = SHOTS
-    """Examples before each prompt, for a model that goes on with bare text."""
+    """Examples before each prompt, for a model that continues bare text."""
     stops: tuple[Stop, ...] = (END_MARK, "\n\n", *ROLE_STOPS)
-    """What ends a response of a model that goes on with bare text."""
+    """What ends a response of a model that continues bare text."""
     hard_negatives: tuple[NegativeType, ...] = ()
     """Types of which every prompt with a chosen response gets one negative, in turn."""
     max_length_ratio: Annotated[float, Field(ge=1, le=100)] = 3.0
@@ -137,6 +137,6 @@ class PreferVerifiedParameters(Pairing):
     """Pair samples that the task's verifier accepts with samples of the same prompt that it refuses."""
 
     pairs_per_prompt: Annotated[int, Field(ge=1, le=64)] = 2
-    """The most pairs of one prompt; each sample stands in one of them."""
+    """The most pairs of one prompt; each sample is in one of them."""
     max_length_ratio: Annotated[float, Field(ge=1, le=100)] = 3.0
     """Pairs whose longer response has more than this many times the words of the other are left out."""

@@ -112,7 +112,7 @@ class CompareParameters(Placed):
     rubric: Rubric | None = None
     """Its own words for the judge; the shipped ones where it is not set."""
     form: Form = "chat"
-    """Whether the judge is asked through its chat template or goes on with bare text."""
+    """Whether the judge is asked through its chat template or continues bare text."""
     agreement: Agreement = "both"
     """How the two orders are combined; with ``both`` a judge that changes its mind with the order gives a tie."""
     margin: Annotated[float, Field(ge=0, le=20)] = 0.0

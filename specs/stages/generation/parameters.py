@@ -98,7 +98,7 @@ class RespondParameters(Sampling):
     max_instructions: Annotated[int, Field(ge=1)] | None = None
     """Use only the first this many instructions (for a pilot)."""
     shots: tuple[Shot, ...] = SHOTS
-    """Examples before each instruction, for a model that goes on with bare text."""
+    """Examples before each instruction, for a model that continues bare text."""
     stops: tuple[Stop, ...] = (END_MARK, *ROLE_STOPS)
     cleaning: tuple[Step, ...] = ("end_mark", "first_paragraph", "role_line", "new_question", "strip")
     """Steps in the order in which they are applied."""
