@@ -7,8 +7,10 @@ import random
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 
 from reviews.trail.integrity import walk_trail
 from reviews.trail.store import Store
+from reviews.trail.tables import sqlite_table
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import Trail, seal_path
 from specs.digests import digest_bytes
@@ -88,6 +91,29 @@ def limited(megabytes: float) -> Callable[[], None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(megabytes * 2**20), resource.RLIM_INFINITY))
 
     return limit
+
+
+@pytest.mark.parametrize("waits_s", [5.0, 0.0])
+def test_a_file_that_two_make_at_once_is_opened_by_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_s: float
+) -> None:
+    """SQLite asks nobody to wait when two turn the log on: the second one is refused at once."""
+    path = tmp_path / "trail.sqlite"
+    first = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    first.execute("CREATE TABLE first (one)")
+    first.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(sqlite_table, "WAIT_S", waits_s)
+    ending = threading.Timer(0.3, first.rollback)
+    ending.start()
+    try:
+        if waits_s:
+            sqlite_table.SqliteTable(path).close()
+        else:
+            with pytest.raises(DiskUnwritable, match="database is locked"):
+                sqlite_table.SqliteTable(path)
+    finally:
+        ending.join()
+        first.close()
 
 
 def test_a_disk_that_is_full_is_told_and_leaves_nothing_half_written(tmp_path: Path) -> None:

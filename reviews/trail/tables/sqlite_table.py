@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from specs.digests import digest_file
 from specs.errors import AuditDamage, DiskUnwritable, PeergateError
 from specs.trail.entry import EntryKind
 
+WAIT_S = 30
+"""How long one waits for another who writes."""
 _ROW = "SELECT seq, payload, signatures FROM entry"
 _KIND = "json_extract(payload, '$.predicate.kind')"
 _KEY = "json_extract(payload, '$.predicate.key')"
@@ -28,9 +31,9 @@ class SqliteTable:
         """
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+        self.connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
         try:
-            self.connection.execute("PRAGMA journal_mode=WAL")
+            self._write_ahead()
             self.connection.execute("PRAGMA synchronous=FULL")
             if not holds_trail(self.connection):
                 self.connection.executescript(f"{SCHEMA}PRAGMA user_version={FORMAT};")
@@ -40,6 +43,18 @@ class SqliteTable:
             if told is not None:
                 raise told from error
             raise
+
+    def _write_ahead(self) -> None:
+        """Turn the log on, which two who make the file at once both try: SQLite refuses one of them without waiting."""
+        until = time.monotonic() + WAIT_S
+        while True:
+            try:
+                self.connection.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
 
     @property
     def in_transaction(self) -> bool:
