@@ -116,6 +116,18 @@ def test_a_file_that_two_make_at_once_is_opened_by_both(
         first.close()
 
 
+def test_a_trail_file_is_made_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trail.sqlite"
+    first, _, rest = sqlite_table.SCHEMA.partition(";")
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_table, "SCHEMA", f"{first}; SELECT the_process_ends_here();")
+        with pytest.raises(DiskUnwritable):
+            sqlite_table.SqliteTable(path)
+    table = sqlite_table.SqliteTable(path)
+    assert rest and table.head() is None
+    table.close()
+
+
 def test_a_disk_that_is_full_is_told_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     path = tmp_path / "run" / "trail.sqlite"
     done = subprocess.run(

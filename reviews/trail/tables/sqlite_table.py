@@ -36,7 +36,8 @@ class SqliteTable:
             self._write_ahead()
             self.connection.execute("PRAGMA synchronous=FULL")
             if not holds_trail(self.connection):
-                self.connection.executescript(f"{SCHEMA}PRAGMA user_version={FORMAT};")
+                # All of it or nothing: whoever finds the first table takes the file for a trail.
+                self.connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}PRAGMA user_version={FORMAT}; COMMIT;")
         except BaseException as error:
             self.connection.close()
             told = self.told(error, writing=True)
