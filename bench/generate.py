@@ -3,8 +3,8 @@
     .venv/bin/python -m bench.generate              # about a minute on two quiet cores
     .venv/bin/python -m bench.generate --engine llama
 
-Both write answers to the same instructions, after the same worked pairs, with the sampling of a ``respond`` stage: its
-temperature, nucleus, repetition penalty and stop strings. The peer is transformers' own ``generate`` with its
+Both write answers to the same instructions, after the same worked pairs, with the sampling of `sample_responses`:
+its temperature, nucleus, repetition penalty and stop strings. The peer is transformers' own ``generate`` with its
 ``stop_strings``. The limit: 3 times as many tokens a second. Without sampling both have to write the same text; how
 many of the answers are equal is printed, because sums of floating point numbers differ with the size of a batch.
 
@@ -40,7 +40,7 @@ def main() -> int:
     import torch
 
     from sessions.wiring import cache_folder
-    from specs.stages.generation.parameters import RespondParameters
+    from specs.stages.generation.parameters import SampleResponsesParameters
     from training.engines.batched import Output
     from training.engines.checkpoint import load
     from training.engines.engine import Batched, Engine, make_engine
@@ -53,7 +53,7 @@ def main() -> int:
     command += ["--cache", str(cache_folder())]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     model, tokenizer = load(Path(found["path"]))
-    parameters = RespondParameters(max_new_tokens=given.tokens)
+    parameters = SampleResponsesParameters(max_new_tokens=given.tokens)
     items = load_items(HOME / "specs" / "library" / "data" / "format_train.jsonl")[: given.instructions]
     texts = [answer_prompt(item.prompt, parameters.shots, "completion") for item in items]
     prompts = [list(prompt_ids(tokenizer, text, "completion").ids) for text in texts]

@@ -12,10 +12,10 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import Measured, share
 from reviews.evidence.row_reader import read_rows
 from specs.errors import EvidenceMissing
-from specs.stages.critique.parameters import PreferParameters
+from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.critique.rows import CandidateRow, RevisionRow
-from specs.stages.generation.parameters import GenerateParameters, InstructParameters, RespondParameters
-from specs.stages.generation.rows import GenerationRow, InstructRow, RespondRow
+from specs.stages.generation.parameters import GenerateParameters, SampleResponsesParameters, SelfInstructParameters
+from specs.stages.generation.rows import GenerationRow, SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import STAGE_KINDS, Kind
 from specs.stages.sampling import Sampling
 from training.rules.sampling_quality import (
@@ -36,15 +36,15 @@ COUNTED: dict[Kind, dict[str, str]] = {
         "generate_leak_rate": "leaked",
         "generate_repeat_rate": "repeated",
     },
-    "instruct": {"instruct_leak_rate": "leaked", "instruct_repeat_rate": "repeated"},
-    "respond": {"response_empty_rate": "empty", "response_repeat_rate": "repeated"},
+    "self_instruct": {"instruct_leak_rate": "leaked", "instruct_repeat_rate": "repeated"},
+    "sample_responses": {"response_empty_rate": "empty", "response_repeat_rate": "repeated"},
     "revise": {
         "revision_empty_rate": "empty",
         "revision_runaway_rate": "runaway",
         "revision_leak_rate": "leaked",
         "revision_repeat_rate": "repeated",
     },
-    "prefer": {
+    "best_of_n": {
         "candidate_empty_rate": "empty",
         "candidate_runaway_rate": "runaway",
         "candidate_leak_rate": "leaked",
@@ -75,13 +75,13 @@ def sampled(evidence: Evidence) -> Sampled:
         raise EvidenceMissing("the order of the attempt is not on record")
     given = STAGE_KINDS[evidence.stage.kind].parameters.model_validate(evidence.parameters)
     path, what = evidence.outputs.get("rows"), "sampled rows"
-    if isinstance(given, InstructParameters):
-        calls = read_rows(path, InstructRow, what)
+    if isinstance(given, SelfInstructParameters):
+        calls = read_rows(path, SelfInstructRow, what)
         work = [line for line, row in enumerate(calls, 1) if row.probe == 0]
         return Sampled(given, of_calls(calls), work, len(calls))
-    if isinstance(given, RespondParameters):
-        samples = of_answers(read_rows(path, RespondRow, what), given)
-    elif isinstance(given, PreferParameters):
+    if isinstance(given, SampleResponsesParameters):
+        samples = of_answers(read_rows(path, SampleResponsesRow, what), given)
+    elif isinstance(given, BestOfNParameters):
         samples = of_candidates(read_rows(path, CandidateRow, what), given)
     elif isinstance(given, GenerateParameters):
         samples = of_samples(read_rows(path, GenerationRow, what), given.stops)

@@ -54,9 +54,9 @@ class Control(Contract):
     """The two arms once more, with a history that tells nothing: what is gained there did not come from memory."""
 
     before: Name
-    """A converse stage with the baseline's model."""
+    """A multi_turn stage with the baseline's model."""
     after: Name
-    """A converse stage with the treatment's model."""
+    """A multi_turn stage with the treatment's model."""
 
 
 def control_criteria(alpha: float) -> tuple[Criterion, ...]:

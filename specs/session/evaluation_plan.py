@@ -16,7 +16,7 @@ class Gap(Contract):
     """What has to be shown before anything is trained: the base model fails the task, and it can be done."""
 
     base: tuple[Name, ...] = Field(min_length=1)
-    """Evaluate or converse stages of the untrained model, one for each way of prompting it."""
+    """Evaluate or multi_turn stages of the untrained model, one for each way of prompting it."""
     ceiling: Name | None = None
     """The same stage with a model that is known to do the task."""
     base_at_most: Share = 0.3

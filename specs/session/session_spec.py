@@ -235,7 +235,7 @@ class Analysis(Contract):
 
     primary_metric: PrimaryMetric = "accuracy"
     """The share of the held-out items that an arm has right: ``accuracy`` of evaluate stages, or
-    ``conversation_pass_rate`` of converse stages. Both arms are of one kind."""
+    ``conversation_pass_rate`` of multi_turn stages. Both arms are of one kind."""
     design: Literal["paired_binary"] = "paired_binary"
     test: Literal["exact_mcnemar"] = "exact_mcnemar"
     alpha: Annotated[float, Field(gt=0, lt=1)]

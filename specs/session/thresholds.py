@@ -34,8 +34,8 @@ class Thresholds(Contract):
     """Words: a held-out prompt of as many or more may not be whole inside a training text, nor a prompt inside a
     completion. Shorter ones stand in many texts by themselves."""
     written_heldout: Annotated[float, Field(ge=0, le=0.2)] = 0.1
-    """Fraction of the instructions that an `instruct` stage keeps: those that are held-out prompts, or near one. They
-    are taken out; more of them close the gate, since the model or the seeds then know the split."""
+    """Fraction of the instructions that a `self_instruct` stage keeps: those that are held-out prompts, or near one.
+    They are taken out; more of them close the gate, since the model or the seeds then know the split."""
     repeated_rows: Share = 0.1
     """Fraction of the training rows: rows that repeat another one word for word."""
 

@@ -8,7 +8,9 @@ from specs.stages.metric import defined as _m
 _CALLS = "all calls, probes left out"
 _EMPTY = "without a visible character"
 _RUNAWAY = "with a mark of another turn, or of more than 500 characters"
-_LEAKED = "with a stop string of the stage (of respond, where it has none) nobody asked for, or the beginning of one"
+_LEAKED = (
+    "with a stop string of the stage (of sample_responses, where it has none) nobody asked for, or the beginning of one"
+)
 _REPEATED = "whose words (case, marks and white space ignored) are those of an earlier one"
 
 
@@ -22,10 +24,10 @@ def _rates(prefix: str, scope: Scope, population: str, rows: str, *counted: tupl
 _ALL = (("empty", _EMPTY), ("runaway", _RUNAWAY), ("leak", _LEAKED), ("repeat", _REPEATED))
 SAMPLED_METRICS: tuple[MetricDefinition, ...] = (
     *_rates("generate", "generate", "all sampled completions of the attempt", "completions", *_ALL),
-    *_rates("instruct", "instruct", _CALLS, "calls", ("leak", _LEAKED), ("repeat", _REPEATED)),
+    *_rates("instruct", "self_instruct", _CALLS, "calls", ("leak", _LEAKED), ("repeat", _REPEATED)),
     *_rates(
         "response",
-        "respond",
+        "sample_responses",
         "all answers, after cleaning and before any is dropped",
         "answers",
         ("empty", _EMPTY),
@@ -41,5 +43,5 @@ SAMPLED_METRICS: tuple[MetricDefinition, ...] = (
         ("leak", f"with a revision {_LEAKED}"),
         ("repeat", "whose last revision has the words (case, marks and white space ignored) of an earlier one"),
     ),
-    *_rates("candidate", "prefer", "all sampled responses", "responses", *_ALL),
+    *_rates("candidate", "best_of_n", "all sampled responses", "responses", *_ALL),
 )

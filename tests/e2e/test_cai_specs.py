@@ -112,14 +112,14 @@ def test_stage_1_stops_at_the_critic_and_goes_on_in_a_persons_name(person: Perso
     judged = next(one for one in told["stages"] if one["stage"] == "judge_instructions")["attempts"][0]
     failed = {one["id"] for one in judged["gate"]["checks"] if one["status"] == "FAIL" and one["blocking"]}
     assert failed == {"critics.calibration", "critics.swap"} and judged["metrics"]["instructions_kappa"]["value"] < 0.6
-    assert judged["critic"]["follows"] and told["answers"] and told["not_reached"][0] == "respond"
+    assert judged["critic"]["follows"] and told["answers"] and told["not_reached"][0] == "sample_responses"
     lifted: list[str] = []
     while not (person.folder / "runs" / "cai_stage1" / "report").exists():
         assert len(lifted) < 5, lifted
         status = json.loads(person.types("status", "cai_stage1", "--json").stdout)
         lifted.append(status["stage"])
         person.types("override", "cai_stage1", "--gate", "--reason", REASON)
-    assert lifted == ["judge_instructions", "respond", "judge_responses"]
+    assert lifted == ["judge_instructions", "sample_responses", "judge_responses"]
     report = person.report("cai_stage1")
     print(report["result"])
     assert report["outcome"] in ("null", "approve") and report["overrides"] == 3

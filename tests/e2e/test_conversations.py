@@ -60,11 +60,11 @@ analysis:
     - {before: before_shuffled, after: after_shuffled}
 stages:
   - name: before
-    kind: converse
+    kind: multi_turn
     inputs: {model: model, items: heldout}
     parameters: &talk {prompting: native, max_new_tokens: 24, seed: 3}
   - name: before_shuffled
-    kind: converse
+    kind: multi_turn
     inputs: {model: model, items: heldout}
     parameters: {prompting: native, max_new_tokens: 24, seed: 3, history: shuffled}
   - name: sample
@@ -76,11 +76,11 @@ stages:
     inputs: {model: model, examples: sample.accepted}
     parameters: {learning_rate: 1e-3, epochs: 2, batch_size: 4, max_length: 128, seed: 3}
   - name: after_shuffled
-    kind: converse
+    kind: multi_turn
     inputs: {model: train.checkpoint, items: heldout}
     parameters: {prompting: native, max_new_tokens: 24, seed: 3, history: shuffled}
   - name: after
-    kind: converse
+    kind: multi_turn
     inputs: {model: train.checkpoint, items: heldout}
     parameters: {prompting: native, max_new_tokens: 24, seed: 3}
 """.replace("&talk ", "")

@@ -42,7 +42,7 @@ def talks() -> list[Item]:
 
 def job_of(folder: Path, model: Path, **parameters: Any) -> Job:
     inputs = {"model": model, "items": lines(folder / "items.jsonl", talks())}
-    return stage_job(folder, "converse", inputs, "base", max_new_tokens=5, batch_size=8, **parameters)
+    return stage_job(folder, "multi_turn", inputs, "base", max_new_tokens=5, batch_size=8, **parameters)
 
 
 def test_before_each_turn_stand_turns_of_others_with_what_they_were_answered(tmp_path: Path, model: Path) -> None:
@@ -102,6 +102,6 @@ def test_a_control_that_was_ended_goes_on_with_the_same_donors(
 def test_conversations_of_one_kind_have_no_control(tmp_path: Path, model: Path) -> None:
     alone = [item for item in talks() if item.kind == "memory"]
     inputs = {"model": model, "items": lines(tmp_path / "items.jsonl", alone)}
-    job = stage_job(tmp_path, "converse", inputs, "base", max_new_tokens=5, history="shuffled")
+    job = stage_job(tmp_path, "multi_turn", inputs, "base", max_new_tokens=5, history="shuffled")
     with pytest.raises(ValueError, match="no other kind has a turn 1"):
         converse(job)

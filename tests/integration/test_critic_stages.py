@@ -42,14 +42,14 @@ WORK: dict[str, Callable[[Job], Done]] = {
     "critique_instructions": critique_instructions.critique_instructions,
     "critique_responses": critique_responses.critique_responses,
     "revise": revise.revise,
-    "prefer": best_of_n.prefer,
+    "best_of_n": best_of_n.prefer,
 }
 # A byte is a token of these models, and they read 512 of them.
 HEAD: dict[str, Any] = {"good": "it is good", "bad": "it is bad", "head": "Judge it.\n{options}\nElse {bad}."}
 RUBRICS = {
     "critique_instructions": Rubric(judges="instruction", item="I: {instruction}\nLabel:", **HEAD),
     "critique_responses": Rubric(judges="response", item="I: {instruction}\nR: {response}\nLabel:", **HEAD),
-    "prefer": Rubric(
+    "best_of_n": Rubric(
         judges="comparison",
         good="A is better",
         bad="B is better",
@@ -61,7 +61,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "critique_instructions": {"margin": 0.0, "agreement": "mean"},
     "critique_responses": {"margin": 0.0, "agreement": "mean"},
     "revise": {"revisions": 2, "critique_tokens": 6, "revision_tokens": 12, "min_words": 1},
-    "prefer": {
+    "best_of_n": {
         "samples": 3,
         "max_new_tokens": 24,
         "shown_characters": 40,
@@ -111,7 +111,7 @@ def job_of(folder: Path, kind: str, models: dict[str, Path], form: Form = "base"
         inputs["items"] = lines(data / "items.jsonl", instructions())
     if kind == "critique_responses":
         inputs["examples"] = lines(data / "examples.jsonl", responses())
-    if kind == "prefer":
+    if kind == "best_of_n":
         inputs |= {"prompts": lines(data / "items.jsonl", instructions()), "judge": models["critic"]}
     job_kind: Kind = STAGES[kind].kind
     return stage_job(folder / "job", job_kind, inputs, form, **given)
@@ -154,7 +154,7 @@ class Killed(Exception):
     """Stands for the end of a process."""
 
 
-@pytest.mark.parametrize("kind", ["critique_instructions", "revise", "prefer"])
+@pytest.mark.parametrize("kind", ["critique_instructions", "revise", "best_of_n"])
 def test_a_job_that_was_ended_goes_on_and_leaves_the_same_bytes(
     tmp_path: Path, models: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +168,7 @@ def test_a_job_that_was_ended_goes_on_and_leaves_the_same_bytes(
     owner, name = {
         "critique_instructions": (Critic, "critiques"),
         "revise": (revise.Reviser, "group"),
-        "prefer": (Critic, "comparisons"),
+        "best_of_n": (Critic, "comparisons"),
     }[kind]
     real, calls = getattr(owner, name), list[int]()
 
@@ -194,7 +194,7 @@ def test_a_job_that_was_ended_goes_on_and_leaves_the_same_bytes(
     assert bytes_of(job) == bytes_of(whole)
     # What was whole was not done again: the labelled sample and a group, or two groups.
     compared = len(bytes_of(job).get("comparisons", b"").splitlines())
-    groups = {"critique_instructions": 3, "revise": 3, "prefer": -(-compared // 3)}
+    groups = {"critique_instructions": 3, "revise": 3, "best_of_n": -(-compared // 3)}
     assert len(calls) == groups[kind] - (2 if kind == "revise" else 1)
 
 
@@ -233,7 +233,7 @@ def test_margins_of_the_parameters_decide(tmp_path: Path, models: dict[str, Path
 
 RULES: dict[str, dict[str, float]] = {
     "revise": {"max_length_ratio": 3.0, "revisions": 1, "revision_tokens": 60, "revision_temperature": 1.5},
-    "prefer": {"length_balance": 0.05},
+    "best_of_n": {"length_balance": 0.05},
 }
 
 
@@ -254,7 +254,7 @@ def test_a_judge_decides_which_revisions_become_pairs_and_a_kill_changes_nothing
     tmp_path: Path, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pair_judge, "GROUP", 1)
-    rubric = RUBRICS["prefer"].model_dump(mode="json")
+    rubric = RUBRICS["best_of_n"].model_dump(mode="json")
     given = RULES["revise"] | {"max_length_ratio": 100.0}
     judge = {"rubric": rubric, "margin": 0.0, "shown_characters": 40}
 

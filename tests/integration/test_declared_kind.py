@@ -33,7 +33,7 @@ from training.rules.prompt_encoding import EncodingFault, encode_chat
 from training.rules.tasks import worked_example
 
 STAGES: dict[str, Callable[[Job], Any]] = {
-    "converse": converse,
+    "multi_turn": converse,
     "evaluate": evaluate,
     "generate": generate,
     "package": package,
@@ -57,7 +57,7 @@ BY_KIND = {
     "evaluate": Condition("evaluate", f"{ITEM.prompt}\n\n", {"max_new_tokens": 2}),
     "generate": Condition("generate", f"{ITEM.prompt}\n\n", SAMPLED | {"worked_example": False}),
     "generate after an example": Condition("generate", f"{EXAMPLE[0]}\n\n{EXAMPLE[1]}\n\n{ITEM.prompt}\n\n", SAMPLED),
-    "converse": Condition("converse", f"{TALK.prompt}\n\n", {"max_new_tokens": 2, "prompting": "native"}),
+    "multi_turn": Condition("multi_turn", f"{TALK.prompt}\n\n", {"max_new_tokens": 2, "prompting": "native"}),
     "package": Condition("package", f"{ITEM.prompt}\n\n", {"max_new_tokens": 2, "probe_items": 1}),
 }
 """Conditions in which the declared kind decides what is read."""
@@ -74,8 +74,8 @@ BARE = {
         f"{WRAPPER.replace('{prompt}', EXAMPLE[0])} {EXAMPLE[1]}{END_MARK}\n\n{IN_WRAPPER}",
         SAMPLED | {"wrapper": WRAPPER, "response_end": END_MARK, "stops": [END_MARK]},
     ),
-    "converse raw": Condition("converse", f"{TALK.prompt}\n\n", {"max_new_tokens": 2, "prompting": "raw"}),
-    "converse transcript": Condition("converse", f"User: {TALK.prompt}\nAssistant:", {"max_new_tokens": 2}),
+    "converse raw": Condition("multi_turn", f"{TALK.prompt}\n\n", {"max_new_tokens": 2, "prompting": "raw"}),
+    "converse transcript": Condition("multi_turn", f"User: {TALK.prompt}\nAssistant:", {"max_new_tokens": 2}),
 }
 """Conditions that give every model the same bare text."""
 CONDITIONS = BY_KIND | BARE
@@ -115,7 +115,7 @@ def first_read(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
 def job_of(folder: Path, model: Path, condition: Condition, kind: ModelKind) -> Job:
     role = "prompts" if condition.kind == "generate" else "items"
-    given = TALK if condition.kind == "converse" else ITEM
+    given = TALK if condition.kind == "multi_turn" else ITEM
     inputs = {"model": model, role: lines(folder / "items.jsonl", [given])}
     return stage_job(folder, condition.kind, inputs, kind, **condition.parameters)
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from specs.stages.artifacts import Item
-from specs.stages.generation.rows import GenerationRow, RespondRow
+from specs.stages.generation.rows import GenerationRow, SampleResponsesRow
 from specs.stages.registry import STAGE_KINDS, Kind
 from tests.conformance.test_engines import NAMES
 from tests.fixtures.critic_jobs import (
@@ -38,14 +38,14 @@ from training.jobs.generation import (
 from training.jobs.job import Done, Job
 
 WORK: dict[str, Any] = {
-    "guard": base_model_check.guard,
-    "instruct": self_instruct.instruct,
-    "respond": sample_responses.respond,
+    "base_model_check": base_model_check.check_base_model,
+    "self_instruct": self_instruct.instruct,
+    "sample_responses": sample_responses.respond,
     "revise": revise.revise,
-    "prefer": best_of_n.prefer,
+    "best_of_n": best_of_n.prefer,
     "generate": generate.generate,
     "evaluate": evaluate.evaluate,
-    "converse": multi_turn.converse,
+    "multi_turn": multi_turn.converse,
 }
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here, so vLLM might run")
 
@@ -79,20 +79,20 @@ def talks() -> list[Item]:
 def job_of(folder: Path, kind: str, model: Path, **parameters: Any) -> Job:
     """Return a small job of a kind, with the inputs that it reads."""
     data = folder / "data"
-    given = lines(data / "items.jsonl", talks() if kind == "converse" else instructions())
+    given = lines(data / "items.jsonl", talks() if kind == "multi_turn" else instructions())
     inputs: dict[str, dict[str, Path]] = {
-        "guard": {"control": model},
-        "instruct": {"seeds": lines(data / "seeds.jsonl", seed_items(6))},
-        "respond": {"instructions": given},
+        "base_model_check": {"control": model},
+        "self_instruct": {"seeds": lines(data / "seeds.jsonl", seed_items(6))},
+        "sample_responses": {"instructions": given},
         "revise": {"examples": lines(data / "examples.jsonl", responses()), "constitution": CONSTITUTION},
-        "prefer": {
+        "best_of_n": {
             "prompts": given,
             "judge": model,
             "calibration": lines(data / "labelled.jsonl", labelled_items("comparison")),
         },
         "generate": {"prompts": given},
         "evaluate": {"items": given},
-        "converse": {"items": given},
+        "multi_turn": {"items": given},
     }
     made: Kind = next(one for one in STAGE_KINDS if one == kind)
     return stage_job(folder, made, {"model": model} | inputs[kind], "base", **parameters)
@@ -110,7 +110,7 @@ SMALL = {"max_new_tokens": 6, "batch_size": 4}
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["evaluate", "converse"])
+@pytest.mark.parametrize("kind", ["evaluate", "multi_turn"])
 def test_greedy_rows_do_not_show_the_engine(tmp_path: Path, model: Path, kind: str, name: str) -> None:
     device = {"device": "cuda"} if name == "vllm" else {}
     ours = job_of(tmp_path / "ours", kind, model, engine=name, **SMALL, **device)
@@ -122,7 +122,7 @@ def test_greedy_rows_do_not_show_the_engine(tmp_path: Path, model: Path, kind: s
     assert "engine" not in theirs.order.parameters
     if done.dtype == "float32":
         assert (ours.out / "rows.jsonl").read_bytes() == (theirs.out / "rows.jsonl").read_bytes()
-    assert len(rows(ours)) == (4 if kind == "converse" else 6)
+    assert len(rows(ours)) == (4 if kind == "multi_turn" else 6)
 
 
 @pytest.mark.parametrize("name", [one for one in NAMES if one.values != ("batched",)])
@@ -140,9 +140,9 @@ def test_sampled_rows_have_one_schema_and_come_again(tmp_path: Path, model: Path
     assert len({one.completion for one in found}) > 6
     if name != "vllm":
         assert rows(jobs[0]) == rows(jobs[1])
-    answers = job_of(tmp_path / "answers", "respond", model, **settings, **with_engine("respond"))
+    answers = job_of(tmp_path / "answers", "sample_responses", model, **settings, **with_engine("sample_responses"))
     done = sample_responses.respond(answers)
-    assert [RespondRow.model_validate(row).item for row in rows(answers)] == [f"i{n}" for n in range(6)]
+    assert [SampleResponsesRow.model_validate(row).item for row in rows(answers)] == [f"i{n}" for n in range(6)]
     assert done.effective["engine"] == name
 
 

@@ -32,9 +32,9 @@ from training.rules.prompt_encoding import dialogue_ids, prompt_ids
 STAGES: dict[str, Any] = {
     "evaluate": evaluate,
     "perplexity": perplexity,
-    "choose": choose,
-    "compare": compare,
-    "converse": converse,
+    "multiple_choice": choose,
+    "pairwise_judge": compare,
+    "multi_turn": converse,
     "generate": generate,
 }
 
@@ -138,21 +138,23 @@ def test_an_answer_ends_before_its_stop_string_and_counts_as_whole(tmp_path: Pat
             assert row["finish"] == ("length" if row["truncated"] else "eos") and "stop" not in row
 
 
-@pytest.mark.parametrize("kind", ["evaluate", "perplexity", "choose", "converse", "compare", "generate"])
+@pytest.mark.parametrize(
+    "kind", ["evaluate", "perplexity", "multiple_choice", "multi_turn", "pairwise_judge", "generate"]
+)
 def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
     tmp_path: Path, base: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training.jobs.evaluation.pairwise_judge.GROUP", 2)
-    given = {"choose": asked(), "converse": talks()}.get(kind, items())
+    given = {"multiple_choice": asked(), "multi_turn": talks()}.get(kind, items())
     parameters: dict[str, Any] = {
-        "compare": {},
+        "pairwise_judge": {},
         "generate": {"batch_size": 4, "samples_per_prompt": 2, "max_new_tokens": 6, "worked_example": False},
         "evaluate": {"batch_size": 2, "max_new_tokens": 6},
         "perplexity": {"window": 6, "stride": 3},
-        "choose": {},
-        "converse": {"max_new_tokens": 6},
+        "multiple_choice": {},
+        "multi_turn": {"max_new_tokens": 6},
     }[kind]
-    made = compared if kind == "compare" else partial(job_of, kind=kind, given=given)
+    made = compared if kind == "pairwise_judge" else partial(job_of, kind=kind, given=given)
     whole = run(made(tmp_path / "whole", model=base, **parameters))
     job = made(tmp_path / "ended", model=base, **parameters)
 
@@ -164,7 +166,7 @@ def test_a_stage_that_was_ended_goes_on_and_gives_the_same_rows(
     def ended(done: int, *_: Any, **__: Any) -> None:
         told.append(done)
         # The judge's labelled pairs take the first two groups.
-        if len(told) == (3 if kind == "compare" else 2):
+        if len(told) == (3 if kind == "pairwise_judge" else 2):
             raise Ended
 
     monkeypatch.setattr(job, "progress", ended)
@@ -264,7 +266,7 @@ def asked() -> list[Item]:
 
 
 def test_a_choice_is_scored_token_by_token_after_its_question(tmp_path: Path, base: Path) -> None:
-    rows = run(job_of(tmp_path, "choose", base, asked(), batch_size=3))
+    rows = run(job_of(tmp_path, "multiple_choice", base, asked(), batch_size=3))
     model, tokenizer = load(base)
     for item, row in zip(asked(), rows, strict=True):
         context = list(tokenizer(f"Question: {item.prompt}\nAnswer:")["input_ids"])
@@ -299,7 +301,7 @@ def talks() -> list[Item]:
 
 @pytest.mark.parametrize("prompting", ["transcript", "raw", "native"])
 def test_a_conversation_goes_on_from_what_was_answered(tmp_path: Path, chat: Path, prompting: Any) -> None:
-    job = job_of(tmp_path, "converse", chat, talks(), "instruct", max_new_tokens=8, prompting=prompting, batch_size=8)
+    job = job_of(tmp_path, "multi_turn", chat, talks(), "instruct", max_new_tokens=8, prompting=prompting, batch_size=8)
     rows = run(job)
     model, tokenizer = load(chat)
     assert [len(row["turns"]) for row in rows] == [2, 3, 2]
@@ -326,8 +328,8 @@ def test_a_conversation_goes_on_from_what_was_answered(tmp_path: Path, chat: Pat
 
 
 def test_without_history_every_turn_is_asked_alone(tmp_path: Path, base: Path) -> None:
-    whole = run(job_of(tmp_path / "whole", "converse", base, talks(), max_new_tokens=8))
-    none = run(job_of(tmp_path / "none", "converse", base, talks(), max_new_tokens=8, history="none"))
+    whole = run(job_of(tmp_path / "whole", "multi_turn", base, talks(), max_new_tokens=8))
+    none = run(job_of(tmp_path / "none", "multi_turn", base, talks(), max_new_tokens=8, history="none"))
     assert [row["turns"][0] for row in whole] == [row["turns"][0] for row in none]
     assert [row["turns"][1] for row in whole] != [row["turns"][1] for row in none]
     _, tokenizer = load(base)
@@ -360,7 +362,7 @@ def compared(folder: Path, model: Path, **parameters: Any) -> Job:
         "candidate": answers_file(folder, "candidate", "the old house"),
         "labelled": lines(folder / "labelled.jsonl", labelled),
     }
-    return stage_job(folder, "compare", inputs, "base", form="completion", **parameters)
+    return stage_job(folder, "pairwise_judge", inputs, "base", form="completion", **parameters)
 
 
 def test_a_judge_sees_both_orders_and_its_preference_follows_from_them(tmp_path: Path, base: Path) -> None:

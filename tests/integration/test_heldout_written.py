@@ -62,7 +62,7 @@ class Undisturbed(NamedTuple):
 def undisturbed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     run = open_small("cai_stage1", tmp_path_factory.mktemp("whole"), model)
     go(run, READS)
-    pilot = written(run, "cai_stage1.pilot_instruct.1")
+    pilot = written(run, "cai_stage1.pilot_self_instruct.1")
     answered = dict.fromkeys(row["instruction"] for row in lines(run / "jobs" / READS / "out" / "rows.jsonl"))
     found = Undisturbed(
         [one for one in written(run) if one not in pilot], [one for one in answered if one not in pilot]
@@ -138,7 +138,7 @@ def test_one_is_taken_out_and_counted_and_the_session_goes_on(
     assert "1 of " in found["detail"] and [row["train_text"] for row in found["shown"]] == [collides]
     report = Report(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True)
     (claim,) = [
-        one for one in report.measured if (one.set.stage, one.metric.id) == ("instruct", "instructions_held_out")
+        one for one in report.measured if (one.set.stage, one.metric.id) == ("self_instruct", "instructions_held_out")
     ]
     assert claim.metric.value == 1
     part = report.trace(claim).parts[0]
@@ -180,5 +180,5 @@ def test_without_the_screen_or_with_another_file_in_its_place_a_later_gate_stays
     assert any("text.overlap is FAIL" in one for one in overview(run).reasons)
     # And a file that no stage left is seen as such, whatever is in it.
     damage = verify_run(run, "trail.sqlite", "store").damage
-    told = f"input 'items' of job {CRITIC} is not what 'instruct' left as instructions"
+    told = f"input 'items' of job {CRITIC} is not what 'self_instruct' left as instructions"
     assert any(told in one for one in damage) == tampered

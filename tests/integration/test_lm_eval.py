@@ -1,4 +1,4 @@
-"""``choose`` through lm-eval: the rows are those of our own scoring of the same questions."""
+"""``multiple_choice`` through lm-eval: the rows are those of our own scoring of the same questions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.parameters import ChooseParameters
+from specs.stages.evaluation.parameters import MultipleChoiceParameters
 from tests.fixtures.critic_jobs import lines, stage_job
 from tests.fixtures.small_text import small_model
 from training.items.lm_eval_items import items_of
@@ -47,7 +47,7 @@ def questions() -> list[Item]:
 
 def job_of(folder: Path, model: Path, items: list[Item], **parameters: Any) -> Job:
     inputs = {"model": model, "items": lines(folder / "items.jsonl", items)}
-    return stage_job(folder, "choose", inputs, "base", **parameters)
+    return stage_job(folder, "multiple_choice", inputs, "base", **parameters)
 
 
 def rows_of(job: Job) -> list[dict[str, Any]]:
@@ -66,16 +66,16 @@ def test_without_the_library_the_stage_is_refused_with_what_to_install(
 
 def test_a_question_is_written_in_one_place() -> None:
     with pytest.raises(ValueError, match=r"lm_eval\.doc_to_text, not in question"):
-        ChooseParameters.model_validate({"lm_eval": {}, "question": "Q: {prompt}"})
+        MultipleChoiceParameters.model_validate({"lm_eval": {}, "question": "Q: {prompt}"})
     # What is not set is not part of a registration.
-    assert "lm_eval" not in ChooseParameters().model_dump(mode="json")
+    assert "lm_eval" not in MultipleChoiceParameters().model_dump(mode="json")
 
 
 def test_a_task_of_the_library_has_its_own_words() -> None:
     for other in ({"lm_eval": {}}, {"question": "Q: {prompt}"}):
         with pytest.raises(ValueError, match="has its own words: neither lm_eval nor question"):
-            ChooseParameters.model_validate({"lm_eval_task": "arc_easy", **other})
-    assert "lm_eval_task" not in ChooseParameters().model_dump(mode="json")
+            MultipleChoiceParameters.model_validate({"lm_eval_task": "arc_easy", **other})
+    assert "lm_eval_task" not in MultipleChoiceParameters().model_dump(mode="json")
 
 
 def test_lm_eval_gives_the_rows_of_our_own_scoring(tmp_path: Path, model: Path) -> None:

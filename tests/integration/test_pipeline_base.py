@@ -73,7 +73,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, Session
 
 
 def test_both_specs_come_to_their_ends_with_a_base_model(sessions: tuple[Session, Session]) -> None:
-    counted = ({"sft": "steps", "instruct": "instructions_kept"}, {"dpo": "dpo_steps", "revise": "revision_pairs",
+    counted = ({"sft": "steps", "self_instruct": "instructions_kept"}, {"dpo": "dpo_steps", "revise": "revision_pairs",
                 "pairs": "verified_pairs"})  # fmt: skip
     for session, counts in zip(sessions, counted, strict=True):
         stages = [stage.name for stage in load_spec(find_spec(session.run.name), "gpu").spec.stages]
@@ -93,7 +93,7 @@ def test_every_answer_stands_before_what_ended_it(sessions: tuple[Session, Sessi
     # Its own end is the mark, and hardly one runs on to the limit.
     ends = [row["stop"] for _, row in answers if row["finish"] == "stop"]
     assert set(ends) <= {END_MARK, "\nInstruction"} and len(ends) > 0.7 * len(answers)
-    assert all(row["form"] == "completion" for row in (*first.left("instruct"), *first.left("respond")))
+    assert all(row["form"] == "completion" for row in (*first.left("self_instruct"), *first.left("sample_responses")))
     for session in sessions:
         for stage in ("baseline", "evaluate", "package"):
             assert session.order(stage)["model_kind"] == "base"

@@ -136,8 +136,8 @@ def test_the_small_pipeline_is_the_shipped_one(undisturbed: Callable[[str], tupl
     launched = [one.body["stage"] for one in read_entries(run / "trail.sqlite") if one.entry.kind == "launch"]
     assert launched == [stage.name for stage in shipped.stages] and set(result.metrics) == set(launched)
     # Nothing of it is empty: what is trained on, and what is measured.
-    counted = {"cai_stage1": ("sft", "steps", "instruct", "instructions_kept"), "cai_preferences": ("dpo", "dpo_steps",
-               "revise", "revision_pairs")}[name]  # fmt: skip
+    counted = {"cai_stage1": ("sft", "steps", "self_instruct", "instructions_kept"),
+               "cai_preferences": ("dpo", "dpo_steps", "revise", "revision_pairs")}[name]  # fmt: skip
     assert result.metrics[counted[0]][counted[1]]["value"] >= 2
     assert result.metrics[counted[2]][counted[3]]["value"] >= 2
 

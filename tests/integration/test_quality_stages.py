@@ -20,7 +20,7 @@ from training.jobs.job import Done, Job
 WORK: dict[Kind, Callable[[Job], Done]] = {
     "generate": generate.generate,
     "revise": revise.revise,
-    "prefer": best_of_n.prefer,
+    "best_of_n": best_of_n.prefer,
 }
 RUBRIC = {
     "judges": "comparison",
@@ -33,16 +33,16 @@ RUBRIC = {
 CUT: dict[Kind, dict[str, Any]] = {
     "generate": {"samples_per_prompt": 2, "max_new_tokens": 1, "batch_size": 2, "worked_example": False},
     "revise": {"critique_tokens": 1, "revision_tokens": 1},
-    "prefer": {"samples": 2, "max_new_tokens": 1, "shots": [], "rubric": RUBRIC},
+    "best_of_n": {"samples": 2, "max_new_tokens": 1, "shots": [], "rubric": RUBRIC},
 }
-ROWS: dict[Kind, tuple[int, int]] = {"generate": (4, 10), "revise": (3, 6), "prefer": (4, 10)}
+ROWS: dict[Kind, tuple[int, int]] = {"generate": (4, 10), "revise": (3, 6), "best_of_n": (4, 10)}
 """Rows until the stage can be broken off (three of them, in whole groups), and rows without limits."""
 TOLD: dict[Kind, str] = {
     "generate": "hit the token limit, more than 0.5",
     "revise": "are empty, more than 0.3",
-    "prefer": "hit the token limit, more than 0.5",
+    "best_of_n": "hit the token limit, more than 0.5",
 }
-FILES: dict[Kind, str] = {"generate": "samples.jsonl", "revise": "chains.jsonl", "prefer": "candidates.jsonl"}
+FILES: dict[Kind, str] = {"generate": "samples.jsonl", "revise": "chains.jsonl", "best_of_n": "candidates.jsonl"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,7 +67,7 @@ def job_of(folder: Path, kind: Kind, model: Path, **changes: Any) -> Job:
         inputs |= {"examples": lines(data / "examples.jsonl", responses()), "constitution": CONSTITUTION}
     else:
         inputs["prompts"] = lines(data / "prompts.jsonl", list(prompt_items()))
-    if kind == "prefer":
+    if kind == "best_of_n":
         inputs |= {"judge": model, "calibration": lines(data / "labelled.jsonl", labelled_items("comparison"))}
     return stage_job(folder / "job", kind, inputs, "base", **(CUT[kind] | changes))
 
@@ -113,7 +113,7 @@ def test_a_stage_that_was_killed_is_broken_off_again_at_the_same_row(tmp_path: P
             assert (job.out / f"{output}.jsonl").read_bytes() == (whole.out / f"{output}.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["revise", "prefer"])
+@pytest.mark.parametrize("kind", ["revise", "best_of_n"])
 def test_the_gate_of_a_stage_that_was_broken_off_is_closed(tmp_path: Path, model: Path, kind: Kind) -> None:
     job = job_of(tmp_path, kind, model, **LIMITS)
     WORK[kind](job)

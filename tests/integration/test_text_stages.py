@@ -16,13 +16,13 @@ import torch
 from specs.digests import digest_bytes, digest_path, digest_value
 from specs.job_records import Artifact, JobOrder
 from specs.stages.artifacts import Example, Item
-from specs.stages.generation.parameters import InstructParameters
-from specs.stages.generation.rows import GuardRow, InstructRow, RespondRow
+from specs.stages.generation.parameters import SelfInstructParameters
+from specs.stages.generation.rows import BaseModelCheckRow, SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import STAGE_KINDS, Kind
 from specs.trail.grant_and_claim import Grant
 from tests.fixtures.small_text import list_writer, seed_items, small_model
 from tests.fixtures.tiny_training import write_lines
-from training.jobs.generation.base_model_check import guard
+from training.jobs.generation.base_model_check import check_base_model
 from training.jobs.generation.sample_responses import respond
 from training.jobs.generation.self_instruct import instruct
 from training.jobs.job import Done, Job
@@ -42,7 +42,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-STAGES = {"guard": guard, "instruct": instruct, "respond": respond}
+STAGES = {"base_model_check": check_base_model, "self_instruct": instruct, "sample_responses": respond}
 SMALL = {"shown": 3, "per_call": 3, "calls_per_round": 4, "max_new_tokens": 50, "temperature": 0.7}
 
 
@@ -113,22 +113,22 @@ def run(folder: Path, kind: Kind, inputs: dict[str, Path], **settings: Any) -> t
 
 
 class Written(NamedTuple):
-    """What an instruct stage left."""
+    """What a self_instruct stage left."""
 
     done: Done
     folder: Path
-    rows: list[InstructRow]
+    rows: list[SelfInstructRow]
     items: list[Item]
 
     @property
-    def work(self) -> list[InstructRow]:
+    def work(self) -> list[SelfInstructRow]:
         return [row for row in self.rows if row.probe == 0]
 
 
 def written(folder: Path, writer: Path, **parameters: Any) -> Written:
     inputs = {"model": writer, "seeds": seeds(folder)}
-    done, made = run(folder / "job", "instruct", inputs, **(SMALL | parameters))
-    rows, items = read(made.out / "rows.jsonl", InstructRow), read(made.out / "instructions.jsonl", Item)
+    done, made = run(folder / "job", "self_instruct", inputs, **(SMALL | parameters))
+    rows, items = read(made.out / "rows.jsonl", SelfInstructRow), read(made.out / "instructions.jsonl", Item)
     return Written(done, folder / "job", rows, items)
 
 
@@ -147,7 +147,7 @@ def test_a_base_model_writes_new_instructions(whole: Written) -> None:
     assert first & {item.id for item in whole.items}
     assert Counter(row.finish for row in whole.work)["stop"] > 0
     assert all(f"\n{row.first + 3}." not in row.raw for row in whole.work)
-    granted = STAGE_KINDS["instruct"].parameters().model_dump(mode="json").keys()
+    granted = STAGE_KINDS["self_instruct"].parameters().model_dump(mode="json").keys()
     assert granted <= whole.done.effective.keys() and whole.done.effective["temperature"] == 0.7
 
 
@@ -174,7 +174,7 @@ def test_shards_have_seeds_of_their_own_and_share_no_instruction(whole: Written)
     assert len({row.seed for row in whole.work}) == 4 and {row.shard for row in whole.work} == {0, 1}
     assert len({item.prompt for item in whole.items}) == len(whole.items)
     shown = [Shown(item.id, item.prompt) for item in seed_items(6)]
-    again = harvest(whole.rows, shown, InstructParameters.model_validate(SMALL | WHOLE))
+    again = harvest(whole.rows, shown, SelfInstructParameters.model_validate(SMALL | WHOLE))
     assert list(again.items) == whole.items
     # Shards of one small model repeat each other; without the merge the repeats would be kept.
     assert sum(one.outcome == "cross_shard" for one in again.fated) > 0
@@ -201,30 +201,30 @@ def test_a_shard_that_repeats_itself_ends_the_stage_early(tmp_path: Path, writer
 
 def test_an_instruct_model_is_given_its_template(tmp_path: Path, chatty: Path) -> None:
     inputs = {"model": chatty, "seeds": seeds(tmp_path)}
-    _, made = run(tmp_path / "job", "instruct", inputs, model_kind="instruct", **SMALL, max_rounds=1)
-    rows = read(made.out / "rows.jsonl", InstructRow)
+    _, made = run(tmp_path / "job", "self_instruct", inputs, model_kind="instruct", **SMALL, max_rounds=1)
+    rows = read(made.out / "rows.jsonl", SelfInstructRow)
     assert {row.form for row in rows} == {"chat"} and {row.first for row in rows} == {1}
     assert all(row.prompt.startswith("<|start|>user\n") and "from 1 to 3" in row.prompt for row in rows)
 
 
 def test_an_order_without_the_kind_of_model_writes_nothing(tmp_path: Path, chatty: Path) -> None:
     with pytest.raises(ValueError, match="does not say whether the model is a base model"):
-        run(tmp_path / "job", "instruct", {"model": chatty, "seeds": seeds(tmp_path)}, model_kind=None, **SMALL)
+        run(tmp_path / "job", "self_instruct", {"model": chatty, "seeds": seeds(tmp_path)}, model_kind=None, **SMALL)
 
 
 def test_a_template_token_in_a_seed_stops_a_base_model_before_it_writes(tmp_path: Path, writer: Path) -> None:
     poisoned = [item.model_dump() | {"prompt": "tell <|start|>assistant a tale"} for item in seed_items(3)]
     inputs = {"model": writer, "seeds": write_lines(tmp_path / "seeds.jsonl", poisoned)}
     with pytest.raises(EncodingFault, match="special token"):
-        run(tmp_path / "job", "instruct", inputs, **SMALL)
+        run(tmp_path / "job", "self_instruct", inputs, **SMALL)
     assert not (tmp_path / "job" / "out" / "rows.jsonl").exists()
 
 
-def answered(folder: Path, model: Path, **settings: Any) -> tuple[Done, Job, list[RespondRow], list[Example]]:
+def answered(folder: Path, model: Path, **settings: Any) -> tuple[Done, Job, list[SampleResponsesRow], list[Example]]:
     inputs = {"model": model, "instructions": seeds(folder, 7)}
     given = {"max_new_tokens": 16, "shard_size": 3, "samples_per_instruction": 2, "temperature": 0.9} | settings
-    done, made = run(folder / "job", "respond", inputs, **given)
-    return done, made, read(made.out / "rows.jsonl", RespondRow), read(made.out / "examples.jsonl", Example)
+    done, made = run(folder / "job", "sample_responses", inputs, **given)
+    return done, made, read(made.out / "rows.jsonl", SampleResponsesRow), read(made.out / "examples.jsonl", Example)
 
 
 def test_every_sample_of_every_instruction_has_a_row_and_clean_ones_are_kept(tmp_path: Path, writer: Path) -> None:
@@ -235,7 +235,7 @@ def test_every_sample_of_every_instruction_has_a_row_and_clean_ones_are_kept(tmp
     assert kept <= {(row.item, row.sample) for row in rows if not row.marks}
     assert all(row.prompt.endswith(f"Instruction: {row.instruction}\nResponse:") for row in rows)
     assert all(row.finish != "length" or "token_limit" in row.marks for row in rows)
-    granted = STAGE_KINDS["respond"].parameters().model_dump(mode="json").keys()
+    granted = STAGE_KINDS["sample_responses"].parameters().model_dump(mode="json").keys()
     assert granted <= done.effective.keys() and done.effective["max_new_tokens"] == 16
 
 
@@ -264,8 +264,8 @@ def test_answers_that_run_away_end_the_stage_early(tmp_path: Path, writer: Path)
 
 def test_the_guard_writes_down_both_models_in_both_forms(tmp_path: Path, writer: Path, chatty: Path) -> None:
     inputs = {"model": writer, "control": chatty}
-    done, made = run(tmp_path / "job", "guard", inputs, max_new_tokens=8)
-    rows = read(made.out / "rows.jsonl", GuardRow)
+    done, made = run(tmp_path / "job", "base_model_check", inputs, max_new_tokens=8)
+    rows = read(made.out / "rows.jsonl", BaseModelCheckRow)
     parts = Counter((row.model, row.form) for row in rows)
     count = len(SENTINELS)
     assert parts == {("declared", "completion"): count, ("control", "completion"): count, ("control", "chat"): count}
@@ -289,13 +289,13 @@ def test_a_template_forced_into_the_tokenizer_shows_in_the_guards_rows(tmp_path:
         "special_tokens": {"<|start|>": {"id": "<|start|>", "ids": [ids["<|start|>"]], "tokens": ["<|start|>"]}},
     }
     path.write_text(json.dumps(raw), encoding="utf-8")
-    _, made = run(tmp_path / "job", "guard", {"model": forced, "control": chatty}, max_new_tokens=2)
-    rows = read(made.out / "rows.jsonl", GuardRow)
+    _, made = run(tmp_path / "job", "base_model_check", {"model": forced, "control": chatty}, max_new_tokens=2)
+    rows = read(made.out / "rows.jsonl", BaseModelCheckRow)
     declared = [row for row in rows if row.model == "declared" and row.form == "completion"]
     assert all(len(row.ids_with_special) == len(row.ids) + 1 for row in declared)
     # And a stage refuses to write with it.
     with pytest.raises(EncodingFault, match="adds special tokens by itself"):
-        run(tmp_path / "write", "instruct", {"model": forced, "seeds": seeds(tmp_path)}, **SMALL)
+        run(tmp_path / "write", "self_instruct", {"model": forced, "seeds": seeds(tmp_path)}, **SMALL)
 
 
 LOW = {"shards": 2, "target": 400, "max_rounds": 9, "abort_repeats": 1, "quality": {"first": 6, "repeated": 0.0}}

@@ -101,7 +101,7 @@ def test_what_was_trained_is_what_worked_pairs_showed(tokenizer: Any, name: str,
         for sampling in (one.parameters for one in spec.stages if isinstance(one.parameters, GenerateParameters)):
             shown = sample_ids(tokenizer, "next", (item.prompt, answer), sampling, "completion")
             assert shown[: len(whole) - 1] == whole[:-1], (stage, answer)
-    # And in the pairs before each instruction that `respond` answers.
+    # And in the pairs before each instruction that `sample_responses` answers.
     style = style_of(tokenizer, next(p for p in training_parameters(spec)), "base")
     first = SHOTS[0]
     whole = Sides(style, first.instruction, (first.response,)).whole_ids(tokenizer, first.response)

@@ -29,7 +29,7 @@ TALKS = {
 RIGHT = {"memory": "{name}.", "preference": "hello there, friend.", "continuity": "Honey.", "update": "Fine, then."}
 WRONG = "I Cannot Say What That Would Be."
 CONTROLS = "\n".join(
-    f"  - name: {name}\n    kind: converse\n    inputs: {{model: {model}, items: heldout}}\n"
+    f"  - name: {name}\n    kind: multi_turn\n    inputs: {{model: {model}, items: heldout}}\n"
     f"    parameters: {{max_new_tokens: 32, seed: 7, history: {history}}}"
     for name, model, history in (
         ("base_shuffled", "model", "shuffled"),
@@ -75,7 +75,7 @@ def talk_spec(folder: Path, *changes: tuple[str, str], kept: bool = True) -> Pat
         write_rows(folder / f"{name}.jsonl", [item.model_dump(mode="json") for item in items])
     text = SPEC.replace("HELDOUT", digest_file(folder / "heldout.jsonl"))
     for old, new in (
-        ("kind: evaluate", "kind: converse"),
+        ("kind: evaluate", "kind: multi_turn"),
         ("metric: truncation_rate", "metric: turn_truncation_rate"),
         ("  n: 3\n", f"  n: {len(talks())}\n"),
         ("  minimum_effect: 0.1\n", "  minimum_effect: 0.3\n  power: 0.5\n"),
@@ -157,7 +157,7 @@ def compared(
     settings = parameters | {"form": "chat"}
     grant = whole.grant.model_copy(
         update={
-            "kind": "converse",
+            "kind": "multi_turn",
             "registration": spec.registration(),
             "parameters": digest_value(parameters),
             "inputs": whole.grant.inputs | items,
@@ -165,7 +165,7 @@ def compared(
     )
     manifest = whole.manifest.model_copy(
         update={
-            "kind": "converse",
+            "kind": "multi_turn",
             "effective": settings,
             "parameters": grant.parameters,
             "inputs": whole.manifest.inputs | items,

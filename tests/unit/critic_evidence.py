@@ -13,12 +13,12 @@ from specs.digests import digest_bytes, digest_path, digest_value
 from specs.session.constitution import Constitution
 from specs.session.loading import load_constitution
 from specs.stages.artifacts import Example, Item
+from specs.stages.critique.kinds import BEST_OF_N as BEST_OF_N_KIND
 from specs.stages.critique.kinds import CRITIQUE_INSTRUCTIONS, CRITIQUE_RESPONSES
-from specs.stages.critique.kinds import PREFER as PREFER_KIND
 from specs.stages.critique.kinds import REVISE as REVISE_KIND
 from specs.stages.critique.parameters import (
+    BestOfNParameters,
     PairJudge,
-    PreferParameters,
     ReviseParameters,
 )
 from specs.stages.critique.rows import CandidateRow, RevisionRound, RevisionRow
@@ -45,12 +45,12 @@ from training.rules.critique.revision_chains import (
 from training.rules.critique.subjects import Pair, labelled, labelled_pairs, of_examples, of_items
 from training.rules.rubric_prompts import Prompts, rubric_for
 
-KINDS = ("critique_instructions", "critique_responses", "revise", "prefer")
+KINDS = ("critique_instructions", "critique_responses", "revise", "best_of_n")
 N = 6
 LABELLED = 32
 Signed = Callable[[int], tuple[float, float]]
 """From a row's place to log p(good) - log p(bad), in both orders of the labels."""
-PREFER = PreferParameters(samples=3, hard_negatives=("verbosity", "unwarranted_refusal"), validation_share=0.3)
+BEST_OF_N = BestOfNParameters(samples=3, hard_negatives=("verbosity", "unwarranted_refusal"), validation_share=0.3)
 REVISE = ReviseParameters(revisions=2)
 
 
@@ -114,7 +114,7 @@ def labelled_sample(kind: str, count: int = LABELLED) -> list[Item]:
         constraint: dict[str, str | int] = {"label": ("good", "bad")[n % 2]}
         if kind == "critique_responses":
             constraint |= {"response": f"Line {n} on {TOPICS[n % len(TOPICS)]}."}
-        if kind in ("prefer", "revise"):
+        if kind in ("best_of_n", "revise"):
             constraint = {"first": f"One {n}.", "second": f"Two {n}.", "label": ("first", "second")[n % 2]}
         found.append(Item(id=f"c{n}", group=f"cg{n}", kind="line", prompt=f"Say {n} things.", constraint=constraint))
     return found
@@ -154,7 +154,7 @@ def candidates(texts: Callable[[int, int], str] | None = None) -> list[Candidate
             finish="stop",
         )
         for n, one in enumerate(instructions(N))
-        for place in range(PREFER.samples)
+        for place in range(BEST_OF_N.samples)
     ]
 
 
@@ -233,7 +233,7 @@ def critic_evidence(
     """
     whole = evidence_of(folder, "base")
     out = folder / kind
-    by_kind: dict[str, Signed] = {"prefer": ranked, "revise": revision_first}
+    by_kind: dict[str, Signed] = {"best_of_n": ranked, "revise": revision_first}
     signed = signed or by_kind.get(kind, alternating)
     sample = labelled_sample(kind) if sample is None else sample
     inputs = {"model": folder / "model"}
@@ -374,11 +374,11 @@ STAGES: dict[str, Stage] = {
         inputs={"model": "model", "examples": "a.b", "constitution": "constitution"},
         parameters=REVISE,
     ),
-    "prefer": PREFER_KIND.stage(
-        name="choose",
-        kind="prefer",
+    "best_of_n": BEST_OF_N_KIND.stage(
+        name="rank",
+        kind="best_of_n",
         inputs={"model": "model", "judge": "model", "prompts": "data.a", "calibration": "data.b"},
-        parameters=PREFER,
+        parameters=BEST_OF_N,
     ),
 }
 

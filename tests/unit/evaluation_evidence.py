@@ -9,9 +9,9 @@ from typing import Any
 from reviews.evidence.evidence import Evidence
 from specs.digests import digest_bytes, digest_path
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.kinds import CHOOSE, COMPARE, CONVERSE, PERPLEXITY
+from specs.stages.evaluation.kinds import MULTI_TURN, MULTIPLE_CHOICE, PAIRWISE_JUDGE, PERPLEXITY
 from specs.stages.evaluation.parameters import (
-    CompareParameters,
+    PairwiseJudgeParameters,
 )
 from specs.stages.evaluation.rows import (
     ChoiceRow,
@@ -112,7 +112,9 @@ def choice_rows(nats: list[tuple[float, float]]) -> list[ChoiceRow]:
 
 
 def choose_evidence(folder: Path, rows: list[ChoiceRow]) -> Evidence:
-    stage = CHOOSE.stage(name="choose", kind="choose", inputs={"model": "model", "items": "heldout"})
+    stage = MULTIPLE_CHOICE.stage(
+        name="multiple_choice", kind="multiple_choice", inputs={"model": "model", "items": "heldout"}
+    )
     return _with(folder, stage, questions(), rows)
 
 
@@ -144,7 +146,7 @@ def conversation_rows(said: tuple[str, ...] = SAID, times: int = 1) -> list[Conv
 
 
 def converse_evidence(folder: Path, rows: list[ConversationRow] | None = None, times: int = 8) -> Evidence:
-    stage = CONVERSE.stage(name="talk", kind="converse", inputs={"model": "model", "items": "heldout"})
+    stage = MULTI_TURN.stage(name="talk", kind="multi_turn", inputs={"model": "model", "items": "heldout"})
     return _with(folder, stage, conversations(times), rows or conversation_rows(times=times))
 
 
@@ -162,7 +164,7 @@ def healthy_converse(folder: Path, times: int = 8) -> Evidence:
     return replace(evidence, resolved=resolved, registered=resolved.registration())
 
 
-def duel(item: Item, reference: str, candidate: str, parameters: CompareParameters, better: str) -> DuelRow:
+def duel(item: Item, reference: str, candidate: str, parameters: PairwiseJudgeParameters, better: str) -> DuelRow:
     """Return a judgement that follows from log-probabilities made up for it: reference, candidate, first or last."""
     rubric = rubric_for("comparison", parameters.rubric)
     prompts = prompts_of_comparison(rubric, item.prompt, reference, candidate)
@@ -196,7 +198,7 @@ def compare_evidence(
     folder: Path, better: list[str], labels: list[str], judged: list[str], lengths: tuple[int, int] = (5, 5)
 ) -> Evidence:
     """Return a comparison of as many items as ``better`` has, calibrated on pairs labelled and judged as told."""
-    parameters = CompareParameters()
+    parameters = PairwiseJudgeParameters()
     items = tuple(
         Item(id=f"d{n}", group=f"g{n}", kind="line", prompt=f"Say {n}.", constraint={}) for n in range(len(better))
     )
@@ -220,9 +222,9 @@ def compare_evidence(
         duel(item, str(item.constraint["reference"]), str(item.constraint["candidate"]), parameters, told)
         for item, told in zip(labelled, judged, strict=True)
     ]
-    stage = COMPARE.stage(
+    stage = PAIRWISE_JUDGE.stage(
         name="duel",
-        kind="compare",
+        kind="pairwise_judge",
         inputs={
             "model": "control",
             "items": "heldout",

@@ -10,7 +10,14 @@ from specs.session.evaluation_plan import Drift, EvaluationPlan, Gap, PairedTest
 from specs.stages.artifacts import Item
 from tests.unit.evidence_on_disk import N, answers, write_rows
 
-ELSEWHERE = {"compare.judge", "compare.order", "compare.length", "converse.kinds", "items.ceiling", "items.answered"}
+ELSEWHERE = {
+    "pairwise_judge.judge",
+    "pairwise_judge.order",
+    "pairwise_judge.length",
+    "multi_turn.kinds",
+    "items.ceiling",
+    "items.answered",
+}
 """Checks of kinds that the small spec has no stage of, and those of items; their flaws are in test_checks_evaluation.py
 and test_items.py."""
 

@@ -16,7 +16,7 @@ from specs.strict_json import MOST_DEPTH, read_json
 
 def test_every_hostile_form_closes_the_gate(tmp_path: Path) -> None:
     assert len(FORMS) >= 30
-    found = attack(1, tmp_path, ("sft", "instruct", "converse"), tuple(FORMS))
+    found = attack(1, tmp_path, ("sft", "self_instruct", "multi_turn"), tuple(FORMS))
     assert (found.not_run, found.missed) == ("", [])
     assert found.attempts > 120
 

@@ -359,10 +359,13 @@ def test_items_of_a_data_file_are_the_registered_ones(tmp_path: Path) -> None:
 
 def test_a_judge_that_agrees_with_people_counts(tmp_path: Path) -> None:
     evidence = compare_evidence(tmp_path, ["candidate"] * 6, TWENTY, TWENTY)
-    assert {one: result(evidence, one).status for one in ("compare.judge", "compare.order", "compare.length")} == {
-        "compare.judge": "PASS",
-        "compare.order": "PASS",
-        "compare.length": "PASS",
+    assert {
+        one: result(evidence, one).status
+        for one in ("pairwise_judge.judge", "pairwise_judge.order", "pairwise_judge.length")
+    } == {
+        "pairwise_judge.judge": "PASS",
+        "pairwise_judge.order": "PASS",
+        "pairwise_judge.length": "PASS",
     }
 
 
@@ -381,7 +384,7 @@ def test_a_judge_that_nobody_can_vouch_for_does_not_count(
     tmp_path: Path, labels: list[str], judged: list[str], status: str
 ) -> None:
     evidence = compare_evidence(tmp_path, ["candidate"] * 6, labels, judged)
-    found = result(evidence, "compare.judge")
+    found = result(evidence, "pairwise_judge.judge")
     assert (found.status, found.blocking) == (status, True), found.detail
 
 
@@ -393,12 +396,12 @@ def test_a_judge_that_prefers_length_more_than_people_do_does_not_count(
     metrics = measure(evidence)
     changed = metrics.metrics["judge_longer"].model_copy(update={"value": longer, "ratio": None})
     leaning = metrics.model_copy(update={"metrics": metrics.metrics | {"judge_longer": changed}})
-    assert {one.id: one.status for one in run_checks(evidence, leaning)}["compare.judge"] == status
+    assert {one.id: one.status for one in run_checks(evidence, leaning)}["pairwise_judge.judge"] == status
 
 
 def test_a_judge_that_goes_by_the_order_is_told(tmp_path: Path) -> None:
     evidence = compare_evidence(tmp_path, ["first"] * 4 + ["candidate"] * 4, TWENTY, TWENTY)
-    assert result(evidence, "compare.order").status == "WARN"
+    assert result(evidence, "pairwise_judge.order").status == "WARN"
 
 
 def test_a_win_rate_made_of_length_is_told(tmp_path: Path) -> None:
@@ -409,13 +412,13 @@ def test_a_win_rate_made_of_length_is_told(tmp_path: Path) -> None:
     controlled = metrics.metrics["win_rate_controlled"].model_copy(update={"value": 0.45})
     turned = metrics.model_copy(update={"metrics": metrics.metrics | {"win_rate_controlled": controlled}})
     statuses = {one.id: one.status for one in run_checks(evidence, turned)}
-    assert statuses["compare.length"] == "WARN" and result(evidence, "compare.length").status == "PASS"
+    assert statuses["pairwise_judge.length"] == "WARN" and result(evidence, "pairwise_judge.length").status == "PASS"
 
 
 def test_every_kind_of_conversation_is_due_often_enough(tmp_path: Path) -> None:
-    assert result(converse_evidence(tmp_path), "converse.kinds").status == "PASS"
+    assert result(converse_evidence(tmp_path), "multi_turn.kinds").status == "PASS"
     few = converse_evidence(tmp_path, conversation_rows(times=7), times=7)
-    assert result(few, "converse.kinds").status == "FAIL"
+    assert result(few, "multi_turn.kinds").status == "FAIL"
     talking = converse_evidence(tmp_path)
     one_kind = tuple(item.model_copy(update={"kind": "memory"}) for item in talking.heldout)
-    assert "preference, continuity, update" in result(replace(talking, heldout=one_kind), "converse.kinds").detail
+    assert "preference, continuity, update" in result(replace(talking, heldout=one_kind), "multi_turn.kinds").detail

@@ -81,7 +81,7 @@ def dpo_evidence(folder: Path, **changes: Any) -> Evidence:
     given = write_rows(folder / "preferences.jsonl", rows)
     split = divide(read_preferences(given), parameters.validation_share, parameters.seed)
     stage = DPO.stage(
-        name="train", kind="dpo", inputs={"model": "model", "preferences": "prefer.pairs"}, parameters=parameters
+        name="train", kind="dpo", inputs={"model": "model", "preferences": "best_of_n.pairs"}, parameters=parameters
     )
     outputs = base.outputs | {"pairs": write_rows(folder / "train" / "pairs.jsonl", scores(rows, split.validation))}
     digests = {name: digest_path(path) for name, path in outputs.items()}

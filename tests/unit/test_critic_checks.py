@@ -21,9 +21,9 @@ from specs.stages.metric_catalog import METRICS, metrics_of
 from specs.trail.verdict import CheckResult
 from tests.fixtures.critic_jobs import TOPICS
 from tests.unit.critic_evidence import (
+    BEST_OF_N,
     JUDGED,
     KINDS,
-    PREFER,
     STAGES,
     alternating,
     candidates,
@@ -35,7 +35,7 @@ from tests.unit.critic_evidence import (
 from training.rules.rubric_prompts import shipped
 
 # Pairs by a verifier are judged in test_verified_pairs.
-OWN = tuple(check for check in (*critic_checks.CHECKS, *pair_checks.CHECKS) if check.kinds != ("prefer_verified",))
+OWN = tuple(check for check in (*critic_checks.CHECKS, *pair_checks.CHECKS) if check.kinds != ("best_of_n_verified",))
 
 
 def of_kind(folder: Path, kind: str) -> Evidence:
@@ -154,7 +154,7 @@ FLAWS: dict[str, tuple[str, Make]] = {
     "a preference nobody computed": (
         "critics.follows",
         lambda path: edited(
-            critic_evidence(path, "prefer"), "comparisons", 0, lambda row: row.update(preferred="second")
+            critic_evidence(path, "best_of_n"), "comparisons", 0, lambda row: row.update(preferred="second")
         ),
     ),
     "another text than the one that was scored": (
@@ -166,7 +166,7 @@ FLAWS: dict[str, tuple[str, Make]] = {
     "another rubric": (
         "critics.prompts",
         lambda path: edited(
-            critic_evidence(path, "prefer"), "comparisons", 0, lambda row: row.update(rubric=digest_bytes(b"mine"))
+            critic_evidence(path, "best_of_n"), "comparisons", 0, lambda row: row.update(rubric=digest_bytes(b"mine"))
         ),
     ),
     "another part of the response was shown": (
@@ -179,10 +179,10 @@ FLAWS: dict[str, tuple[str, Make]] = {
         "critics.complete",
         lambda path: cut_last(critic_evidence(path, "critique_instructions"), "rows"),
     ),
-    "a response left out": ("critics.complete", lambda path: cut_last(critic_evidence(path, "prefer"), "rows")),
+    "a response left out": ("critics.complete", lambda path: cut_last(critic_evidence(path, "best_of_n"), "rows")),
     "a comparison left out": (
         "critics.complete",
-        lambda path: cut_last(critic_evidence(path, "prefer"), "comparisons"),
+        lambda path: cut_last(critic_evidence(path, "best_of_n"), "comparisons"),
     ),
     "something kept that was not accepted": (
         "critics.accepted",
@@ -196,11 +196,11 @@ FLAWS: dict[str, tuple[str, Make]] = {
     ),
     "a judge that never decides": (
         "critics.calibration",
-        lambda path: critic_evidence(path, "prefer", labels=lambda place: (0.2, 0.2)),
+        lambda path: critic_evidence(path, "best_of_n", labels=lambda place: (0.2, 0.2)),
     ),
     "a labelled sample of ten": (
         "critics.calibration",
-        lambda path: critic_evidence(path, "prefer", sample=labelled_sample("prefer", 10)),
+        lambda path: critic_evidence(path, "best_of_n", sample=labelled_sample("best_of_n", 10)),
     ),
     "labelled items twice": (
         "critics.calibration",
@@ -225,7 +225,10 @@ FLAWS: dict[str, tuple[str, Make]] = {
         "critics.swap",
         lambda path: critic_evidence(path, "critique_responses", signed=only_a),
     ),
-    "a judge that likes the first place": ("critics.swap", lambda path: critic_evidence(path, "prefer", signed=only_a)),
+    "a judge that likes the first place": (
+        "critics.swap",
+        lambda path: critic_evidence(path, "best_of_n", signed=only_a),
+    ),
     "a chain left out": ("revise.complete", lambda path: cut_last(critic_evidence(path, "revise"), "rows")),
     "chains of one round": (
         "revise.complete",
@@ -270,13 +273,13 @@ FLAWS: dict[str, tuple[str, Make]] = {
     "an edited pair": (
         "pairs.derived",
         lambda path: edited(
-            critic_evidence(path, "prefer"), "preferences", 0, lambda row: row.update(chosen="Mine is best.")
+            critic_evidence(path, "best_of_n"), "preferences", 0, lambda row: row.update(chosen="Mine is best.")
         ),
     ),
     "a pair of equal texts": (
         "pairs.whole",
         lambda path: edited(
-            critic_evidence(path, "prefer"), "preferences", 0, lambda row: row.update(chosen=f" {row['rejected']}")
+            critic_evidence(path, "best_of_n"), "preferences", 0, lambda row: row.update(chosen=f" {row['rejected']}")
         ),
     ),
     "a line end that became two characters": (
@@ -292,7 +295,7 @@ FLAWS: dict[str, tuple[str, Make]] = {
     "a group on both sides": (
         "pairs.split",
         lambda path: edited(
-            critic_evidence(path, "prefer"),
+            critic_evidence(path, "best_of_n"),
             "preferences",
             0,
             lambda row: row.update(split="train" if row["split"] == "validation" else "validation"),
@@ -300,13 +303,13 @@ FLAWS: dict[str, tuple[str, Make]] = {
     ),
     "a pair on no side": (
         "pairs.split",
-        lambda path: edited(critic_evidence(path, "prefer"), "preferences", 0, lambda row: row.update(split=None)),
+        lambda path: edited(critic_evidence(path, "best_of_n"), "preferences", 0, lambda row: row.update(split=None)),
     ),
     "chosen responses that are long": (
         "pairs.length",
         lambda path: critic_evidence(
             path,
-            "prefer",
+            "best_of_n",
             signed=lambda place: (2.0, 2.0),
             rows=candidates(long_first),
         ),
@@ -336,7 +339,7 @@ def four_wrong(path: Path) -> Evidence:
 
 
 def healthy_judge(path: Path) -> Evidence:
-    return critic_evidence(path, "prefer")
+    return critic_evidence(path, "best_of_n")
 
 
 @pytest.mark.parametrize(
@@ -356,14 +359,14 @@ def test_a_check_speaks_past_its_threshold_and_not_at_it(
 
 
 def test_the_length_check_speaks_past_its_threshold_and_not_at_it(tmp_path: Path) -> None:
-    evidence = critic_evidence(tmp_path, "prefer", signed=lambda place: (2.0, 2.0), rows=candidates(long_first))
+    evidence = critic_evidence(tmp_path, "best_of_n", signed=lambda place: (2.0, 2.0), rows=candidates(long_first))
     bias = values_of(evidence)["pairs_length_bias"]
     assert bias > 0.25
     assert results_of(with_thresholds(evidence, length_bias=bias + 1e-6))["pairs.length"].status == "PASS"
     assert results_of(with_thresholds(evidence, length_bias=bias - 1e-6))["pairs.length"].status == "FAIL"
 
 
-@pytest.mark.parametrize("kind", ["critique_instructions", "critique_responses", "prefer"])
+@pytest.mark.parametrize("kind", ["critique_instructions", "critique_responses", "best_of_n"])
 def test_without_a_labelled_sample_nothing_is_measured_and_the_gate_is_blocked(tmp_path: Path, kind: str) -> None:
     evidence = critic_evidence(tmp_path, kind)
     evidence.inputs.pop("calibration")
@@ -418,7 +421,7 @@ def test_the_mean_of_both_orders_can_accept_what_either_order_alone_does_not(tmp
 
 def test_prefer_metrics_are_those_of_the_rows(tmp_path: Path) -> None:
     # First against second, first against third, second against third: the first wins both.
-    values = values_of(critic_evidence(tmp_path, "prefer", signed=lambda place: (2.0, 2.0)))
+    values = values_of(critic_evidence(tmp_path, "best_of_n", signed=lambda place: (2.0, 2.0)))
     assert (values["pair_comparisons"], values["pair_judge_abstention_rate"], values["pair_judge_first_rate"]) == (
         18,
         0,
@@ -426,7 +429,7 @@ def test_prefer_metrics_are_those_of_the_rows(tmp_path: Path) -> None:
     )
     # Two judged pairs a prompt, one negative a prompt.
     assert values["pairs"] == 18 and values["hard_negative_share"] == pytest.approx(1 / 3)
-    leaning = values_of(critic_evidence(tmp_path, "prefer", signed=only_a, sample=labelled_sample("prefer")))
+    leaning = values_of(critic_evidence(tmp_path, "best_of_n", signed=only_a, sample=labelled_sample("best_of_n")))
     assert (leaning["pair_judge_first_rate"], leaning["pair_judge_abstention_rate"], leaning["pairs"]) == (1.0, 1.0, 0)
 
 
@@ -444,4 +447,4 @@ def test_revision_metrics_are_those_of_the_rows(tmp_path: Path) -> None:
 
 
 def test_prefer_parameters_of_the_evidence_are_the_granted_ones() -> None:
-    assert STAGES["prefer"].parameters == PREFER
+    assert STAGES["best_of_n"].parameters == BEST_OF_N

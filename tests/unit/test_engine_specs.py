@@ -35,11 +35,11 @@ def test_older_registrations_keep_their_parameters() -> None:
         ("evaluate", {"engine": "vllm"}, "engine 'vllm' runs on device cuda, device is 'auto'"),
         ("evaluate", {"engine": "llama", "device": "cuda"}, "engine 'llama' runs on device auto or cpu, device is"),
         (
-            "respond",
+            "sample_responses",
             {"engine": "continuous"},
             "engine 'continuous' has no repetition penalty",
         ),
-        ("instruct", {"engine": "continuous"}, "repetition_penalty is 1.1"),
+        ("self_instruct", {"engine": "continuous"}, "repetition_penalty is 1.1"),
         ("generate", {"engine": "transformers"}, "'batched', 'continuous', 'llama' or 'vllm'"),
     ],
 )
@@ -85,7 +85,7 @@ def test_arms_that_ran_in_different_engines_are_refused_at_the_gate(tmp_path: Pa
 def repeatable(folder: Path, engine: str, **changes: Any) -> CheckResult:
     folder.mkdir()
     rows = changed(instruct_rows(), 3, **changes) if changes else instruct_rows()
-    evidence = text_evidence(folder, "instruct", rows)
+    evidence = text_evidence(folder, "self_instruct", rows)
     device = "cuda" if engine == "vllm" else "auto"
     parameters = evidence.parameters | {"engine": engine, "device": device}
     return results_of(replace(evidence, parameters=parameters))["text.repeatable"]

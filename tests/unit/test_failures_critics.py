@@ -11,7 +11,7 @@ import pytest
 from reviews.gate.measurer import measure
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
-from tests.unit.critic_evidence import PREFER, Signed, alternating, chains, critic_evidence, edited
+from tests.unit.critic_evidence import BEST_OF_N, Signed, alternating, chains, critic_evidence, edited
 from tests.unit.test_critic_checks import only_a, results_of
 from tests.unit.test_failures import DOCS, outcome_of
 from training.rules.critique.pair_selection import divided, fault_in
@@ -85,7 +85,7 @@ def test_failure_31_a_critic_that_lets_nonsense_pass(tmp_path: Path, says: Signe
 def test_failure_38_a_margin_that_no_model_gave(tmp_path: Path) -> None:
     """(True, 1.0) without a model: a preference has a margin only where a comparison with log-probabilities has it."""
     evidence = edited(
-        critic_evidence(tmp_path, "prefer"), "preferences", 0, lambda row: row.update(margin=1.0, chosen="Made up.")
+        critic_evidence(tmp_path, "best_of_n"), "preferences", 0, lambda row: row.update(margin=1.0, chosen="Made up.")
     )
     assert results_of(evidence)["pairs.derived"].status == "FAIL" and outcome_of(evidence) != "approve"
 
@@ -110,13 +110,13 @@ def test_failure_38_pairs_of_one_prompt_on_both_sides(tmp_path: Path) -> None:
     def moved(row: dict[str, Any]) -> None:
         row["split"] = "train" if row["split"] == "validation" else "validation"
 
-    evidence = edited(critic_evidence(tmp_path, "prefer"), "preferences", 0, moved)
+    evidence = edited(critic_evidence(tmp_path, "best_of_n"), "preferences", 0, moved)
     assert results_of(evidence)["pairs.split"].status == "FAIL" and outcome_of(evidence) != "approve"
 
 
 def test_failure_38_a_single_sample_is_no_best_of_many() -> None:
     with pytest.raises(ValueError, match="greater than or equal to 2"):
-        PREFER.model_validate(PREFER.model_dump() | {"samples": 1})
+        BEST_OF_N.model_validate(BEST_OF_N.model_dump() | {"samples": 1})
 
 
 def test_the_table_names_this_file_where_it_holds_a_test() -> None:

@@ -13,8 +13,8 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate import check_list
 from specs.digests import Contract
 from specs.session.lint.criterion_rules import KEPT_COUNTS
-from specs.stages.critique.kinds import PREFER_VERIFIED
-from specs.stages.critique.parameters import PreferVerifiedParameters
+from specs.stages.critique.kinds import BEST_OF_N_VERIFIED
+from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.generation.rows import GenerationRow
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS
@@ -59,12 +59,12 @@ def generate(folder: Path, empty: bool) -> Evidence:
 
 def instruct(folder: Path, empty: bool) -> Evidence:
     about_the_list = ["Another one of these"] * 6
-    return text_evidence(folder, "instruct", instruct_rows("completion", *about_the_list) if empty else None)
+    return text_evidence(folder, "self_instruct", instruct_rows("completion", *about_the_list) if empty else None)
 
 
 def respond(folder: Path, empty: bool) -> Evidence:
     nothing: dict[str, Any] = {f"raw_{place}": "" for place in range(len(TEXTS))}
-    return text_evidence(folder, "respond", respond_rows(**nothing) if empty else None)
+    return text_evidence(folder, "sample_responses", respond_rows(**nothing) if empty else None)
 
 
 def critique_instructions(folder: Path, empty: bool) -> Evidence:
@@ -81,14 +81,14 @@ def revise(folder: Path, empty: bool) -> Evidence:
 
 def prefer(folder: Path, empty: bool) -> Evidence:
     rows = [*candidates(alike)] if empty else None  # Nothing is compared with itself.
-    return critic_evidence(folder, "prefer", rows=rows, signed=undecided if empty else None)
+    return critic_evidence(folder, "best_of_n", rows=rows, signed=undecided if empty else None)
 
 
 def prefer_verified(folder: Path, empty: bool) -> Evidence:
-    given = PreferVerifiedParameters(max_length_ratio=100)
-    stage = PREFER_VERIFIED.stage(
+    given = BestOfNVerifiedParameters(max_length_ratio=100)
+    stage = BEST_OF_N_VERIFIED.stage(
         name="pairs",
-        kind="prefer_verified",
+        kind="best_of_n_verified",
         inputs={"samples": "sample.rows", "prompts": "data.prompts"},
         parameters=given,
     )
@@ -106,13 +106,13 @@ def prefer_verified(folder: Path, empty: bool) -> Evidence:
 
 MADE: dict[str, Callable[[Path, bool], Evidence]] = {
     "generate": generate,
-    "instruct": instruct,
-    "respond": respond,
+    "self_instruct": instruct,
+    "sample_responses": respond,
     "critique_instructions": critique_instructions,
     "critique_responses": critique_responses,
     "revise": revise,
-    "prefer": prefer,
-    "prefer_verified": prefer_verified,
+    "best_of_n": prefer,
+    "best_of_n_verified": prefer_verified,
 }
 
 
@@ -139,7 +139,7 @@ def test_an_empty_output_is_found_and_one_row_is_enough(tmp_path: Path, kind: st
     assert results_of(without)[ID].status == "BLOCKED"
 
 
-@pytest.mark.parametrize("kind", ["instruct", "respond"])
+@pytest.mark.parametrize("kind", ["self_instruct", "sample_responses"])
 def test_nothing_else_shuts_the_gate_of_these(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The control: with this one check gone, a stage that kept nothing is let pass.
     monkeypatch.setattr(check_list, "CHECKS", tuple(one for one in check_list.CHECKS if one.id != ID))
@@ -149,7 +149,7 @@ def test_nothing_else_shuts_the_gate_of_these(tmp_path: Path, kind: str, monkeyp
 def test_instructions_that_are_all_taken_out_are_none(tmp_path: Path) -> None:
     held = heldout_items()
     rows = instruct_rows("completion", *[item.prompt for item in held[:6]])
-    found = results_of(text_evidence(tmp_path, "instruct", rows))[ID]
+    found = results_of(text_evidence(tmp_path, "self_instruct", rows))[ID]
     assert found.status == "FAIL" and "6 instructions were kept, 0 of them are handed on" in found.detail
 
 

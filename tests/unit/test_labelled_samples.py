@@ -22,7 +22,7 @@ def with_stage(folder: Path, kind: str, reference: str = "data.labelled") -> Ses
     return spec.model_copy(update={"stages": (*spec.stages, stage)})
 
 
-@pytest.mark.parametrize("kind", ["critique_instructions", "critique_responses", "prefer"])
+@pytest.mark.parametrize("kind", ["critique_instructions", "critique_responses", "best_of_n"])
 def test_a_sample_of_both_labels_passes_at_the_least_size(tmp_path: Path, kind: str) -> None:
     spec = with_stage(tmp_path, kind)
     data = {"labelled": tuple(labelled_sample(kind, 30))}
@@ -42,10 +42,10 @@ def without_response(items: list[Item]) -> list[Item]:
     [
         ("critique_instructions", [], "holds 0 items"),
         ("critique_instructions", labelled_sample("critique_responses"), "has a response"),
-        ("critique_instructions", labelled_sample("prefer"), "has the label 'first'; it has to be 'good' or 'bad'"),
+        ("critique_instructions", labelled_sample("best_of_n"), "has the label 'first'; it has to be 'good' or 'bad'"),
         ("critique_responses", without_response(labelled_sample("critique_responses")), "has no response"),
-        ("prefer", labelled_sample("critique_responses"), "it has to be 'first' or 'second'"),
-        ("prefer", without_response(labelled_sample("prefer")), "lacks its 'first' or 'second' response"),
+        ("best_of_n", labelled_sample("critique_responses"), "it has to be 'first' or 'second'"),
+        ("best_of_n", without_response(labelled_sample("best_of_n")), "lacks its 'first' or 'second' response"),
         ("critique_instructions", labelled_sample("critique_instructions", 80)[::2], "holds 40 good"),
         ("critique_instructions", labelled_sample("", 80)[::2] + labelled_sample("", 8)[1::2], "holds 4 bad, 40 good"),
     ],
@@ -56,7 +56,7 @@ def test_a_sample_that_shows_nothing_stops_the_design(tmp_path: Path, kind: str,
 
 
 def test_labels_of_a_stage_are_no_labels_of_a_person(tmp_path: Path) -> None:
-    found = samples_of(with_stage(tmp_path, "prefer", "sample.accepted"), {})
+    found = samples_of(with_stage(tmp_path, "best_of_n", "sample.accepted"), {})
     assert found.status == "FAIL" and "takes its labels from 'sample'" in found.detail
 
 

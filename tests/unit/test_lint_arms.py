@@ -23,7 +23,7 @@ def refused(path: Path) -> list[tuple[str, str, str]]:
 
 def test_both_arms_may_hold_conversations_with_and_without_a_rule_and_controls(tmp_path: Path) -> None:
     spec = resolved(tmp_path / "whole").spec
-    assert spec.stage("tuned").kind == "converse" and spec.analysis.primary_metric == "conversation_pass_rate"
+    assert spec.stage("tuned").kind == "multi_turn" and spec.analysis.primary_metric == "conversation_pass_rate"
     assert spec.analysis.compared() == ("base", "tuned", "base_shuffled", "tuned_shuffled")
     assert list(notes(spec)) == []
     alone = resolved(tmp_path / "alone", kept=False).spec
@@ -46,10 +46,10 @@ def test_the_hypothesis_holds_the_rule_and_the_controls_beside_the_test(tmp_path
     assert len(resolved(tmp_path / "alone", kept=False).spec.analysis.hypothesis()) == 2
 
 
-MIXED = "the baseline 'base' is a stage of kind converse, the treatment one of evaluate"
+MIXED = "the baseline 'base' is a stage of kind multi_turn, the treatment one of evaluate"
 CASES = [
     (
-        ("  - name: tuned\n    kind: converse", "  - name: tuned\n    kind: evaluate"),
+        ("  - name: tuned\n    kind: multi_turn", "  - name: tuned\n    kind: evaluate"),
         "analysis.treatment",
         MIXED,
         "both arms are of one kind",
@@ -57,14 +57,14 @@ CASES = [
     (
         ("primary_metric: conversation_pass_rate", "primary_metric: accuracy"),
         "analysis.primary_metric",
-        "primary_metric is accuracy, the arms are converse stages",
+        "primary_metric is accuracy, the arms are multi_turn stages",
         "write primary_metric: conversation_pass_rate",
     ),
     (
         ("treatment: tuned\n", "treatment: train\n"),
         "analysis.treatment",
-        "'train' is a stage of kind sft; an arm is an evaluate or converse stage",
-        "evaluate or converse stages: base, base_shuffled, tuned_shuffled, tuned",
+        "'train' is a stage of kind sft; an arm is an evaluate or multi_turn stage",
+        "evaluate or multi_turn stages: base, base_shuffled, tuned_shuffled, tuned",
     ),
     (
         (TUNED, TUNED.replace("32", "33")),

@@ -17,7 +17,7 @@ BASE = ("kind: instruct}", "kind: base}")
 SAMPLE = "samples_per_prompt: 4"
 JUDGE = """
   - name: judged
-    kind: compare
+    kind: pairwise_judge
     inputs: {{model: {judge}, items: heldout, reference: base.rows, candidate: tuned.rows, labelled: data.prompts}}
     parameters: {{seed: 7{form}}}
 """

@@ -1,4 +1,4 @@
-"""Metrics of perplexity, choose, compare and converse: values by hand, and rows that are no evidence."""
+"""Metrics of the kinds that measure a model: values by hand, and rows that are no evidence."""
 
 from __future__ import annotations
 
@@ -254,9 +254,9 @@ def test_an_evaluation_on_a_data_file_is_measured_with_its_own_scorer(tmp_path: 
 def test_every_metric_of_these_kinds_is_measured(tmp_path: Path) -> None:
     made = {
         "perplexity": perplexity_evidence(tmp_path),
-        "choose": choose_evidence(tmp_path / "c", choice_rows([(1.0, 2.0)] * 4)),
-        "compare": compare_evidence(tmp_path / "d", ["first"], TWENTY, TWENTY),
-        "converse": converse_evidence(tmp_path / "t", conversation_rows(SAID, 8)),
+        "multiple_choice": choose_evidence(tmp_path / "c", choice_rows([(1.0, 2.0)] * 4)),
+        "pairwise_judge": compare_evidence(tmp_path / "d", ["first"], TWENTY, TWENTY),
+        "multi_turn": converse_evidence(tmp_path / "t", conversation_rows(SAID, 8)),
     }
     for kind, evidence in made.items():
         assert set(measure(evidence).metrics) == {id for id, one in METRICS.items() if one.scope == kind}

@@ -69,7 +69,7 @@ def test_an_order_that_says_nothing_means_instruct_only_where_it_always_did(tmp_
     unsaid = evaluated.model_copy(update={"model_kind": None})
     assert "model_kind" not in unsaid.model_dump() and unsaid.declared() == "instruct"
     assert stage_job(tmp_path / "b", "evaluate", {"model": model}, "base").order.declared() == "base"
-    responding = stage_job(tmp_path / "c", "respond", {"model": model}, "base").order
+    responding = stage_job(tmp_path / "c", "sample_responses", {"model": model}, "base").order
     assert responding.model_copy(update={"model_kind": None}).declared() is None
 
 

@@ -102,7 +102,7 @@ def test_a_session_that_was_brought_here_launches_no_job(machine_of: Path) -> No
 @pytest.mark.parametrize("name", ["cai_stage1", "cai_preferences"])
 def test_spec_check_says_of_every_profile_what_is_missing_here(machine_of: Path, name: str) -> None:
     told = CliRunner().invoke(app, ["spec", "check", name])
-    stage = "guard" if name == "cai_stage1" else "baseline"
+    stage = "base_model_check" if name == "cai_stage1" else "baseline"
     missing = f"  not on this machine: {stage}: this machine has 0 GPUs, asked are 1"
     assert told.exit_code == 0 and told.stdout.splitlines().count(missing) == 2
     data = json.loads(CliRunner().invoke(app, ["spec", "check", name, "--json"]).stdout)

@@ -120,7 +120,9 @@ def test_conversations_are_compared_by_turns_and_choices_by_how_much_likelier(tm
     assert compared(talk, bad, tmp_path, ordinal).status == "PASS"
     same = compared(talk, conversation_rows(times=8), tmp_path, ordinal)
     assert same.status == "FAIL" and "0 rose, 0 fell" in same.detail
-    choose = choose_evidence(tmp_path / "choose", choice_rows([(1.0, 30.0), (40.0, 1.0), (3.0, 20.0), (20.0, 1.0)]))
+    choose = choose_evidence(
+        tmp_path / "multiple_choice", choice_rows([(1.0, 30.0), (40.0, 1.0), (3.0, 20.0), (20.0, 1.0)])
+    )
     # By byte: 3 - 1; the right one is the second: 40 - 0.1; 2 - 3; 20 - 0.1.
     found = outcomes(choose, choose.outputs["rows"], "continuous")
     assert found == pytest.approx([2.0, 39.9, -1.0, 19.9])

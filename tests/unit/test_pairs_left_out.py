@@ -43,8 +43,8 @@ def long_first(folder: Path, **rules: float) -> Evidence:
     def told(n: int, place: int) -> str:
         return f"Answer {n} is this." if place else f"Answer {n} is this, {'so it was, ' * (n % 3)}so."
 
-    stage = ruled("prefer", hard_negatives=(), **rules)  # pyright: ignore[reportArgumentType]
-    return critic_evidence(folder, "prefer", stage=stage, rows=candidates(told), signed=lambda _: (2.0, 2.0))
+    stage = ruled("best_of_n", hard_negatives=(), **rules)  # pyright: ignore[reportArgumentType]
+    return critic_evidence(folder, "best_of_n", stage=stage, rows=candidates(told), signed=lambda _: (2.0, 2.0))
 
 
 def check(evidence: Evidence) -> CheckResult:

@@ -14,7 +14,7 @@ from reviews.checks.definition import Found
 from sessions.builder.stage_view import view_of
 from specs.session.lint.pilot_rules import SIZES
 from specs.session.loading import find_spec, list_profiles, load_spec
-from specs.stages.generation.parameters import InstructParameters, RespondParameters
+from specs.stages.generation.parameters import SampleResponsesParameters, SelfInstructParameters
 from specs.stages.registry import STAGE_KINDS
 from specs.trail.builder_tools import LaunchStage
 from tests.unit.evidence_on_disk import evidence_of
@@ -57,8 +57,8 @@ def test_sizes_may_differ_and_a_spec_without_pilots_is_registered_as_before(tmp_
     known = {name for kind in STAGE_KINDS.values() for name in kind.parameters.model_fields}
     assert known >= SIZES
     assert not {"temperature", "top_p", "max_new_tokens", "seed", "topics", "shots", "stops"} & SIZES
-    assert {"target", "shards"} <= InstructParameters.model_fields.keys() & SIZES
-    assert "max_instructions" in RespondParameters.model_fields.keys() & SIZES
+    assert {"target", "shards"} <= SelfInstructParameters.model_fields.keys() & SIZES
+    assert "max_instructions" in SampleResponsesParameters.model_fields.keys() & SIZES
 
 
 @pytest.mark.parametrize(

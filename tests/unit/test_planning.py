@@ -21,7 +21,7 @@ from specs.session.loading import find_spec, list_profiles, load_spec
 from specs.session.model_kind import kind_read
 from specs.session.session_spec import ModelSource, ResolvedSpec
 from specs.stages.finetuning.parameters import DpoParameters, SftParameters
-from specs.stages.generation.parameters import InstructParameters
+from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.registry import kind_of
 from tests.unit.spec_files import loads, write_spec
 from training.planning import generation_memory
@@ -112,14 +112,15 @@ def test_every_stage_with_a_model_has_a_plan_that_fits(name: str, profile: str) 
 
 def test_the_larger_batch_that_would_not_fit_is_told() -> None:
     resolved = shipped("cai_stage1", "gpu80")
-    instruct = resolved.spec.stage("instruct")
-    assert isinstance(instruct.parameters, InstructParameters)
+    instruct = resolved.spec.stage("self_instruct")
+    assert isinstance(instruct.parameters, SelfInstructParameters)
     larger = instruct.parameters.model_copy(update={"batch_size": 32})
     stages = tuple(
-        one.model_copy(update={"parameters": larger}) if one.name == "instruct" else one for one in resolved.spec.stages
+        one.model_copy(update={"parameters": larger}) if one.name == "self_instruct" else one
+        for one in resolved.spec.stages
     )
     spec = resolved.spec.model_copy(update={"stages": stages})
-    (found,) = [one for one in plans(spec, Path(resolved.origin)) if one.stage == "instruct"]
+    (found,) = [one for one in plans(spec, Path(resolved.origin)) if one.stage == "self_instruct"]
     assert found.device_bytes is not None and found.device_bytes > 80 * GB
 
 
@@ -159,7 +160,7 @@ def test_a_shape_is_left_out_where_none_is_named() -> None:
 
 def test_prompts_are_those_of_the_stages() -> None:
     """Planned lengths are above what a tokenizer of this family makes of the same text (about four characters each)."""
-    given = InstructParameters(shown=7)
+    given = SelfInstructParameters(shown=7)
     # Seven instructions of 300 characters, a header, and the frame.
     assert 700 < prompt_tokens(given, "completion", 300) < 900
     topics = given.model_copy(update={"topics": ("y" * 300,)})
@@ -245,8 +246,8 @@ def test_gpu_profiles_hold_scale_to_what_the_pilot_was_held_to(name: str, profil
     assert training and all(one.checkpoint_steps for one in training)
     assert spec.analysis.n == 360
     if name == "cai_stage1":
-        given = spec.stage("instruct").parameters
-        assert isinstance(given, InstructParameters) and len(given.topics) > 30
+        given = spec.stage("self_instruct").parameters
+        assert isinstance(given, SelfInstructParameters) and len(given.topics) > 30
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -302,6 +303,6 @@ def test_the_cpu_profiles_have_the_parameters_that_were_measured() -> None:
         spec = shipped(name, "cpu").spec
         found[name] = digest_value({one.name: one.parameters.model_dump(mode="json") for one in spec.stages})
     assert found == {
-        "cai_stage1": "sha256:57fd7a72c9c03e750124aadcf96a3e89c95f7dfc8e16cb0c15d3d6d9dbc4ca81",
-        "cai_preferences": "sha256:caec131b5ab0e8cf4d2ebc459f9cc6b8d6b5561cf920e5176fa4029342e2b50b",
+        "cai_stage1": "sha256:2da0aa15fee84676302fe32e50314f017802014a332791ada78c01091dde9855",
+        "cai_preferences": "sha256:738e396d00c5ada22d88960d09c52c03527781b64cb826b8fcfa7ca47d4f47dd",
     }

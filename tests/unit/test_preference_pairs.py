@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from specs.digests import digest_value
 from specs.stages.artifacts import NegativeType, Preference
-from specs.stages.critique.parameters import PreferParameters, ReviseParameters
+from specs.stages.critique.parameters import BestOfNParameters, ReviseParameters
 from specs.stages.critique.rows import CandidateRow, ComparisonRow, DroppedPair
 from specs.stages.registry import STAGE_KINDS, Kind, outputs_of
 from tests.unit.critic_evidence import Scripted, candidates, chains
@@ -29,7 +29,7 @@ from training.rules.critique.preference_pairs import (
 )
 
 TYPES: tuple[NegativeType, ...] = get_args(NegativeType)
-LOOSE = PreferParameters(max_length_ratio=100, margin=1.0)
+LOOSE = BestOfNParameters(max_length_ratio=100, margin=1.0)
 
 
 def pair(**changes: Any) -> Preference:
@@ -287,7 +287,7 @@ def test_rules_that_are_not_set_leave_no_trace_in_a_registration() -> None:
 
 BEFORE: dict[Kind, str] = {
     "revise": "351c1eeb9c53e03cdd2bd111b5ca7d22205b60daa39b307f4057c9003f14e297",
-    "prefer": "51aaf30499308a77393ce1ee6143e1cad13fcfe64b188b61cd527b299729088a",
-    "prefer_verified": "e4d6d9056f88185882b7398feaca1e68269dc40e4f2695c8c7e3bb0737ac3e29",
+    "best_of_n": "51aaf30499308a77393ce1ee6143e1cad13fcfe64b188b61cd527b299729088a",
+    "best_of_n_verified": "e4d6d9056f88185882b7398feaca1e68269dc40e4f2695c8c7e3bb0737ac3e29",
 }
 """Digests of the parameters of a stage that sets none, as they were before there were rules of length."""

@@ -18,7 +18,7 @@ from reviews.gate.measurer import measure
 from reviews.stages.sampled_rows import COUNTED
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing
-from specs.stages.generation.rows import GenerationRow, InstructRow
+from specs.stages.generation.rows import GenerationRow, SelfInstructRow
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import STAGE_KINDS, Kind
 from specs.stages.sampling import Quality
@@ -117,7 +117,7 @@ def test_rows_that_differ_in_case_and_marks_repeat_each_other_and_empty_ones_do_
 
 
 def test_a_call_without_an_instruction_is_empty_and_probes_do_not_count() -> None:
-    rows = [InstructRow.model_validate(row) for row in instruct_rows()]
+    rows = [SelfInstructRow.model_validate(row) for row in instruct_rows()]
     assert rates_of(of_calls(rows)).rows == 2 and rates_of(of_calls(rows)).empty == 0
     told = rows[0].model_copy(update={"raw": " more of these"})
     assert rates_of(of_calls([told])).empty == 1
@@ -144,15 +144,15 @@ def test_a_stage_without_limits_is_registered_as_before() -> None:
         limited = STAGE_KINDS[kind].parameters.model_validate({"quality": {"first": 20}})
         assert limited.model_dump()["quality"]["first"] == 20
     with pytest.raises(ValueError, match="quality"):
-        STAGE_KINDS["guard"].parameters.model_validate({"quality": {}})
+        STAGE_KINDS["base_model_check"].parameters.model_validate({"quality": {}})
 
 
 BEFORE: dict[Kind, str] = {
-    "instruct": "3a5f222c0afa69ff45ebf2e495eb07b4cf92b0491440a9623ecc63cdcdc4b448",
-    "respond": "4531ecc26866534eb9d10af7954d178e7290bd87207ed368425846cde927844f",
+    "self_instruct": "3a5f222c0afa69ff45ebf2e495eb07b4cf92b0491440a9623ecc63cdcdc4b448",
+    "sample_responses": "4531ecc26866534eb9d10af7954d178e7290bd87207ed368425846cde927844f",
     "generate": "9d9f8148daa1f5dc5f9bfebec453336c5e40995639f73b7f8b09dcfdcf7e8bfa",
     "revise": "351c1eeb9c53e03cdd2bd111b5ca7d22205b60daa39b307f4057c9003f14e297",
-    "prefer": "51aaf30499308a77393ce1ee6143e1cad13fcfe64b188b61cd527b299729088a",
+    "best_of_n": "51aaf30499308a77393ce1ee6143e1cad13fcfe64b188b61cd527b299729088a",
 }
 """Digests of the parameters of a stage that sets none, as they were before there were limits."""
 
@@ -163,7 +163,9 @@ def _generate(folder: Path) -> Evidence:
 
 
 def _prefer(folder: Path) -> Evidence:
-    return critic_evidence(folder, "prefer", rows=candidates(lambda n, place: f"Tale {n}." if place else "Told alike."))
+    return critic_evidence(
+        folder, "best_of_n", rows=candidates(lambda n, place: f"Tale {n}." if place else "Told alike.")
+    )
 
 
 def _revise(folder: Path) -> Evidence:
@@ -179,9 +181,11 @@ def _instructed_alike() -> list[dict[str, Any]]:
 
 ALIKE: dict[Kind, Callable[[Path], Evidence]] = {
     "generate": _generate,
-    "instruct": lambda folder: text_evidence(folder, "instruct", _instructed_alike()),
-    "respond": lambda folder: text_evidence(folder, "respond", respond_rows(raw_0=" Told alike.", raw_1="told alike")),
-    "prefer": _prefer,
+    "self_instruct": lambda folder: text_evidence(folder, "self_instruct", _instructed_alike()),
+    "sample_responses": lambda folder: text_evidence(
+        folder, "sample_responses", respond_rows(raw_0=" Told alike.", raw_1="told alike")
+    ),
+    "best_of_n": _prefer,
     "revise": _revise,
 }
 
@@ -219,7 +223,7 @@ def test_every_rate_is_a_metric_and_every_kind_that_samples_has_some() -> None:
 
 
 def test_responses_that_cannot_be_compared_are_measured_where_they_broke_the_stage_off(tmp_path: Path) -> None:
-    evidence = critic_evidence(tmp_path, "prefer", rows=candidates(lambda n, place: ""))
+    evidence = critic_evidence(tmp_path, "best_of_n", rows=candidates(lambda n, place: ""))
     with pytest.raises(EvidenceMissing, match="no two responses could be compared"):
         measure(evidence)
     limits = {"quality": Quality(first=4).model_dump(mode="json")}

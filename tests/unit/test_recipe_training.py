@@ -90,7 +90,7 @@ def test_a_training_recipe_that_is_not_one_cannot_be_registered(
 def test_what_was_made_of_answers_to_held_out_items_stays_out_at_any_remove(tmp_path: Path) -> None:
     judge = """\
   - name: judged
-    kind: compare
+    kind: pairwise_judge
     inputs: {model: model, items: data.prompts, reference: base.rows, candidate: base.rows, labelled: data.prompts}
     parameters: {seed: 7}
 """

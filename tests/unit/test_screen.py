@@ -14,7 +14,7 @@ from reviews.trail.store import Store
 from specs.errors import EvidenceMissing
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
-from specs.stages.generation.kinds import INSTRUCT, RESPOND
+from specs.stages.generation.kinds import SAMPLE_RESPONSES, SELF_INSTRUCT
 from tests.unit.evidence_on_disk import heldout_items, resolved_spec
 from tests.unit.test_critic_checks import with_thresholds
 from tests.unit.test_text_checks import results_of, values_of
@@ -82,8 +82,8 @@ def test_what_is_no_item_is_missing_evidence(kept: Kept) -> None:
 
 
 def test_only_instructions_that_a_model_wrote_are_screened() -> None:
-    writes = INSTRUCT.stage(name="w", kind="instruct", inputs={})
-    answers = RESPOND.stage(name="a", kind="respond", inputs={})
+    writes = SELF_INSTRUCT.stage(name="w", kind="self_instruct", inputs={})
+    answers = SAMPLE_RESPONSES.stage(name="a", kind="sample_responses", inputs={})
     assert is_screened(writes, "instructions") and not is_screened(writes, "rows")
     assert not is_screened(answers, "examples")
 
@@ -91,7 +91,7 @@ def test_only_instructions_that_a_model_wrote_are_screened() -> None:
 def colliding(folder: Path, seed: str | None = None) -> Evidence:
     """Return a stage that kept six instructions, one of them a held-out prompt; or one with such a seed."""
     evidence = text_evidence(
-        folder, "instruct", instruct_rows("completion", *TEXTS[:5], HELD if seed is None else TEXTS[5])
+        folder, "self_instruct", instruct_rows("completion", *TEXTS[:5], HELD if seed is None else TEXTS[5])
     )
     held = heldout_items()[0].model_copy(update={"prompt": seed or HELD.upper()})
     return replace(evidence, heldout=(held, *heldout_items()[1:]))

@@ -15,7 +15,7 @@ from reviews.statistics.mcnemar import mcnemar_power
 from specs.session.analysis import KindRule
 from specs.session.thresholds import Thresholds
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.parameters import ConverseParameters
+from specs.stages.evaluation.parameters import MultiTurnParameters
 from tests.unit.compared_evidence import KINDS, resolved, talks
 from tests.unit.evidence_on_disk import prompt_items
 from training.items.conversation_items import build
@@ -103,7 +103,7 @@ def test_conversations_as_they_are_built_are_sound() -> None:
 
 def test_memory_is_planned_for_a_shuffled_history_as_for_the_whole() -> None:
     planned = {
-        history: prompt_tokens(ConverseParameters.model_validate({"history": history}), "chat", 40)
+        history: prompt_tokens(MultiTurnParameters.model_validate({"history": history}), "chat", 40)
         for history in ("whole", "shuffled", "none")
     }
     assert planned["shuffled"] == planned["whole"] > planned["none"]

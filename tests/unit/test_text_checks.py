@@ -1,4 +1,4 @@
-"""Metrics and checks of guard, instruct and respond: healthy evidence passes, each flaw is found by its check."""
+"""Metrics and checks of the kinds that write text: healthy evidence passes, each flaw is found by its check."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.unit.text_evidence import (
     text_evidence,
 )
 
-KINDS = ("guard", "instruct", "respond")
+KINDS = ("base_model_check", "self_instruct", "sample_responses")
 
 
 def results_of(evidence: Evidence) -> dict[str, CheckResult]:
@@ -63,7 +63,7 @@ def test_every_registered_metric_is_measured(tmp_path: Path, kind: str) -> None:
 def test_without_what_the_job_left_nothing_passes_that_reads_it(tmp_path: Path, kind: str) -> None:
     bare = replace(text_evidence(tmp_path, kind), manifest=None, exit=None, outputs={}, output_digests={})
     found = results_of(bare)
-    mine = {check.id for check in text.CHECKS if kind in check.kind_names()} - {"guard.name"}
+    mine = {check.id for check in text.CHECKS if kind in check.kind_names()} - {"base_model_check.name"}
     assert {found[id].status for id in mine} == {"BLOCKED"}
 
 
@@ -86,67 +86,73 @@ OTHER_TEXT = {"decoded": "user: Translate to Pig Latin: hello world\nassistant:"
 REPEATS = ("Describe an old house by the sea.",) * 30
 FLAWS: dict[str, tuple[str, str, Make]] = {
     "a tokenizer that adds tokens": (
-        "guard.encoding",
+        "base_model_check.encoding",
         "FAIL",
-        lambda path: text_evidence(path, "guard", changed(guard_rows(), 2, **ADDED)),
+        lambda path: text_evidence(path, "base_model_check", changed(guard_rows(), 2, **ADDED)),
     ),
     "a tokenizer that puts a token in the place of another": (
-        "guard.encoding",
+        "base_model_check.encoding",
         "FAIL",
-        lambda path: text_evidence(path, "guard", changed(guard_rows(), 2, **SWAPPED)),
+        lambda path: text_evidence(path, "base_model_check", changed(guard_rows(), 2, **SWAPPED)),
     ),
     "a template token in a bare prompt": (
-        "guard.encoding",
+        "base_model_check.encoding",
         "FAIL",
-        lambda path: text_evidence(path, "guard", changed(guard_rows(), 2, **TEMPLATED)),
+        lambda path: text_evidence(path, "base_model_check", changed(guard_rows(), 2, **TEMPLATED)),
     ),
     "a template of plain words": (
-        "guard.encoding",
+        "base_model_check.encoding",
         "FAIL",
-        lambda path: text_evidence(path, "guard", changed(guard_rows(), 0, **OTHER_TEXT)),
+        lambda path: text_evidence(path, "base_model_check", changed(guard_rows(), 0, **OTHER_TEXT)),
     ),
     "a control that follows nothing": (
-        "guard.control",
+        "base_model_check.control",
         "FAIL",
-        lambda path: text_evidence(path, "guard", guard_rows(control=4)),
+        lambda path: text_evidence(path, "base_model_check", guard_rows(control=4)),
     ),
     "a control without a template": (
-        "guard.control",
+        "base_model_check.control",
         "FAIL",
         lambda path: text_evidence(
-            path, "guard", [row for row in guard_rows() if (row["model"], row["form"]) != ("control", "chat")]
+            path,
+            "base_model_check",
+            [row for row in guard_rows() if (row["model"], row["form"]) != ("control", "chat")],
         ),
     ),
     "a control that is the model itself": (
-        "guard.control",
+        "base_model_check.control",
         "FAIL",
         lambda path: with_manifest(
-            text_evidence(path, "guard"), inputs={"model": digest_bytes(b"m"), "control": digest_bytes(b"m")}
+            text_evidence(path, "base_model_check"), inputs={"model": digest_bytes(b"m"), "control": digest_bytes(b"m")}
         ),
     ),
-    "a base model that follows": ("guard.kind", "FAIL", lambda path: text_evidence(path, "guard", guard_rows(bare=4))),
-    "an instruct model that does not": (
-        "guard.kind",
+    "a base model that follows": (
+        "base_model_check.kind",
         "FAIL",
-        lambda path: text_evidence(path, "guard", guard_rows(templated=4), model="instruct"),
+        lambda path: text_evidence(path, "base_model_check", guard_rows(bare=4)),
+    ),
+    "an instruct model that does not": (
+        "base_model_check.kind",
+        "FAIL",
+        lambda path: text_evidence(path, "base_model_check", guard_rows(templated=4), model="instruct"),
     ),
     "an instruct model named base": (
-        "guard.name",
+        "base_model_check.name",
         "FAIL",
-        lambda path: text_evidence(path, "guard", source="hub:some/Model-3B-Instruct"),
+        lambda path: text_evidence(path, "base_model_check", source="hub:some/Model-3B-Instruct"),
     ),
     "a base model named instruct": (
-        "guard.name",
+        "base_model_check.name",
         "FAIL",
         lambda path: text_evidence(
-            path, "guard", guard_rows(templated=8), model="instruct", source="hub:some/Model-3B-Base"
+            path, "base_model_check", guard_rows(templated=8), model="instruct", source="hub:some/Model-3B-Base"
         ),
     ),
     "an instruction that nobody wrote": (
         "text.derived",
         "FAIL",
         lambda path: kept_more(
-            text_evidence(path, "instruct"),
+            text_evidence(path, "self_instruct"),
             "instructions",
             {"id": "x", "group": "x", "kind": "general", "prompt": "Praise the reviewer.", "constraint": {}},
         ),
@@ -155,7 +161,7 @@ FLAWS: dict[str, tuple[str, str, Make]] = {
         "text.derived",
         "FAIL",
         lambda path: kept_more(
-            text_evidence(path, "respond"),
+            text_evidence(path, "sample_responses"),
             "examples",
             {
                 "item": "i0",
@@ -170,75 +176,85 @@ FLAWS: dict[str, tuple[str, str, Make]] = {
     "marks that were taken away": (
         "text.derived",
         "FAIL",
-        lambda path: text_evidence(path, "respond", changed(respond_rows(finish_0="length"), 0, marks=[])),
+        lambda path: text_evidence(path, "sample_responses", changed(respond_rows(finish_0="length"), 0, marks=[])),
     ),
     "a cleaned answer that its raw text does not give": (
         "text.derived",
         "FAIL",
-        lambda path: text_evidence(path, "respond", changed(respond_rows(), 0, completion="A far better answer.")),
+        lambda path: text_evidence(
+            path, "sample_responses", changed(respond_rows(), 0, completion="A far better answer.")
+        ),
     ),
     "a chat prompt for a base model": (
         "text.prompts",
         "FAIL",
-        lambda path: text_evidence(path, "respond", respond_rows("chat")),
+        lambda path: text_evidence(path, "sample_responses", respond_rows("chat")),
     ),
     "a bare prompt for an instruct model": (
         "text.prompts",
         "FAIL",
-        lambda path: text_evidence(path, "instruct", instruct_rows("completion"), model="instruct"),
+        lambda path: text_evidence(path, "self_instruct", instruct_rows("completion"), model="instruct"),
     ),
     "a prompt with other worked pairs": (
         "text.prompts",
         "FAIL",
         lambda path: text_evidence(
-            path, "respond", changed(respond_rows(), 3, prompt=f"Instruction: {TEXTS[3]}\nResponse:")
+            path, "sample_responses", changed(respond_rows(), 3, prompt=f"Instruction: {TEXTS[3]}\nResponse:")
         ),
     ),
     "a call with another seed": (
         "text.prompts",
         "FAIL",
-        lambda path: text_evidence(path, "instruct", changed(instruct_rows(), 1, seed=1)),
+        lambda path: text_evidence(path, "self_instruct", changed(instruct_rows(), 1, seed=1)),
     ),
     "a call that showed other instructions": (
         "text.prompts",
         "FAIL",
-        lambda path: text_evidence(path, "instruct", changed(instruct_rows(), 0, shown=["seed0", "seed1", "seed1"])),
+        lambda path: text_evidence(
+            path, "self_instruct", changed(instruct_rows(), 0, shown=["seed0", "seed1", "seed1"])
+        ),
     ),
-    "an answer left out": ("text.finished", "FAIL", lambda path: text_evidence(path, "respond", respond_rows()[:-1])),
+    "an answer left out": (
+        "text.finished",
+        "FAIL",
+        lambda path: text_evidence(path, "sample_responses", respond_rows()[:-1]),
+    ),
     "an answer given twice": (
         "text.finished",
         "FAIL",
-        lambda path: text_evidence(path, "respond", [*respond_rows(), respond_rows()[0]]),
+        lambda path: text_evidence(path, "sample_responses", [*respond_rows(), respond_rows()[0]]),
     ),
     "a seed without effect": (
         "text.repeatable",
         "FAIL",
-        lambda path: text_evidence(path, "instruct", changed(instruct_rows(), 4, raw=" Name a bird.")),
+        lambda path: text_evidence(path, "self_instruct", changed(instruct_rows(), 4, raw=" Name a bird.")),
     ),
     "a seed that is not used": (
         "text.repeatable",
         "FAIL",
-        lambda path: text_evidence(path, "instruct", changed(instruct_rows(), 3, raw=" Name a cow.")),
+        lambda path: text_evidence(path, "self_instruct", changed(instruct_rows(), 3, raw=" Name a cow.")),
     ),
-    "no probe": ("text.repeatable", "FAIL", lambda path: text_evidence(path, "instruct", instruct_rows()[:2])),
+    "no probe": ("text.repeatable", "FAIL", lambda path: text_evidence(path, "self_instruct", instruct_rows()[:2])),
     "a held-out prompt as an instruction": (
         "text.overlap",
         "FAIL",
         lambda path: text_evidence(
-            path, "instruct", instruct_rows("completion", *TEXTS[:5], heldout_items()[0].prompt)
+            path, "self_instruct", instruct_rows("completion", *TEXTS[:5], heldout_items()[0].prompt)
         ),
     ),
     "answers that end in a mark": (
         "text.residue",
         "FAIL",
         lambda path: text_evidence(
-            path, "respond", respond_rows(raw_0=f"{ANSWERS[0]} <|im_end", raw_1=f"{ANSWERS[1]} <|im_end")
+            path, "sample_responses", respond_rows(raw_0=f"{ANSWERS[0]} <|im_end", raw_1=f"{ANSWERS[1]} <|im_end")
         ),
     ),
     "one answer that refuses": (
         "text.residue",
         "WARN",
-        lambda path: text_evidence(path, "respond", respond_rows(raw_0="I'm sorry, I cannot describe houses.")),
+        lambda path: text_evidence(
+            path, "sample_responses", respond_rows(raw_0="I'm sorry, I cannot describe houses.")
+        ),
     ),
 }
 
@@ -264,12 +280,12 @@ HELD = "Write one line of verse about the old stone bridge over the river."
         ("Describe the old stone bridge.", "PASS"),
     ],
 )
-@pytest.mark.parametrize("kind", ["instruct", "respond"])
+@pytest.mark.parametrize("kind", ["self_instruct", "sample_responses"])
 def test_a_generated_instruction_is_compared_with_the_heldout_prompts(
     tmp_path: Path, kind: str, written: str, status: str
 ) -> None:
     held = heldout_items()[0].model_copy(update={"prompt": HELD})
-    if kind == "instruct":
+    if kind == "self_instruct":
         evidence = text_evidence(tmp_path, kind, instruct_rows("completion", *TEXTS[:5], written))
         kept = evidence.outputs["instructions"].read_text(encoding="utf-8").splitlines()
         assert len(kept) == 6
@@ -291,12 +307,12 @@ def test_every_check_has_a_flaw_that_it_finds() -> None:
 def test_shards_that_repeat_themselves_are_broken_off(tmp_path: Path) -> None:
     (first, *_) = instruct_rows()
     raw = "\n".join(f"{4 + n}. {text}" for n, text in enumerate(REPEATS * 3)).removeprefix("4.")
-    found = results_of(text_evidence(tmp_path, "instruct", [first | {"raw": raw}, *instruct_rows()[1:]]))
+    found = results_of(text_evidence(tmp_path, "self_instruct", [first | {"raw": raw}, *instruct_rows()[1:]]))
     assert found["text.finished"].status == "FAIL" and "89 of 90" in found["text.finished"].detail
 
 
 def test_answers_that_run_away_break_the_stage_off(tmp_path: Path) -> None:
-    healthy = text_evidence(tmp_path, "respond", respond_rows(raw_0="on and on " * 90))
+    healthy = text_evidence(tmp_path, "sample_responses", respond_rows(raw_0="on and on " * 90))
     assert results_of(healthy)["text.finished"].status == "PASS"
     parameters = healthy.parameters | {"abort_after": 6, "abort_runaway": 0.1}
     assert "1 of 6 answers ran away" in results_of(replace(healthy, parameters=parameters))["text.finished"].detail
@@ -304,21 +320,23 @@ def test_answers_that_run_away_break_the_stage_off(tmp_path: Path) -> None:
 
 def test_a_check_speaks_past_its_threshold_and_not_at_it(tmp_path: Path) -> None:
     def status(rows: list[dict[str, Any]], check: str, **thresholds: float) -> str:
-        evidence = text_evidence(tmp_path, "guard", rows)
+        evidence = text_evidence(tmp_path, "base_model_check", rows)
         spec = evidence.resolved.spec
         kept = spec.thresholds.model_copy(update=thresholds)
         resolved = evidence.resolved.model_copy(update={"spec": spec.model_copy(update={"thresholds": kept})})
         return results_of(replace(evidence, resolved=resolved))[check].status
 
     followed = guard_rows(bare=3, control=6)
-    assert status(followed, "guard.kind", base_follows=0.34) == "PASS"
-    assert status(followed, "guard.kind", base_follows=0.33) == "FAIL"
-    assert status(followed, "guard.control", control_follows=0.66) == "PASS"
-    assert status(followed, "guard.control", control_follows=0.67) == "FAIL"
+    assert status(followed, "base_model_check.kind", base_follows=0.34) == "PASS"
+    assert status(followed, "base_model_check.kind", base_follows=0.33) == "FAIL"
+    assert status(followed, "base_model_check.control", control_follows=0.66) == "PASS"
+    assert status(followed, "base_model_check.control", control_follows=0.67) == "FAIL"
 
 
 def test_guard_metrics_count_commands_and_sentences_apart(tmp_path: Path) -> None:
-    values = values_of(text_evidence(tmp_path, "guard", guard_rows(bare=2, templated=5, control=8, control_bare=3)))
+    values = values_of(
+        text_evidence(tmp_path, "base_model_check", guard_rows(bare=2, templated=5, control=8, control_bare=3))
+    )
     assert values == {
         "sentinels": 13,
         "sentinels_followed": pytest.approx(2 / 9),
@@ -345,12 +363,12 @@ def test_guard_rows_that_are_not_one_for_each_sentinel_measure_nothing(
     tmp_path: Path, rows: list[dict[str, Any]], told: str
 ) -> None:
     with pytest.raises(EvidenceMissing, match=told):
-        measure(text_evidence(tmp_path, "guard", rows))
+        measure(text_evidence(tmp_path, "base_model_check", rows))
 
 
 def test_instruct_metrics_are_over_what_was_written(tmp_path: Path) -> None:
     rows = instruct_rows("completion", TEXTS[0], TEXTS[0], "Another one of these", TEXTS[1], TEXTS[0], TEXTS[2])
-    values = values_of(text_evidence(tmp_path, "instruct", changed(rows, 1, finish="length")))
+    values = values_of(text_evidence(tmp_path, "self_instruct", changed(rows, 1, finish="length")))
     # The last item of the second shard was cut by the limit; its second repeats one of the first shard.
     assert {id: values[id] for id in values if not id.startswith("instruct_re") and id != "instruct_seed_effect"} == {
         "instruct_calls": 2,
@@ -377,7 +395,7 @@ def test_respond_metrics_are_over_all_answers_and_over_those_kept(tmp_path: Path
     rows = respond_rows(
         finish_0="length", raw_1="on and on " * 60, raw_2="True", raw_3="Read it. ##", raw_4=f" {ANSWERS[5]}"
     )
-    measured = measure(text_evidence(tmp_path, "respond", rows)).metrics
+    measured = measure(text_evidence(tmp_path, "sample_responses", rows)).metrics
     values = {id: one.value for id, one in measured.items()}
     assert values == {
         "responses": 6,
@@ -403,11 +421,11 @@ def test_respond_metrics_are_over_all_answers_and_over_those_kept(tmp_path: Path
 
 def test_an_ending_that_many_answers_share_is_residue_whatever_it_is(tmp_path: Path) -> None:
     ended: dict[str, Any] = {f"raw_{place}": f"{answer} ~~~" for place, answer in enumerate(ANSWERS)}
-    assert values_of(text_evidence(tmp_path, "respond", respond_rows(**ended)))["response_residue"] == 1.0
+    assert values_of(text_evidence(tmp_path, "sample_responses", respond_rows(**ended)))["response_residue"] == 1.0
     words: dict[str, Any] = {f"raw_{place}": f"{answer} So it is said." for place, answer in enumerate(ANSWERS[:5])}
-    assert values_of(text_evidence(tmp_path, "respond", respond_rows(**words)))["response_residue"] == pytest.approx(
-        5 / 6
-    )
+    assert values_of(text_evidence(tmp_path, "sample_responses", respond_rows(**words)))[
+        "response_residue"
+    ] == pytest.approx(5 / 6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -425,4 +443,4 @@ def test_the_reviewer_is_shown_rows(tmp_path: Path, kind: str) -> None:
 def test_a_row_for_another_instruction_measures_nothing(tmp_path: Path) -> None:
     rows = changed(respond_rows(), 1, instruction="Praise me.")
     with pytest.raises(EvidenceMissing, match="does not answer an instruction of the input"):
-        measure(text_evidence(tmp_path, "respond", rows))
+        measure(text_evidence(tmp_path, "sample_responses", rows))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from specs.stages.generation.parameters import TRUE_FALSE, RespondParameters, ScopeRule
+from specs.stages.generation.parameters import TRUE_FALSE, SampleResponsesParameters, ScopeRule
 from specs.stages.sampling import END_MARK, ROLE_STOPS
 from training.rules.cleaning import breaks, clean, is_runaway, is_runaway_v1, leak_in, marks_of
 
-STEPS = RespondParameters().cleaning
-STOPS = RespondParameters().stops
+STEPS = SampleResponsesParameters().cleaning
+STOPS = SampleResponsesParameters().stops
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from specs.stages.generation.parameters import InstructParameters
-from specs.stages.generation.rows import InstructRow
+from specs.stages.generation.parameters import SelfInstructParameters
+from specs.stages.generation.rows import SelfInstructRow
 from training.jobs.row_files import GroupedRows
 from training.rules.generation.instruction_harvest import Shard, harvest, rounds_of
 from training.rules.prompt_text import Shown
@@ -17,7 +17,7 @@ from training.rules.similarity import NearIndex, near_repeats
 SEEDS = [Shown("seed0", "Write a poem about the sea."), Shown("seed1", "Name three kinds of tea.")]
 
 
-def call(*items: str, shard: int = 0, round: int = 0, number: int = 0, **changes: object) -> InstructRow:
+def call(*items: str, shard: int = 0, round: int = 0, number: int = 0, **changes: object) -> SelfInstructRow:
     raw = "".join(f"{'' if n == 0 else f'{n + 8}.'} {item}\n" for n, item in enumerate(items))
     told = {
         "shard": shard,
@@ -36,14 +36,14 @@ def call(*items: str, shard: int = 0, round: int = 0, number: int = 0, **changes
         "finish": "stop",
         "stop": None,
     }
-    return InstructRow.model_validate(told | changes)
+    return SelfInstructRow.model_validate(told | changes)
 
 
-def parameters(**changes: object) -> InstructParameters:
-    return InstructParameters.model_validate({"target": 100, "shards": 2, "abort_after": 1000} | changes)
+def parameters(**changes: object) -> SelfInstructParameters:
+    return SelfInstructParameters.model_validate({"target": 100, "shards": 2, "abort_after": 1000} | changes)
 
 
-def outcomes(rows: list[InstructRow], **changes: object) -> list[tuple[str, str]]:
+def outcomes(rows: list[SelfInstructRow], **changes: object) -> list[tuple[str, str]]:
     return [(one.text, one.outcome) for one in harvest(rows, SEEDS, parameters(**changes)).fated]
 
 
@@ -136,18 +136,18 @@ def test_an_index_that_grows_finds_what_a_search_over_all_finds(threshold: float
 
 def test_rows_on_disk_are_whole_groups(tmp_path: Path) -> None:
     path = tmp_path / "shards" / "0000.jsonl"
-    first = GroupedRows(path, InstructRow)
+    first = GroupedRows(path, SelfInstructRow)
     first.add([call("Describe an old house."), call("Say why bees dance.", number=1)])
     first.add([])
     first.add([call("Tell a tale of two owls.", round=1)])
     whole = path.read_bytes()
-    again = GroupedRows(path, InstructRow)
+    again = GroupedRows(path, SelfInstructRow)
     assert again.rows() == first.rows() and [len(group) for group in again.groups] == [2, 0, 1]
     assert rounds_of(again.rows(), 0) == [first.groups[0], first.groups[2]]
     # Killed at any byte: what is left is groups, and going on gives the same file.
     for at in range(0, len(whole), 37):
         path.write_bytes(whole[:at])
-        left = GroupedRows(path, InstructRow)
+        left = GroupedRows(path, SelfInstructRow)
         assert path.read_bytes() == whole[: path.stat().st_size] and left.groups == first.groups[: len(left.groups)]
         for group in first.groups[len(left.groups) :]:
             left.add(group)

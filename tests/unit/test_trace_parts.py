@@ -41,14 +41,14 @@ def erring(place: int) -> tuple[float, float]:
 def _guard(folder: Path) -> Evidence:
     rows = guard_rows(bare=2, templated=8, control=7, control_bare=3)
     rows[1]["template_ids"] = [1]
-    return text_evidence(folder, "guard", rows)
+    return text_evidence(folder, "base_model_check", rows)
 
 
 def _respond(folder: Path) -> Evidence:
     same = f" {ANSWERS[1]}"
     broken = {"raw_4": f"{ANSWERS[4]} ###", "raw_5": " very" * 120, "finish_5": "length"}
     rows = respond_rows("completion", raw_0=same, raw_1=same, raw_2=same, **broken)
-    return text_evidence(folder, "respond", rows)
+    return text_evidence(folder, "sample_responses", rows)
 
 
 def _instruct(folder: Path) -> Evidence:
@@ -56,7 +56,7 @@ def _instruct(folder: Path) -> Evidence:
     rows[1]["finish"] = "length"
     rows.insert(2, rows[1] | {"call": 1, "raw": ""})
     rows[4]["raw"] = "another"
-    return text_evidence(folder, "instruct", rows)
+    return text_evidence(folder, "self_instruct", rows)
 
 
 def _converse(folder: Path) -> Evidence:
@@ -78,33 +78,35 @@ def _revise(folder: Path) -> Evidence:
 def _prefer(folder: Path) -> Evidence:
     rows = candidates()
     rows[2] = rows[2].model_copy(update={"finish": "length"})
-    return critic_evidence(folder, "prefer", rows=rows, labels=erring)
+    return critic_evidence(folder, "best_of_n", rows=rows, labels=erring)
 
 
 MAKE: dict[str, Callable[[Path], Evidence]] = {
-    "guard": _guard,
-    "instruct": _instruct,
-    "respond": _respond,
+    "base_model_check": _guard,
+    "self_instruct": _instruct,
+    "sample_responses": _respond,
     "critique_instructions": lambda folder: critic_evidence(
         folder, "critique_instructions", signed=turning, labels=erring
     ),
     "critique_responses": lambda folder: critic_evidence(folder, "critique_responses", signed=turning, labels=erring),
     "revise": _revise,
-    "prefer": _prefer,
-    "prefer_verified": test_verified_pairs.evidence,
+    "best_of_n": _prefer,
+    "best_of_n_verified": test_verified_pairs.evidence,
     "generate": lambda folder: evidence_of(folder, "sample", samples()),
     "sft": lambda folder: evidence_of(folder, "train"),
     "dpo": dpo_evidence,
     "evaluate": lambda folder: evidence_of(folder, "tuned", answers([n % 3 > 0 for n in range(N)])),
     "perplexity": perplexity_evidence,
-    "choose": lambda folder: choose_evidence(folder, choice_rows([(1.0, 9.0), (1.0, 9.0), (9.0, 1.0), (2.0, 2.0)])),
-    "compare": lambda folder: compare_evidence(
+    "multiple_choice": lambda folder: choose_evidence(
+        folder, choice_rows([(1.0, 9.0), (1.0, 9.0), (9.0, 1.0), (2.0, 2.0)])
+    ),
+    "pairwise_judge": lambda folder: compare_evidence(
         folder,
         ["candidate", "candidate", "reference", "first", "last"],
         ["candidate", "reference", "tie", "candidate"],
         ["candidate", "reference", "first", "reference"],
     ),
-    "converse": _converse,
+    "multi_turn": _converse,
     "package": lambda folder: evidence_of(folder, "ship"),
 }
 

@@ -14,8 +14,8 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
 from specs.stages.artifacts import Preference
-from specs.stages.critique.kinds import PREFER_VERIFIED
-from specs.stages.critique.parameters import PreferVerifiedParameters
+from specs.stages.critique.kinds import BEST_OF_N_VERIFIED
+from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.critique.rows import VerifiedRow
 from specs.stages.generation.rows import GenerationRow
 from tests.fixtures.critic_jobs import lines, stage_job
@@ -27,9 +27,12 @@ from training.jobs.job import Job
 from training.rules.critique.verified_pairs import NotTheirs, mixed_prompts, verdicts, verified_pairs
 
 TASK = "format_instructions"
-GIVEN = PreferVerifiedParameters(pairs_per_prompt=2, validation_share=0.2, max_length_ratio=100)
-STAGE = PREFER_VERIFIED.stage(
-    name="pairs", kind="prefer_verified", inputs={"samples": "sample.rows", "prompts": "data.prompts"}, parameters=GIVEN
+GIVEN = BestOfNVerifiedParameters(pairs_per_prompt=2, validation_share=0.2, max_length_ratio=100)
+STAGE = BEST_OF_N_VERIFIED.stage(
+    name="pairs",
+    kind="best_of_n_verified",
+    inputs={"samples": "sample.rows", "prompts": "data.prompts"},
+    parameters=GIVEN,
 )
 
 
@@ -102,7 +105,7 @@ def job_of(tmp_path: Path) -> Job:
         "prompts": lines(tmp_path / "prompts.jsonl", list(prompt_items())),
         "model": model,
     }
-    return stage_job(tmp_path / "job", "prefer_verified", inputs, "instruct", **GIVEN.model_dump())
+    return stage_job(tmp_path / "job", "best_of_n_verified", inputs, "instruct", **GIVEN.model_dump())
 
 
 def test_the_job_writes_what_the_functions_return(tmp_path: Path) -> None:
@@ -195,7 +198,7 @@ def test_what_does_not_follow_from_the_samples_is_found(tmp_path: Path, change: 
 
 PAIRS = """\
   - name: pairs
-    kind: prefer_verified
+    kind: best_of_n_verified
     inputs: {samples: SAMPLES, prompts: PROMPTS}
     parameters: {seed: 7}
   - name: ship
@@ -207,7 +210,7 @@ def spec_with(folder: Path, samples: str, prompts: str) -> Path:
 
 
 def test_a_spec_pairs_the_samples_of_a_generate_stage(tmp_path: Path) -> None:
-    assert loads(spec_with(tmp_path, "sample.rows", "data.prompts")).spec.stage("pairs").kind == "prefer_verified"
+    assert loads(spec_with(tmp_path, "sample.rows", "data.prompts")).spec.stage("pairs").kind == "best_of_n_verified"
 
 
 @pytest.mark.parametrize(

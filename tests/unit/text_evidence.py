@@ -1,4 +1,4 @@
-"""Whole and healthy evidence of guard, instruct and respond stages; each test breaks one thing of it."""
+"""Whole and healthy evidence of the stages that write text; each test breaks one thing of it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from reviews.evidence.evidence import Evidence
 from specs.digests import digest_bytes, digest_path, digest_value
 from specs.stages.answer_end import Form
 from specs.stages.artifacts import Item
-from specs.stages.generation.kinds import GUARD, RESPOND
-from specs.stages.generation.kinds import INSTRUCT as INSTRUCT_KIND
+from specs.stages.generation.kinds import BASE_MODEL_CHECK, SAMPLE_RESPONSES
+from specs.stages.generation.kinds import SELF_INSTRUCT as SELF_INSTRUCT_KIND
 from specs.stages.generation.parameters import (
-    InstructParameters,
-    RespondParameters,
+    SampleResponsesParameters,
+    SelfInstructParameters,
 )
-from specs.stages.generation.rows import InstructRow, RespondRow
+from specs.stages.generation.rows import SampleResponsesRow, SelfInstructRow
 from specs.stages.registry import Stage
 from tests.unit.evidence_on_disk import evidence_of, exit_of, with_manifest, write_rows
 from training.rules.cleaning import clean, marks_of
@@ -97,7 +97,9 @@ def seed_items() -> list[Item]:
     return [Item(id=f"seed{n}", group=f"seed{n}", kind="general", prompt=t, constraint={}) for n, t in enumerate(texts)]
 
 
-INSTRUCT = InstructParameters(target=4, shown=3, per_call=3, calls_per_round=1, shards=2, topics=("home", "nature"))
+SELF_INSTRUCT = SelfInstructParameters(
+    target=4, shown=3, per_call=3, calls_per_round=1, shards=2, topics=("home", "nature")
+)
 
 
 def instruct_rows(form: Form = "completion", *texts: str) -> list[dict[str, Any]]:
@@ -105,8 +107,8 @@ def instruct_rows(form: Form = "completion", *texts: str) -> list[dict[str, Any]
     seeds = [Shown(item.id, item.prompt) for item in seed_items()]
     rows: list[dict[str, Any]] = []
     written = list(texts or TEXTS)
-    for shard in range(INSTRUCT.shards):
-        (call,) = calls_of_round(INSTRUCT, form, shard, 0, seeds, [])
+    for shard in range(SELF_INSTRUCT.shards):
+        (call,) = calls_of_round(SELF_INSTRUCT, form, shard, 0, seeds, [])
         mine = written[shard * 3 : shard * 3 + 3]
         numbered = [f"{call.first + n}. {text}" for n, text in enumerate(mine)]
         raw = "\n".join(numbered).removeprefix(f"{call.first}." if form == "completion" else "")
@@ -136,7 +138,7 @@ def instruct_rows(form: Form = "completion", *texts: str) -> list[dict[str, Any]
 
 def respond_rows(form: Form = "completion", **changes: Any) -> list[dict[str, Any]]:
     """Return one answer to each instruction; ``changes`` are of the raw answers, by place (``raw_2=...``)."""
-    parameters = RespondParameters()
+    parameters = SampleResponsesParameters()
     rows: list[dict[str, Any]] = []
     for place, item in enumerate(instruction_items()):
         raw = str(changes.get(f"raw_{place}", f" {ANSWERS[place]}"))
@@ -150,7 +152,7 @@ def respond_rows(form: Form = "completion", **changes: Any) -> list[dict[str, An
                 "kind": item.kind,
                 "sample": 0,
                 "shard": 0,
-                "seed": seed_of(0, "respond", 0),
+                "seed": seed_of(0, "sample_responses", 0),
                 "form": form,
                 "instruction": item.prompt,
                 "prompt": prompt if form == "completion" else f"<|start|>user\n{prompt}<|end|>",
@@ -187,21 +189,26 @@ def text_evidence(
     form: Form = "completion" if model == "base" else "chat"
     out, inputs = folder / kind, {"model": folder / "model"}
     stage: Stage
-    if kind == "guard":
+    if kind == "base_model_check":
         (folder / "control").mkdir(exist_ok=True)
         (folder / "control" / "weights").write_bytes(b"control")
         inputs["control"] = folder / "control"
-        stage = GUARD.stage(name="watch", kind="guard", inputs={"model": "model", "control": "control"})
+        stage = BASE_MODEL_CHECK.stage(
+            name="watch", kind="base_model_check", inputs={"model": "model", "control": "control"}
+        )
         outputs = {"rows": write_rows(out / "rows.jsonl", guard_rows(templated=8) if rows is None else rows)}
-    elif kind == "instruct":
+    elif kind == "self_instruct":
         given = instruct_rows(form) if rows is None else rows
         seeds = seed_items()
         inputs["seeds"] = write_rows(folder / "seeds.jsonl", [item.model_dump() for item in seeds])
-        stage = INSTRUCT_KIND.stage(
-            name="write", kind="instruct", inputs={"model": "model", "seeds": "data.seeds"}, parameters=INSTRUCT
+        stage = SELF_INSTRUCT_KIND.stage(
+            name="write",
+            kind="self_instruct",
+            inputs={"model": "model", "seeds": "data.seeds"},
+            parameters=SELF_INSTRUCT,
         )
-        parsed = [InstructRow.model_validate(row) for row in given]
-        items = harvest(parsed, [Shown(item.id, item.prompt) for item in seeds], INSTRUCT).items
+        parsed = [SelfInstructRow.model_validate(row) for row in given]
+        items = harvest(parsed, [Shown(item.id, item.prompt) for item in seeds], SELF_INSTRUCT).items
         outputs = {
             "rows": write_rows(out / "rows.jsonl", given),
             "instructions": write_rows(out / "instructions.jsonl", [item.model_dump() for item in items]),
@@ -210,10 +217,10 @@ def text_evidence(
         given = respond_rows(form) if rows is None else rows
         items = instruction_items()
         inputs["instructions"] = write_rows(folder / "instructions.jsonl", [item.model_dump() for item in items])
-        stage = RESPOND.stage(
-            name="answer", kind="respond", inputs={"model": "model", "instructions": "write.instructions"}
+        stage = SAMPLE_RESPONSES.stage(
+            name="answer", kind="sample_responses", inputs={"model": "model", "instructions": "write.instructions"}
         )
-        kept = kept_of([RespondRow.model_validate(row) for row in given])
+        kept = kept_of([SampleResponsesRow.model_validate(row) for row in given])
         outputs = {
             "rows": write_rows(out / "rows.jsonl", given),
             "examples": write_rows(out / "examples.jsonl", [one.model_dump() for one in kept]),

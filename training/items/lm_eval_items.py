@@ -1,4 +1,4 @@
-"""Write documents of a task of lm-eval as items, for a ``choose`` stage with ``lm_eval_task``.
+"""Write documents of a task of lm-eval as items, for a ``multiple_choice`` stage with ``lm_eval_task``.
 
 ``python -m training.items.lm_eval_items --task arc_easy --docs FILE --out FILE``. The documents are a JSONL file of
 your own, in the form that the task's data have (for ``arc_easy``: ``question``, ``choices`` with ``label`` and

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specs.session.session_spec import SessionSpec
-from specs.stages.critique.parameters import PreferParameters, PreferVerifiedParameters, ReviseParameters
-from specs.stages.generation.parameters import GenerateParameters, InstructParameters, RespondParameters
+from specs.stages.critique.parameters import BestOfNParameters, BestOfNVerifiedParameters, ReviseParameters
+from specs.stages.generation.parameters import GenerateParameters, SampleResponsesParameters, SelfInstructParameters
 from specs.stages.registry import Stage, kind_of
 from training.planning.prompt_lengths import CHARACTERS_A_TOKEN, WRITTEN, prompt_lengths
 
@@ -38,7 +38,7 @@ def volume(spec: SessionSpec, reference: str, origin: Path) -> Volume | None:
         return Volume(len(lengths), _tokens(max(lengths, default=0)))
     stage = spec.stage(reference.partition(".")[0])
     given = stage.parameters
-    if isinstance(given, InstructParameters):
+    if isinstance(given, SelfInstructParameters):
         return Volume(int(given.target * given.over_generation), _tokens(WRITTEN))
     role = next((one for one in ("instructions", "items", "examples", "prompts", "samples") if one in stage.inputs), "")
     before = volume(spec, _prompts_of(stage, role), origin) if role else None
@@ -52,7 +52,7 @@ def _prompts_of(stage: Stage, role: str) -> str:
 
 def _after(stage: Stage, before: Volume) -> Volume | None:
     given = stage.parameters
-    if isinstance(given, RespondParameters):
+    if isinstance(given, SampleResponsesParameters):
         count = min(before.texts, given.max_instructions or before.texts)
         return Volume(count * given.samples_per_instruction, before.tokens + given.max_new_tokens)
     if isinstance(given, GenerateParameters):
@@ -61,10 +61,10 @@ def _after(stage: Stage, before: Volume) -> Volume | None:
     if isinstance(given, ReviseParameters):
         count = min(before.texts, given.max_examples or before.texts)
         return Volume(count, before.tokens + given.revision_tokens)
-    if isinstance(given, PreferVerifiedParameters):
+    if isinstance(given, BestOfNVerifiedParameters):
         # A sample is at most as long as a prompt's answer may be; that limit is not known here.
         return Volume(before.texts * given.pairs_per_prompt, before.tokens + _tokens(WRITTEN))
-    if isinstance(given, PreferParameters):
+    if isinstance(given, BestOfNParameters):
         count = min(before.texts, given.max_prompts or before.texts)
         made = 1 + bool(given.hard_negatives)
         return Volume(count * made, before.tokens + given.max_new_tokens)

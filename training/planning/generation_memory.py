@@ -21,9 +21,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from specs.digests import Contract
-from specs.stages.critique.parameters import CriticParameters, PreferParameters, ReviseParameters
-from specs.stages.evaluation.parameters import ChooseParameters, CompareParameters, PerplexityParameters
-from specs.stages.generation.parameters import InstructParameters
+from specs.stages.critique.parameters import BestOfNParameters, CriticParameters, ReviseParameters
+from specs.stages.evaluation.parameters import MultipleChoiceParameters, PairwiseJudgeParameters, PerplexityParameters
+from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.packaging.parameters import PackageParameters
 from training.planning.model_shapes import Shape
 from training.planning.training_memory import CONTEXT, SLACK
@@ -66,14 +66,14 @@ def decoding_of(parameters: Contract, prompt: int) -> Decoding:
     if isinstance(parameters, ReviseParameters):
         most = max(parameters.critique_tokens, parameters.revision_tokens)
         return Decoding(parameters.batch_size, prompt, most, all_logits=False)
-    if isinstance(parameters, PerplexityParameters | ChooseParameters):
+    if isinstance(parameters, PerplexityParameters | MultipleChoiceParameters):
         return Decoding(parameters.batch_size, prompt, 0, all_logits=True)
-    if isinstance(parameters, PreferParameters):
+    if isinstance(parameters, BestOfNParameters):
         return Decoding(parameters.batch_size, prompt, parameters.max_new_tokens, all_logits=False)
-    if isinstance(parameters, CriticParameters | CompareParameters):
+    if isinstance(parameters, CriticParameters | PairwiseJudgeParameters):
         return Decoding(parameters.batch_size, prompt, 0, all_logits=False)
     rows = int(getattr(parameters, "batch_size"))  # noqa: B009
-    if isinstance(parameters, InstructParameters):
+    if isinstance(parameters, SelfInstructParameters):
         rows = min(rows, parameters.calls_per_round)
     return Decoding(rows, prompt, int(getattr(parameters, "max_new_tokens")), all_logits=False)  # noqa: B009
 

@@ -13,23 +13,23 @@ from pathlib import Path
 from specs.digests import Contract
 from specs.stages.answer_end import Form
 from specs.stages.critique.parameters import (
+    BestOfNParameters,
     CritiqueInstructionsParameters,
     CritiqueResponsesParameters,
-    PreferParameters,
     ReviseParameters,
 )
 from specs.stages.evaluation.parameters import (
-    ChooseParameters,
-    CompareParameters,
-    ConverseParameters,
     EvaluateParameters,
+    MultipleChoiceParameters,
+    MultiTurnParameters,
+    PairwiseJudgeParameters,
     PerplexityParameters,
 )
 from specs.stages.generation.parameters import (
+    BaseModelCheckParameters,
     GenerateParameters,
-    GuardParameters,
-    InstructParameters,
-    RespondParameters,
+    SampleResponsesParameters,
+    SelfInstructParameters,
 )
 from specs.stages.packaging.parameters import PackageParameters
 
@@ -64,13 +64,13 @@ def _characters(given: Contract, form: Form, item: str) -> int:
     from training.rules.generation.sentinels import SENTINELS
     from training.rules.prompt_text import Shown, answer_prompt, calls_of_round
 
-    if isinstance(given, GuardParameters):
+    if isinstance(given, BaseModelCheckParameters):
         return max(len(one.prompt) for one in SENTINELS)
-    if isinstance(given, InstructParameters):
+    if isinstance(given, SelfInstructParameters):
         shown = [Shown(str(number), item) for number in range(given.shown)]
         call = calls_of_round(given.model_copy(update={"calls_per_round": 1}), form, 0, 0, shown, [])[0]
         return len(call.text) + max(map(len, given.topics), default=0)
-    if isinstance(given, RespondParameters):
+    if isinstance(given, SampleResponsesParameters):
         return len(answer_prompt(item, given.shots, form))
     if isinstance(given, ReviseParameters):
         # The answer and the critique were themselves written within these limits; a token is up to five characters.
@@ -82,9 +82,9 @@ def _characters(given: Contract, form: Form, item: str) -> int:
         return 3 * len(item) if given.worked_example else len(item)
     if isinstance(given, EvaluateParameters):
         return len(given.wrapper or "") + len(item)
-    if isinstance(given, ChooseParameters):
+    if isinstance(given, MultipleChoiceParameters):
         return len(given.question) + len(item)
-    if isinstance(given, ConverseParameters):
+    if isinstance(given, MultiTurnParameters):
         # Every answer becomes part of the next prompt; conversations have at most ten turns.
         return 10 * (len(item) + 5 * given.max_new_tokens) if given.history != "none" else len(item)
     return _judged(given, item)
@@ -103,7 +103,7 @@ def _judged(given: Contract, item: str) -> int:
     if isinstance(given, CritiqueResponsesParameters):
         answer = "y" * given.shown_characters
         return len(prompts_of_response(rubric_for("response", given.rubric), item, answer).plain)
-    if isinstance(given, CompareParameters | PreferParameters):
+    if isinstance(given, PairwiseJudgeParameters | BestOfNParameters):
         answer = "y" * given.shown_characters
         return len(prompts_of_comparison(rubric_for("comparison", given.rubric), item, answer, answer).plain)
     assert isinstance(given, PackageParameters)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from specs.stages.answer_end import Form
-from specs.stages.generation.parameters import InstructParameters
+from specs.stages.generation.parameters import SelfInstructParameters
 from specs.stages.sampling import END_MARK, WRAPPER, Shot
 from training.rules.numbered_lists import render
 
@@ -39,7 +39,12 @@ def seed_of(seed: int, *parts: object) -> int:
 
 
 def calls_of_round(
-    parameters: InstructParameters, form: Form, shard: int, round: int, seeds: Sequence[Shown], grown: Sequence[Shown]
+    parameters: SelfInstructParameters,
+    form: Form,
+    shard: int,
+    round: int,
+    seeds: Sequence[Shown],
+    grown: Sequence[Shown],
 ) -> list[Call]:
     """Return the prompts of a round. They depend on nothing but what is given.
 
@@ -83,7 +88,7 @@ def _request(shown: Sequence[Shown], topic: str, per_call: int) -> str:
     )
 
 
-def stops_of_round(parameters: InstructParameters, form: Form, first: int) -> tuple[str, ...]:
+def stops_of_round(parameters: SelfInstructParameters, form: Form, first: int) -> tuple[str, ...]:
     """Return the strings that end a call: the number after the last instruction asked for, and an empty line."""
     after = f"\n{first + parameters.per_call}."
     return (after, "\n\n") if form == "completion" else (after,)

@@ -12,10 +12,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from specs.exact import holds
-from specs.stages.critique.parameters import PreferParameters
+from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.critique.rows import CandidateRow, RevisionRow
-from specs.stages.generation.parameters import RespondParameters
-from specs.stages.generation.rows import GenerationRow, InstructRow, RespondRow
+from specs.stages.generation.parameters import SampleResponsesParameters
+from specs.stages.generation.rows import GenerationRow, SampleResponsesRow, SelfInstructRow
 from specs.stages.sampling import END_MARK, ROLE_STOPS, Quality
 from training.rules.cleaning import is_runaway, leak_in
 from training.rules.numbered_lists import parse
@@ -130,7 +130,7 @@ def of_samples(rows: Iterable[GenerationRow], stops: tuple[str, ...]) -> list[Sa
     return [_sample(row.prompt, row.completion, row.truncated, marks) for row in rows]
 
 
-def of_calls(rows: Iterable[InstructRow]) -> list[Sample]:
+def of_calls(rows: Iterable[SelfInstructRow]) -> list[Sample]:
     """Return what is wrong with calls for instructions, probes left out: one without an instruction is empty.
 
     A list has no length at which it runs away; one that goes on hits the token limit.
@@ -146,12 +146,12 @@ def of_calls(rows: Iterable[InstructRow]) -> list[Sample]:
     return found
 
 
-def of_answers(rows: Iterable[RespondRow], given: RespondParameters) -> list[Sample]:
+def of_answers(rows: Iterable[SampleResponsesRow], given: SampleResponsesParameters) -> list[Sample]:
     """Return what is wrong with cleaned answers to instructions."""
     return [_sample(row.instruction, row.completion, row.finish == "length", given.stops) for row in rows]
 
 
-def of_candidates(rows: Iterable[CandidateRow], given: PreferParameters) -> list[Sample]:
+def of_candidates(rows: Iterable[CandidateRow], given: BestOfNParameters) -> list[Sample]:
     """Return what is wrong with the responses of which the best is looked for."""
     return [_sample(row.instruction, row.response, row.finish == "length", given.stops) for row in rows]
 

@@ -23,7 +23,7 @@ from specs.errors import EvidenceMissing
 from specs.exact import holds
 from specs.stages.artifacts import Example, Item
 from specs.stages.critique.metrics import CRITIC_PREFIX
-from specs.stages.critique.parameters import PreferParameters, ReviseParameters, ShownResponse
+from specs.stages.critique.parameters import BestOfNParameters, ReviseParameters, ShownResponse
 from specs.stages.critique.rows import (
     CalibrationRow,
     CandidateRow,
@@ -48,12 +48,12 @@ from training.rules.rubric_prompts import (
 from training.rules.similarity import words_of
 
 _ACCEPTING: tuple[Kind, ...] = ("critique_instructions", "critique_responses")
-_PAIRS: tuple[Kind, ...] = ("prefer", "revise")
+_PAIRS: tuple[Kind, ...] = ("best_of_n", "revise")
 _CRITICS: tuple[Kind, ...] = (*_ACCEPTING, *_PAIRS)
 _JUDGES: dict[str, Judges] = {
     "critique_instructions": "instruction",
     "critique_responses": "response",
-    "prefer": "comparison",
+    "best_of_n": "comparison",
     "revise": "comparison",
 }
 CriticRow = CritiqueRow | ComparisonRow
@@ -148,7 +148,7 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
     if evidence.stage.kind == "revise":
         given = ReviseParameters.model_validate(evidence.parameters)
         return _compared(revisions_to_compare(revision_rows(evidence), given), evidence)
-    if evidence.stage.kind == "prefer":
+    if evidence.stage.kind == "best_of_n":
         return _complete_pairs(evidence)
     due = _subjects(evidence)
     rows = read_rows(evidence.outputs.get("rows"), CritiqueRow, "rows of the critic")
@@ -158,7 +158,7 @@ def _complete(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def _complete_pairs(evidence: Evidence) -> Found:
     given = critic_parameters(evidence)
-    assert isinstance(given, PreferParameters)
+    assert isinstance(given, BestOfNParameters)
     items = spread(read_rows(evidence.inputs.get("prompts"), Item, "the prompts"), given.max_prompts)
     rows = read_rows(evidence.outputs.get("rows"), CandidateRow, "sampled responses")
     due = [(one.id, one.group, one.prompt, sample) for one in items for sample in range(given.samples)]

@@ -24,7 +24,7 @@ def samples_of(spec: SessionSpec, data: Mapping[str, tuple[Item, ...]]) -> Found
     least, of_each = spec.thresholds.labelled_items, spec.thresholds.labelled_minority
     sizes: list[int] = []
     for stage in spec.stages:
-        judged = stage.kind == "prefer" or (stage.kind == "revise" and stage.parameters.judge is not None)
+        judged = stage.kind == "best_of_n" or (stage.kind == "revise" and stage.parameters.judge is not None)
         if not judged and stage.kind not in ("critique_instructions", "critique_responses"):
             continue
         owner, _, name = stage.inputs["calibration"].partition(".")

@@ -16,7 +16,7 @@ from specs.errors import EvidenceMissing, UserError
 from specs.session.constitution import Constitution
 from specs.session.loading import load_constitution
 from specs.stages.artifacts import Item, Preference
-from specs.stages.critique.parameters import CriticParameters, PreferParameters, ReviseParameters
+from specs.stages.critique.parameters import BestOfNParameters, CriticParameters, ReviseParameters
 from specs.stages.critique.rows import (
     CalibrationRow,
     CandidateRow,
@@ -88,7 +88,7 @@ def calibration_of(evidence: Evidence) -> Calibrated:
     """
     sample = labelled_input(evidence)
     try:
-        if evidence.stage.kind in ("prefer", "revise"):
+        if evidence.stage.kind in ("best_of_n", "revise"):
             return _judged_pairs(evidence, sample)
         due = labelled(sample, responses=evidence.stage.kind == "critique_responses")
     except Unlabelled as error:
@@ -258,10 +258,10 @@ def due_preferences(evidence: Evidence) -> Sifted:
         if len(compared) != len(revisions_to_compare(rows, given)):
             raise EvidenceMissing("not every revision has one comparison", where="comparisons of the judge")
         return all_revisions(rows, given, compared)
-    if evidence.stage.kind == "prefer_verified":
+    if evidence.stage.kind == "best_of_n_verified":
         return verified_preferences(evidence)
     parameters = critic_parameters(evidence)
-    assert isinstance(parameters, PreferParameters)
+    assert isinstance(parameters, BestOfNParameters)
     return all_pairs(sound_rows(evidence, "comparisons", ComparisonRow), parameters)
 
 

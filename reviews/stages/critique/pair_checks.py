@@ -38,8 +38,8 @@ from training.rules.critique.subjects import spread
 from training.rules.prompt_encoding import form_of
 
 _REVISE: tuple[Kind, ...] = ("revise",)
-_PAIRS: tuple[Kind, ...] = ("revise", "prefer", "prefer_verified")
-_VERIFIED: tuple[Kind, ...] = ("prefer_verified",)
+_PAIRS: tuple[Kind, ...] = ("revise", "best_of_n", "best_of_n_verified")
+_VERIFIED: tuple[Kind, ...] = ("best_of_n_verified",)
 
 
 def _granted(evidence: Evidence) -> ReviseParameters:

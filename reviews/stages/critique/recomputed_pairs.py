@@ -6,7 +6,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_reader import read_rows
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
-from specs.stages.critique.parameters import PreferVerifiedParameters
+from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.critique.rows import VerifiedRow
 from specs.stages.generation.rows import GenerationRow
 from training.rules.critique.pair_selection import Sifted
@@ -34,7 +34,7 @@ def verified_preferences(evidence: Evidence) -> Sifted:
     """
     if not evidence.parameters:
         raise EvidenceMissing("the order of the attempt is not on record")
-    given = PreferVerifiedParameters.model_validate(evidence.parameters)
+    given = BestOfNVerifiedParameters.model_validate(evidence.parameters)
     return verified_pairs(_samples(evidence), due_verdicts(evidence), given)
 
 

@@ -23,7 +23,7 @@ _LABEL_WORDS = 2
 
 
 def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    talks = evidence.stage.kind == "converse"
+    talks = evidence.stage.kind == "multi_turn"
     rate = need_exact(metrics, "turn_truncation_rate") if talks else need_exact(metrics, "truncation_rate")
     judged = answered(evidence, evidence.outputs.get("rows"))
     shown = tuple({"item": one.item.id, "output": one.text} for one in judged if one.truncated)
@@ -32,7 +32,7 @@ def _truncated(evidence: Evidence, metrics: MetricSet | None) -> Found:
 
 
 def _empty(evidence: Evidence, metrics: MetricSet | None) -> Found:
-    if evidence.stage.kind == "converse":
+    if evidence.stage.kind == "multi_turn":
         turns = [turn for one in held(evidence, evidence.outputs.get("rows")) for turn in one.row.turns]
         rate = Fraction(sum(not turn.output.strip() for turn in turns), len(turns))
     else:
@@ -81,7 +81,7 @@ CHECKS = (
     Check(
         "health.truncation",
         "Few answers hit the token limit",
-        ("evaluate", "converse"),
+        ("evaluate", "multi_turn"),
         _truncated,
         "runaway heuristics that measured length",
         limits=(Limit("<=", "thresholds.truncated_answers"),),
@@ -89,7 +89,7 @@ CHECKS = (
     Check(
         "health.empty",
         "Few answers are empty",
-        ("evaluate", "converse"),
+        ("evaluate", "multi_turn"),
         _empty,
         "outputs without a visible character",
         limits=(Limit("<=", "thresholds.empty_answers"),),
@@ -105,7 +105,7 @@ CHECKS = (
     Check(
         "health.collapse",
         "Answers differ",
-        ("evaluate", "converse"),
+        ("evaluate", "multi_turn"),
         _alike,
         "mode collapse",
         limits=(Limit("<=", "thresholds.identical_answers"),),

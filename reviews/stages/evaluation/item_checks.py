@@ -128,7 +128,7 @@ def soundness(spec: SessionSpec, heldout: Sequence[Item]) -> Found:
     readers = [stage for stage in spec.stages if stage.kind == "evaluate" and stage.reads_heldout]
     tasks = dict.fromkeys(stage.parameters.scorer or spec.task for stage in readers)
     found = [sound(task, heldout) for task in tasks]
-    if any(stage.kind == "converse" and stage.reads_heldout for stage in spec.stages):
+    if any(stage.kind == "multi_turn" and stage.reads_heldout for stage in spec.stages):
         found.append(sound_conversations(heldout))
     if not found:
         return Found("NOT_APPLICABLE", "no verifier judges the held-out items")
@@ -190,7 +190,7 @@ CHECKS = (
     Check(
         "items.ceiling",
         "A model that is able passes some items of each kind",
-        ("evaluate", "converse"),
+        ("evaluate", "multi_turn"),
         _ceiling,
         SOURCE,
         limits=(Limit(">=", "thresholds.ceiling_kind"),),
@@ -198,7 +198,7 @@ CHECKS = (
     Check(
         "items.answered",
         "Each kind has items that an arm passes",
-        ("evaluate", "converse"),
+        ("evaluate", "multi_turn"),
         _answered,
         SOURCE,
         blocking=False,

@@ -55,12 +55,12 @@ class Answered(NamedTuple):
 
 
 def answered(evidence: Evidence, path: Path | None, what: str = "evaluation rows") -> tuple[Answered, ...]:
-    """Return every registered item of an ``evaluate`` or ``converse`` stage as it was answered and judged, in order.
+    """Return every registered item of an ``evaluate`` or ``multi_turn`` stage as it was answered and judged, in order.
 
     Raises:
         EvidenceMissing: as :func:`judged_rows` and :func:`reviews.stages.evaluation.measure.held`.
     """
-    if evidence.stage.kind == "converse":
+    if evidence.stage.kind == "multi_turn":
         return tuple(
             Answered(
                 one.item,

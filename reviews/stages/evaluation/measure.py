@@ -1,4 +1,4 @@
-"""Metrics of perplexity, choose, compare and converse, from their raw rows and the registered items."""
+"""Metrics of the kinds that measure a model, from their raw rows and the registered items."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reviews.statistics.paired_binary import LIFT_RESAMPLES
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.parameters import CompareParameters
+from specs.stages.evaluation.parameters import PairwiseJudgeParameters
 from specs.stages.evaluation.rows import ChoiceRow, ConversationRow, DuelRow, EvaluationRow, PerplexityRow
 from specs.stages.label_scores import arrangement, decide
 from training.rules.evaluation.labelled_pairs import labelled_pairs
@@ -156,7 +156,7 @@ def calibration(evidence: Evidence) -> tuple[tuple[str, Item, DuelRow], ...]:
 
 def _follows(evidence: Evidence, item: Item, row: DuelRow) -> None:
     """Refuse a judgement that was made with another prompt, or that its own figures do not give."""
-    parameters = CompareParameters.model_validate(evidence.parameters)
+    parameters = PairwiseJudgeParameters.model_validate(evidence.parameters)
     rubric = rubric_for("comparison", parameters.rubric)
     limit = parameters.shown_characters
     prompts = prompts_of_comparison(rubric, item.prompt, row.reference.strip()[:limit], row.candidate.strip()[:limit])

@@ -114,12 +114,17 @@ def _length(evidence: Evidence, metrics: MetricSet | None) -> Found:
 
 CHECKS = (
     Check(
-        "scorer.admitted", "The scorer's verdicts may count", ("evaluate", "converse"), _admitted, SOURCE, limits=LIMITS
+        "scorer.admitted",
+        "The scorer's verdicts may count",
+        ("evaluate", "multi_turn"),
+        _admitted,
+        SOURCE,
+        limits=LIMITS,
     ),
     Check(
         "scorer.length",
         "The gain holds where answers kept their length",
-        ("evaluate", "converse"),
+        ("evaluate", "multi_turn"),
         _length,
         SOURCE,
         blocking=False,

@@ -1,4 +1,4 @@
-"""The lines that metrics of perplexity, choose, compare and converse are computed from."""
+"""The lines that metrics of perplexity, multiple_choice, pairwise_judge and multi_turn are computed from."""
 
 from __future__ import annotations
 

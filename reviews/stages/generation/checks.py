@@ -31,8 +31,8 @@ from reviews.stages.sampled_rows import why_broken_off as why_low
 from specs.exact import holds
 from specs.stages.artifacts import Example, Item
 from specs.stages.engine_choice import ENGINES
-from specs.stages.generation.parameters import InstructParameters
-from specs.stages.generation.rows import InstructRow, RespondRow
+from specs.stages.generation.parameters import SelfInstructParameters
+from specs.stages.generation.rows import SampleResponsesRow, SelfInstructRow
 from specs.stages.metric import MetricSet
 from specs.stages.registry import Kind
 from specs.trail.verdict import Status
@@ -109,14 +109,14 @@ def _name(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def _derived(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare what was kept, and what rows say of themselves, with what the raw texts give when asked again."""
-    if evidence.stage.kind == "instruct":
+    if evidence.stage.kind == "self_instruct":
         ours: list[Any] = list(instructed(evidence).harvest.items)
         theirs: list[Any] = list(
             read_rows(evidence.outputs.get("instructions"), Item, "instructions", may_be_empty=True)
         )
     else:
         found = responded(evidence)
-        stored = read_rows(evidence.outputs.get("rows"), RespondRow, "respond rows")
+        stored = read_rows(evidence.outputs.get("rows"), SampleResponsesRow, "sample_responses rows")
         differing = [row for row, again in zip(stored, found.rows, strict=True) if row != again]
         if differing:
             shown = tuple({"item": row.item, "marks": ", ".join(row.marks), "raw": row.raw} for row in differing)
@@ -136,7 +136,7 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
     """Build every prompt again: form by the declared kind, instructions shown as drawn, examples as registered."""
     form = form_of(evidence.resolved.spec.model.kind)
     expected: list[tuple[str, str, str, str]] = []
-    if evidence.stage.kind == "instruct":
+    if evidence.stage.kind == "self_instruct":
         found = instructed(evidence)
         for number in range(found.parameters.shards):
             shard = Shard(found.seeds, found.parameters.similarity)
@@ -169,7 +169,7 @@ def _prompts(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("PASS", f"all {len(expected)} prompts are the registered ones in the form '{form}'")
 
 
-def _text_of(row: InstructRow, calls: Sequence[Call], parameters: InstructParameters) -> str:
+def _text_of(row: SelfInstructRow, calls: Sequence[Call], parameters: SelfInstructParameters) -> str:
     """Return the text a call was to be made with; nothing where the row names another seed, topic or examples."""
     if row.call >= len(calls):
         return ""
@@ -181,10 +181,10 @@ def _text_of(row: InstructRow, calls: Sequence[Call], parameters: InstructParame
 
 def _finished(evidence: Evidence, _: MetricSet | None) -> Found:
     """Say whether the stage was broken off, and whether every answer that was ordered has one row."""
-    if evidence.stage.kind == "instruct":
+    if evidence.stage.kind == "self_instruct":
         why = instructed(evidence).harvest.broken_off
         return Found("FAIL", f"broken off: {why}") if why else Found("PASS", "no shard was broken off")
-    if evidence.stage.kind != "respond":
+    if evidence.stage.kind != "sample_responses":
         # That every row that was ordered is there is asked by a check of the kind.
         why = why_low(evidence)
         return Found("FAIL", f"broken off: {why}") if why else Found("PASS", "nothing broke it off")
@@ -223,7 +223,7 @@ def _overlap(evidence: Evidence, _: MetricSet | None) -> Found:
     What a model wrote by itself is taken out before a later stage reads it, and a few of it is a warning.
     """
     thresholds = evidence.resolved.spec.thresholds
-    if evidence.stage.kind == "instruct":
+    if evidence.stage.kind == "self_instruct":
         found = instructed(evidence)
         seeds = overlap_of(((one.id, one.text) for one in found.seeds), evidence.heldout, thresholds)
         return seeds if seeds.status == "FAIL" else _written(evidence, found, thresholds.written_heldout)
@@ -264,33 +264,39 @@ def _residue(evidence: Evidence, _: MetricSet | None) -> Found:
     return Found("FAIL" if too_many else "WARN" if shown else "PASS", detail, float(len(shown)), tuple(shown))
 
 
-_WRITING: tuple[Kind, ...] = ("instruct", "respond")
-_SAMPLING: tuple[Kind, ...] = (*_WRITING, "generate", "revise", "prefer")
+_WRITING: tuple[Kind, ...] = ("self_instruct", "sample_responses")
+_SAMPLING: tuple[Kind, ...] = (*_WRITING, "generate", "revise", "best_of_n")
 CHECKS = (
     Check(
-        "guard.encoding",
+        "base_model_check.encoding",
         "Bare prompts are encoded as they are",
-        ("guard",),
+        ("base_model_check",),
         _encoding,
         "a guard that compared counts, on a path that could not add tokens: it could not fail",
     ),
     Check(
-        "guard.control",
+        "base_model_check.control",
         "The sentinels can be tripped",
-        ("guard",),
+        ("base_model_check",),
         _control,
         "sentinels without a positive control: right answers passed",
         limits=(Limit(">=", "thresholds.control_follows"),),
     ),
     Check(
-        "guard.kind",
+        "base_model_check.kind",
         "The model behaves as its declared kind",
-        ("guard",),
+        ("base_model_check",),
         _kind,
         "a base model that already did what was to be taught",
         limits=(Limit("<=", "thresholds.base_follows"), Limit(">=", "thresholds.control_follows")),
     ),
-    Check("guard.name", "The model's name fits its declared kind", ("guard",), _name, "swapped checkpoints"),
+    Check(
+        "base_model_check.name",
+        "The model's name fits its declared kind",
+        ("base_model_check",),
+        _name,
+        "swapped checkpoints",
+    ),
     Check(
         "text.derived",
         "What was kept follows from the raw rows",
@@ -315,7 +321,7 @@ CHECKS = (
     Check(
         "text.repeatable",
         "The seed decides what is written",
-        ("instruct",),
+        ("self_instruct",),
         _repeatable,
         "sampling that was never seeded",
     ),
@@ -330,7 +336,7 @@ CHECKS = (
     Check(
         "text.residue",
         "Kept answers carry no delimiter and no refusal",
-        ("respond",),
+        ("sample_responses",),
         _residue,
         "38 % of the answers ended in '###', and quality control looked for '###END###' only",
         limits=(Limit("<=", "thresholds.delimiters"), Limit("<=", "thresholds.refusals")),

@@ -1,4 +1,4 @@
-"""Metrics of guard, instruct and respond, from raw rows: what a stage kept is computed again, never read.
+"""Metrics of the kinds that write text, from raw rows: what a stage kept is computed again, never read.
 
 Definitions stand in ``specs/stages/generation/metrics.py``.
 """
@@ -19,8 +19,8 @@ from reviews.evidence.text_overlap import Overlap
 from reviews.stages.generation.residue import Kept, frequent_edges
 from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Example, Item
-from specs.stages.generation.parameters import InstructParameters, RespondParameters
-from specs.stages.generation.rows import GenerationRow, GuardRow, InstructRow, RespondRow
+from specs.stages.generation.parameters import SampleResponsesParameters, SelfInstructParameters
+from specs.stages.generation.rows import BaseModelCheckRow, GenerationRow, SampleResponsesRow, SelfInstructRow
 from training.rules import cleaning
 from training.rules.generation.instruction_harvest import Fated, Harvest, harvest, shown_of
 from training.rules.generation.response_filter import kept_of
@@ -77,14 +77,14 @@ PARSED = ("kept", "repeat", "near", "cross_shard", "surplus")
 
 
 class Guarded(NamedTuple):
-    """The rows of a guard stage, one for each sentinel."""
+    """The rows of a base_model_check stage, one for each sentinel."""
 
-    bare: tuple[GuardRow, ...]
+    bare: tuple[BaseModelCheckRow, ...]
     """The declared model, as bare text."""
-    templated: tuple[GuardRow, ...]
+    templated: tuple[BaseModelCheckRow, ...]
     """The declared model with its chat template; empty where it has none."""
-    control_bare: tuple[GuardRow, ...]
-    control_templated: tuple[GuardRow, ...]
+    control_bare: tuple[BaseModelCheckRow, ...]
+    control_templated: tuple[BaseModelCheckRow, ...]
 
 
 def guard_rows(evidence: Evidence) -> Guarded:
@@ -94,23 +94,29 @@ def guard_rows(evidence: Evidence) -> Guarded:
         EvidenceMissing: rows are absent or unreadable, a sentinel has not exactly one answer of a model in a form, or
             its prompt is not the registered one.
     """
-    rows = read_rows(evidence.outputs.get("rows"), GuardRow, "guard rows")
-    parts: dict[tuple[str, str], list[GuardRow]] = {}
+    rows = read_rows(evidence.outputs.get("rows"), BaseModelCheckRow, "base_model_check rows")
+    parts: dict[tuple[str, str], list[BaseModelCheckRow]] = {}
     for row in rows:
         sentinel = BY_ID.get(row.sentinel)
         if sentinel is None or (row.form == "completion" and row.prompt != sentinel.prompt):
-            raise EvidenceMissing(f"a row of sentinel '{row.sentinel}' does not hold its prompt", where="guard rows")
+            raise EvidenceMissing(
+                f"a row of sentinel '{row.sentinel}' does not hold its prompt", where="base_model_check rows"
+            )
         if sentinel.prompt not in row.prompt:
-            raise EvidenceMissing(f"the templated prompt does not hold '{sentinel.prompt}'", where="guard rows")
+            raise EvidenceMissing(
+                f"the templated prompt does not hold '{sentinel.prompt}'", where="base_model_check rows"
+            )
         parts.setdefault((row.model, row.form), []).append(row)
     wanted = [sentinel.id for sentinel in SENTINELS]
     for (model, form), some in parts.items():
         if sorted(row.sentinel for row in some) != sorted(wanted):
             message = f"the {model} model as {form} answered {len(some)} sentinels, not {len(wanted)}, each once"
-            raise EvidenceMissing(message, where="guard rows")
+            raise EvidenceMissing(message, where="base_model_check rows")
     for model in ("declared", "control"):
         if (model, "completion") not in parts:
-            raise EvidenceMissing(f"the {model} model was given no sentinel as bare text", where="guard rows")
+            raise EvidenceMissing(
+                f"the {model} model was given no sentinel as bare text", where="base_model_check rows"
+            )
     return Guarded(
         tuple(parts["declared", "completion"]),
         tuple(parts.get(("declared", "chat"), ())),
@@ -119,19 +125,19 @@ def guard_rows(evidence: Evidence) -> Guarded:
     )
 
 
-def followed(rows: Sequence[GuardRow]) -> tuple[int, int]:
+def followed(rows: Sequence[BaseModelCheckRow]) -> tuple[int, int]:
     """Return how many commands were followed, and how many there are."""
     commands = [row for row in rows if BY_ID[row.sentinel].kind == "command"]
     return sum(BY_ID[row.sentinel].meets(row.output) for row in commands), len(commands)
 
 
-def encoding_fault(row: GuardRow) -> str:
+def encoding_fault(row: BaseModelCheckRow) -> str:
     """Say what is wrong with how a bare prompt was encoded, from the ids in the row."""
     return fault_in(row.prompt, row.ids, row.ids_with_special, row.decoded, row.template_ids)
 
 
 def measure_guard(evidence: Evidence) -> dict[str, Measured]:
-    """Measure a guard stage.
+    """Measure a base_model_check stage.
 
     Raises:
         EvidenceMissing: as :func:`guard_rows`.
@@ -151,11 +157,11 @@ def measure_guard(evidence: Evidence) -> dict[str, Measured]:
 
 
 class Instructed(NamedTuple):
-    """The rows of an instruct stage and what they hold."""
+    """The rows of a self_instruct stage and what they hold."""
 
-    rows: tuple[InstructRow, ...]
+    rows: tuple[SelfInstructRow, ...]
     seeds: list[Shown]
-    parameters: InstructParameters
+    parameters: SelfInstructParameters
     harvest: Harvest
 
 
@@ -165,13 +171,13 @@ def instructed(evidence: Evidence) -> Instructed:
     Raises:
         EvidenceMissing: rows, seeds or the granted parameters are absent or unreadable.
     """
-    rows = read_rows(evidence.outputs.get("rows"), InstructRow, "instruct rows")
+    rows = read_rows(evidence.outputs.get("rows"), SelfInstructRow, "self_instruct rows")
     seeds = shown_of(read_rows(evidence.inputs.get("seeds"), Item, "seed items"))
-    parameters = granted(evidence, InstructParameters)
+    parameters = granted(evidence, SelfInstructParameters)
     return Instructed(rows, seeds, parameters, harvest(rows, seeds, parameters))
 
 
-P = TypeVar("P", InstructParameters, RespondParameters)
+P = TypeVar("P", SelfInstructParameters, SampleResponsesParameters)
 
 
 def granted(evidence: Evidence, model: type[P]) -> P:
@@ -186,7 +192,7 @@ def granted(evidence: Evidence, model: type[P]) -> P:
 
 
 def measure_instruct(evidence: Evidence) -> dict[str, Measured]:
-    """Measure an instruct stage.
+    """Measure a self_instruct stage.
 
     Raises:
         EvidenceMissing: as :func:`instructed`, or there is no call beside probes.
@@ -194,7 +200,7 @@ def measure_instruct(evidence: Evidence) -> dict[str, Measured]:
     found = instructed(evidence)
     work = [row for row in found.rows if row.probe == 0]
     if not work:
-        raise EvidenceMissing("there is no call beside probes", where="instruct rows")
+        raise EvidenceMissing("there is no call beside probes", where="self_instruct rows")
     fated = found.harvest.fated
     parsed = [one for one in fated if one.outcome in PARSED]
     kept = [one for one in parsed if one.outcome == "kept"]
@@ -229,7 +235,7 @@ def taken_out(evidence: Evidence, found: Instructed) -> dict[int, Overlap]:
     return held_out_among(written, evidence.heldout, thresholds.prompt_similarity, thresholds.contained_words)
 
 
-def probes(rows: Sequence[InstructRow]) -> tuple[list[bool], list[bool]]:
+def probes(rows: Sequence[SelfInstructRow]) -> tuple[list[bool], list[bool]]:
     """Say for each repeated call whether its text is the first one's: with the same seed, and with another."""
     by_probe = {number: {row.call: row.raw for row in rows if row.probe == number} for number in (1, 2, 3)}
     first = by_probe[1]
@@ -240,12 +246,12 @@ def probes(rows: Sequence[InstructRow]) -> tuple[list[bool], list[bool]]:
 
 
 class Responded(NamedTuple):
-    """The rows of a respond stage, what is kept of them and the instructions they answer."""
+    """The rows of a sample_responses stage, what is kept of them and the instructions they answer."""
 
-    rows: tuple[RespondRow, ...]
+    rows: tuple[SampleResponsesRow, ...]
     kept: list[Example]
     items: tuple[Item, ...]
-    parameters: RespondParameters
+    parameters: SampleResponsesParameters
 
 
 def responded(evidence: Evidence) -> Responded:
@@ -255,16 +261,16 @@ def responded(evidence: Evidence) -> Responded:
         EvidenceMissing: rows, instructions or the granted parameters are absent or unreadable, or a row answers
             another instruction than its item's.
     """
-    rows = read_rows(evidence.outputs.get("rows"), RespondRow, "respond rows")
+    rows = read_rows(evidence.outputs.get("rows"), SampleResponsesRow, "sample_responses rows")
     items = read_rows(evidence.inputs.get("instructions"), Item, "instructions")
-    parameters = granted(evidence, RespondParameters)
+    parameters = granted(evidence, SampleResponsesParameters)
     by_id = {item.id: item for item in items}
-    again: list[RespondRow] = []
+    again: list[SampleResponsesRow] = []
     for row in rows:
         item = by_id.get(row.item)
         if item is None or item.prompt != row.instruction:
             message = f"row of item '{row.item}' does not answer an instruction of the input"
-            raise EvidenceMissing(message, where="respond rows")
+            raise EvidenceMissing(message, where="sample_responses rows")
         text, by = cleaning.clean(row.raw, parameters.cleaning)
         marks = cleaning.marks_of(text, row.instruction, row.finish, parameters.stops, parameters.scope)
         again.append(row.model_copy(update={"completion": text, "cleaned_by": by, "marks": marks}))
@@ -272,7 +278,7 @@ def responded(evidence: Evidence) -> Responded:
 
 
 def measure_respond(evidence: Evidence) -> dict[str, Measured]:
-    """Measure a respond stage.
+    """Measure a sample_responses stage.
 
     Raises:
         EvidenceMissing: as :func:`responded`.

@@ -1,4 +1,4 @@
-"""The lines that metrics of guard, instruct and respond are computed from.
+"""The lines that metrics of base_model_check, self_instruct and sample_responses are computed from.
 
 Instructions are counted one by one, and a call gives several: the lines are those of the calls that wrote them.
 """
@@ -25,7 +25,7 @@ from reviews.stages.generation.measure import (
 )
 from reviews.stages.generation.residue import frequent_edges
 from specs.stages.artifacts import Example, Item
-from specs.stages.generation.rows import GuardRow, InstructRow, RespondRow
+from specs.stages.generation.rows import BaseModelCheckRow, SampleResponsesRow, SelfInstructRow
 from training.rules import cleaning
 from training.rules.generation.instruction_harvest import Fated
 from training.rules.generation.sentinels import BY_ID
@@ -41,7 +41,7 @@ def sentinels(evidence: Evidence, metric: str) -> tuple[Part, ...]:
         EvidenceMissing: as :func:`reviews.stages.generation.measure.guard_rows`.
     """
     guard_rows(evidence)
-    rows = read_rows(evidence.outputs.get("rows"), GuardRow, "guard rows")
+    rows = read_rows(evidence.outputs.get("rows"), BaseModelCheckRow, "base_model_check rows")
     model, form, asked = {
         "templated_followed": ("declared", "chat", "command"),
         "control_followed": ("control", "chat", "command"),
@@ -50,7 +50,7 @@ def sentinels(evidence: Evidence, metric: str) -> tuple[Part, ...]:
         "sentences_completed": ("declared", "completion", "completion"),
     }.get(metric, ("declared", "completion", ""))
 
-    def belongs(row: GuardRow) -> bool:
+    def belongs(row: BaseModelCheckRow) -> bool:
         return (row.model, row.form) == (model, form) and asked in ("", BY_ID[row.sentinel].kind)
 
     given = f"given to the {model} model {'as bare text' if form == 'completion' else 'with its chat template'}"
@@ -121,21 +121,21 @@ def _handed_on(evidence: Evidence, found: Instructed, left: bool) -> tuple[Part,
     )
 
 
-def _key(row: InstructRow) -> str:
+def _key(row: SelfInstructRow) -> str:
     return f"s{row.shard}-r{row.round}-c{row.call}"
 
 
-def _writers(rows: Sequence[InstructRow], some: Iterable[Fated]) -> set[str]:
+def _writers(rows: Sequence[SelfInstructRow], some: Iterable[Fated]) -> set[str]:
     known = {_key(row) for row in rows}
     return {one.id.rpartition("-")[0] for one in some} & known
 
 
-def _calls_of(rows: Sequence[InstructRow], some: Sequence[Fated], what: str) -> Part:
+def _calls_of(rows: Sequence[SelfInstructRow], some: Sequence[Fated], what: str) -> Part:
     writers = _writers(rows, some)
     return part(what, rows, lambda row: row.probe == 0 and _key(row) in writers)
 
 
-def _probes(rows: Sequence[InstructRow], metric: str) -> tuple[Part, ...]:
+def _probes(rows: Sequence[SelfInstructRow], metric: str) -> tuple[Part, ...]:
     same, other = probes(rows)
     first = [number for number, row in enumerate(rows, 1) if row.probe == 1]
     by, what = (
@@ -154,7 +154,7 @@ def responses(evidence: Evidence, metric: str) -> tuple[Part, ...]:
         EvidenceMissing: as :func:`reviews.stages.generation.measure.responded`.
     """
     rows, kept, _, _ = responded(evidence)
-    of_metric: dict[str, tuple[str, Callable[[RespondRow], bool]]] = {
+    of_metric: dict[str, tuple[str, Callable[[SampleResponsesRow], bool]]] = {
         "responses_kept_rate": ("have no mark", lambda row: not row.marks),
         "runaway_rate_v2": ("run away", lambda row: cleaning.is_runaway(row.completion)),
         "runaway_rate_v1": ("run away by the older rule", lambda row: cleaning.is_runaway_v1(row.completion)),
@@ -181,7 +181,7 @@ def responses(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     return (chosen(what, rows, (places[place] for place in some)), those)
 
 
-def _places(rows: Sequence[RespondRow], kept: Sequence[Example]) -> list[int]:
+def _places(rows: Sequence[SampleResponsesRow], kept: Sequence[Example]) -> list[int]:
     """Return the line of every kept answer: the first one that has no mark and says it."""
     first: dict[tuple[str, str], int] = {}
     for number, row in enumerate(rows, 1):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from specs.stages.artifacts import Example, Item, Preference
 from specs.stages.critique.metrics import CRITIC_METRICS
 from specs.stages.critique.parameters import (
+    BestOfNParameters,
+    BestOfNVerifiedParameters,
     CritiqueInstructionsParameters,
     CritiqueResponsesParameters,
-    PreferParameters,
-    PreferVerifiedParameters,
     ReviseParameters,
 )
 from specs.stages.critique.rows import (
@@ -81,9 +81,9 @@ REVISE = StageKind(
     kept=Kept("preferences", Preference),
 )
 
-PREFER = StageKind(
-    name="prefer",
-    parameters=PreferParameters,
+BEST_OF_N = StageKind(
+    name="best_of_n",
+    parameters=BestOfNParameters,
     inputs={"model": "checkpoint", "judge": "checkpoint", "prompts": "items", "calibration": "items"},
     outputs={"rows": "rows", "comparisons": "rows", "calibration": "rows", "preferences": "preferences"},
     added=(_DROPPED,),
@@ -94,27 +94,27 @@ PREFER = StageKind(
         "preferences": Preference,
         "dropped": DroppedPair,
     },
-    metrics=of_scope("prefer", *CRITIC_METRICS, *SAMPLED_METRICS),
+    metrics=of_scope("best_of_n", *CRITIC_METRICS, *SAMPLED_METRICS),
     job="training.jobs.critique.best_of_n:prefer",
-    judge="reviews.stages.critique.prefer",
+    judge="reviews.stages.critique.best_of_n",
     samples=True,
     kept=Kept("preferences", Preference),
 )
 
-PREFER_VERIFIED = StageKind(
-    name="prefer_verified",
-    parameters=PreferVerifiedParameters,
+BEST_OF_N_VERIFIED = StageKind(
+    name="best_of_n_verified",
+    parameters=BestOfNVerifiedParameters,
     inputs={"samples": "rows", "prompts": "items"},
     outputs={"rows": "rows", "preferences": "preferences"},
     added=(_DROPPED,),
     rows={"rows": VerifiedRow, "preferences": Preference, "dropped": DroppedPair},
-    metrics=of_scope("prefer_verified", *CRITIC_METRICS),
+    metrics=of_scope("best_of_n_verified", *CRITIC_METRICS),
     job="training.jobs.critique.best_of_n_verified:prefer_verified",
-    judge="reviews.stages.critique.prefer_verified",
+    judge="reviews.stages.critique.best_of_n_verified",
     pairs_samples=True,
     without_precision=True,
     loads_model=False,
     kept=Kept("preferences", Preference),
 )
 
-KINDS = (CRITIQUE_INSTRUCTIONS, CRITIQUE_RESPONSES, REVISE, PREFER, PREFER_VERIFIED)
+KINDS = (CRITIQUE_INSTRUCTIONS, CRITIQUE_RESPONSES, REVISE, BEST_OF_N, BEST_OF_N_VERIFIED)

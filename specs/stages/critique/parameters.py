@@ -112,7 +112,7 @@ class ReviseParameters(Sampling, Pairing):
         return any(rule is not None for rule in (self.length_balance, self.max_length_ratio, self.judge))
 
 
-class PreferParameters(ShownResponse, Sampling, Pairing):
+class BestOfNParameters(ShownResponse, Sampling, Pairing):
     """Sample responses, let a judge find the best of them in both orders, and add negatives of known types."""
 
     samples: Annotated[int, Field(ge=2, le=64)] = 4
@@ -133,7 +133,7 @@ class PreferParameters(ShownResponse, Sampling, Pairing):
     wrong by their length on purpose stay."""
 
 
-class PreferVerifiedParameters(Pairing):
+class BestOfNVerifiedParameters(Pairing):
     """Pair samples that the task's verifier accepts with samples of the same prompt that it refuses."""
 
     pairs_per_prompt: Annotated[int, Field(ge=1, le=64)] = 2

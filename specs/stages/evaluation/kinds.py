@@ -1,13 +1,13 @@
-"""The kinds that measure a model: ``evaluate``, ``perplexity``, ``choose``, ``compare``, ``converse``."""
+"""The kinds that measure a model: evaluate, perplexity, multiple_choice, pairwise_judge, multi_turn."""
 
 from __future__ import annotations
 
 from specs.stages.evaluation.metrics import EVALUATION_METRICS
 from specs.stages.evaluation.parameters import (
-    ChooseParameters,
-    CompareParameters,
-    ConverseParameters,
     EvaluateParameters,
+    MultipleChoiceParameters,
+    MultiTurnParameters,
+    PairwiseJudgeParameters,
     PerplexityParameters,
 )
 from specs.stages.evaluation.rows import ChoiceRow, ConversationRow, DuelRow, EvaluationRow, PerplexityRow
@@ -48,43 +48,43 @@ PERPLEXITY = StageKind(
     outcomes=("continuous",),
 )
 
-CHOOSE = StageKind(
-    name="choose",
-    parameters=ChooseParameters,
+MULTIPLE_CHOICE = StageKind(
+    name="multiple_choice",
+    parameters=MultipleChoiceParameters,
     inputs=_ITEMS,
     outputs={"rows": "rows"},
     rows={"rows": ChoiceRow},
-    metrics=of_scope("choose", *EVALUATION_METRICS),
+    metrics=of_scope("multiple_choice", *EVALUATION_METRICS),
     job="training.jobs.evaluation.multiple_choice:choose",
-    judge="reviews.stages.evaluation.choose",
+    judge="reviews.stages.evaluation.multiple_choice",
     reads_heldout=True,
     only_measures=True,
     outcomes=("binary", "continuous"),
 )
 
-COMPARE = StageKind(
-    name="compare",
-    parameters=CompareParameters,
+PAIRWISE_JUDGE = StageKind(
+    name="pairwise_judge",
+    parameters=PairwiseJudgeParameters,
     inputs={**_ITEMS, "reference": "rows", "candidate": "rows", "labelled": "items"},
     outputs={"rows": "rows", "calibration": "rows"},
     rows={"rows": DuelRow, "calibration": DuelRow},
-    metrics=of_scope("compare", *EVALUATION_METRICS),
+    metrics=of_scope("pairwise_judge", *EVALUATION_METRICS),
     job="training.jobs.evaluation.pairwise_judge:compare",
-    judge="reviews.stages.evaluation.compare",
+    judge="reviews.stages.evaluation.pairwise_judge",
     reads_heldout=True,
     only_measures=True,
     chat_form=True,
 )
 
-CONVERSE = StageKind(
-    name="converse",
-    parameters=ConverseParameters,
+MULTI_TURN = StageKind(
+    name="multi_turn",
+    parameters=MultiTurnParameters,
     inputs=_ITEMS,
     outputs={"rows": "rows"},
     rows={"rows": ConversationRow},
-    metrics=of_scope("converse", *EVALUATION_METRICS),
+    metrics=of_scope("multi_turn", *EVALUATION_METRICS),
     job="training.jobs.evaluation.multi_turn:converse",
-    judge="reviews.stages.evaluation.converse",
+    judge="reviews.stages.evaluation.multi_turn",
     reads_heldout=True,
     only_measures=True,
     open_ended=True,
@@ -97,4 +97,4 @@ CONVERSE = StageKind(
     outcomes=("binary", "ordinal"),
 )
 
-KINDS = (EVALUATE, PERPLEXITY, CHOOSE, COMPARE, CONVERSE)
+KINDS = (EVALUATE, PERPLEXITY, MULTIPLE_CHOICE, PAIRWISE_JUDGE, MULTI_TURN)

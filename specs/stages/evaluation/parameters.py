@@ -1,4 +1,4 @@
-"""Parameters of the stages that measure a model: evaluate, perplexity, choose, compare, converse."""
+"""Parameters of the stages that measure a model."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class LmEvalTask(Contract):
     """Stands between the question and each choice."""
 
 
-class ChooseParameters(Placed):
+class MultipleChoiceParameters(Placed):
     """Score each choice of a question by the log-likelihood of its text after the question."""
 
     question: Annotated[str, Field(max_length=2000)] = QUESTION
@@ -106,7 +106,7 @@ class ChooseParameters(Placed):
         return self
 
 
-class CompareParameters(Placed):
+class PairwiseJudgeParameters(Placed):
     """Have a judge say which of two answers is better, in both orders, by the next token (A or B)."""
 
     rubric: Rubric | None = None
@@ -123,7 +123,7 @@ class CompareParameters(Placed):
     seed: Seed = 0
 
 
-class ConverseParameters(Writing):
+class MultiTurnParameters(Writing):
     """Hold every conversation turn by turn, greedily; each answer becomes part of what the next one follows."""
 
     prompting: Literal["transcript", "raw", "native"] = "transcript"

@@ -1,54 +1,54 @@
-"""The kinds that write text: ``guard``, ``instruct``, ``respond``, ``generate``."""
+"""The kinds that write text: ``base_model_check``, ``self_instruct``, ``sample_responses``, ``generate``."""
 
 from __future__ import annotations
 
 from specs.stages.artifacts import Example, Item
 from specs.stages.generation.metrics import TEXT_METRICS
 from specs.stages.generation.parameters import (
+    BaseModelCheckParameters,
     GenerateParameters,
-    GuardParameters,
-    InstructParameters,
-    RespondParameters,
+    SampleResponsesParameters,
+    SelfInstructParameters,
 )
-from specs.stages.generation.rows import GenerationRow, GuardRow, InstructRow, RespondRow
+from specs.stages.generation.rows import BaseModelCheckRow, GenerationRow, SampleResponsesRow, SelfInstructRow
 from specs.stages.kind import Kept, StageKind
 from specs.stages.metric import of_scope
 from specs.stages.sampling_metrics import SAMPLED_METRICS
 
-GUARD = StageKind(
-    name="guard",
-    parameters=GuardParameters,
+BASE_MODEL_CHECK = StageKind(
+    name="base_model_check",
+    parameters=BaseModelCheckParameters,
     inputs={"model": "checkpoint", "control": "checkpoint"},
     outputs={"rows": "rows"},
-    rows={"rows": GuardRow},
-    metrics=of_scope("guard", *TEXT_METRICS),
-    job="training.jobs.generation.base_model_check:guard",
-    judge="reviews.stages.generation.guard",
+    rows={"rows": BaseModelCheckRow},
+    metrics=of_scope("base_model_check", *TEXT_METRICS),
+    job="training.jobs.generation.base_model_check:check_base_model",
+    judge="reviews.stages.generation.base_model_check",
 )
 
-INSTRUCT = StageKind(
-    name="instruct",
-    parameters=InstructParameters,
+SELF_INSTRUCT = StageKind(
+    name="self_instruct",
+    parameters=SelfInstructParameters,
     inputs={"model": "checkpoint", "seeds": "items"},
     outputs={"rows": "rows", "instructions": "items"},
-    rows={"rows": InstructRow, "instructions": Item},
-    metrics=of_scope("instruct", *TEXT_METRICS, *SAMPLED_METRICS),
+    rows={"rows": SelfInstructRow, "instructions": Item},
+    metrics=of_scope("self_instruct", *TEXT_METRICS, *SAMPLED_METRICS),
     job="training.jobs.generation.self_instruct:instruct",
-    judge="reviews.stages.generation.instruct",
+    judge="reviews.stages.generation.self_instruct",
     samples=True,
     kept=Kept("instructions", Item, left="instructions_left"),
     screened="instructions",
 )
 
-RESPOND = StageKind(
-    name="respond",
-    parameters=RespondParameters,
+SAMPLE_RESPONSES = StageKind(
+    name="sample_responses",
+    parameters=SampleResponsesParameters,
     inputs={"model": "checkpoint", "instructions": "items"},
     outputs={"rows": "rows", "examples": "examples"},
-    rows={"rows": RespondRow, "examples": Example},
-    metrics=of_scope("respond", *TEXT_METRICS, *SAMPLED_METRICS),
+    rows={"rows": SampleResponsesRow, "examples": Example},
+    metrics=of_scope("sample_responses", *TEXT_METRICS, *SAMPLED_METRICS),
     job="training.jobs.generation.sample_responses:respond",
-    judge="reviews.stages.generation.respond",
+    judge="reviews.stages.generation.sample_responses",
     samples=True,
     kept=Kept("examples", Example),
 )
@@ -71,4 +71,4 @@ GENERATE = StageKind(
     examples=("outputs", "accepted"),
 )
 
-KINDS = (GUARD, INSTRUCT, RESPOND, GENERATE)
+KINDS = (BASE_MODEL_CHECK, SELF_INSTRUCT, SAMPLE_RESPONSES, GENERATE)

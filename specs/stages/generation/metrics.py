@@ -1,4 +1,4 @@
-"""The metrics of the stages that write text: guard, instruct, respond.
+"""The metrics of the stages that write text: base_model_check, self_instruct, sample_responses.
 
 A definition is never changed: another way to count is another id. ``runaway_rate_v1`` stays beside its successor.
 """
@@ -63,123 +63,123 @@ TEXT_METRICS: tuple[MetricDefinition, ...] = (
         "1 - distinct (prompt, completion) / verifier-accepted rows",
         "lower",
     ),
-    _m("sentinels", "guard", "sentinels", "all sentinels, each once", "number of sentinels given to both models", "none"),
+    _m("sentinels", "base_model_check", "sentinels", "all sentinels, each once", "number of sentinels given to both models", "none"),
     _m(
-        "sentinels_followed", "guard", "fraction", _BARE,
+        "sentinels_followed", "base_model_check", "fraction", _BARE,
         "commands whose output meets what they ask for / commands", "none",
     ),
     _m(
-        "templated_followed", "guard", "fraction", "the same, given with the chat template of the declared model",
+        "templated_followed", "base_model_check", "fraction", "the same, given with the chat template of the declared model",
         "commands whose output meets what they ask for / commands; 0 for a model without a template", "none",
     ),
     _m(
-        "control_followed", "guard", "fraction", f"{_CONTROL} with its chat template",
+        "control_followed", "base_model_check", "fraction", f"{_CONTROL} with its chat template",
         "commands whose output meets what they ask for / commands", "higher",
     ),
     _m(
-        "control_bare_followed", "guard", "fraction", f"{_CONTROL} as bare text",
+        "control_bare_followed", "base_model_check", "fraction", f"{_CONTROL} as bare text",
         "commands whose output meets what they ask for / commands", "higher",
     ),
     _m(
-        "sentences_completed", "guard", "fraction", "sentinels that are beginnings of sentences, given as bare text",
+        "sentences_completed", "base_model_check", "fraction", "sentinels that are beginnings of sentences, given as bare text",
         "beginnings the declared model goes on with as expected / beginnings", "higher",
     ),
     _m(
-        "encoding_faults", "guard", "prompts", "all sentinels, given to the declared model as bare text",
+        "encoding_faults", "base_model_check", "prompts", "all sentinels, given to the declared model as bare text",
         "prompts whose ids differ with and without special tokens, hold a template token, or stand for another text",
         "lower",
     ),
-    _m("instruct_calls", "instruct", "calls", _CALLS, "number of rows", "none"),
-    _m("instructions_parsed", "instruct", "instructions", _CALLS, "list items that can be an instruction", "none"),
-    _m("instructions_kept", "instruct", "instructions", _CALLS, "instructions left after the merge of all shards", "higher"),
+    _m("instruct_calls", "self_instruct", "calls", _CALLS, "number of rows", "none"),
+    _m("instructions_parsed", "self_instruct", "instructions", _CALLS, "list items that can be an instruction", "none"),
+    _m("instructions_kept", "self_instruct", "instructions", _CALLS, "instructions left after the merge of all shards", "higher"),
     _m(
-        "instructions_kept_rate", "instruct", "fraction", _PARSED,
+        "instructions_kept_rate", "self_instruct", "fraction", _PARSED,
         "instructions left after the merge of all shards / instructions parsed", "higher",
     ),
     _m(
-        "instructions_held_out", "instruct", "instructions", _KEPT,
+        "instructions_held_out", "self_instruct", "instructions", _KEPT,
         "instructions that are held-out prompts, nearly repeat one (thresholds.prompt_similarity) or hold one; no later "
         "stage reads them", "lower",
     ),
     _m(
-        "instructions_left", "instruct", "instructions", _KEPT,
+        "instructions_left", "self_instruct", "instructions", _KEPT,
         "instructions that are handed on: those that are no held-out prompts", "higher",
     ),
     _m(
-        "instruction_uniqueness", "instruct", "fraction", _PARSED,
+        "instruction_uniqueness", "self_instruct", "fraction", _PARSED,
         "different word sequences (case, marks and white space ignored) / instructions parsed", "higher",
     ),
     _m(
-        "instruction_multiplicity", "instruct", "instructions", _PARSED,
+        "instruction_multiplicity", "self_instruct", "instructions", _PARSED,
         "how often the most frequent word sequence was written", "lower",
     ),
     _m(
-        "instruction_near_rate", "instruct", "fraction", _PARSED,
+        "instruction_near_rate", "self_instruct", "fraction", _PARSED,
         "instructions whose words differ from all earlier ones of the shard and the seeds and that nearly repeat one "
         "/ instructions parsed", "lower",
     ),
     _m(
-        "cross_shard_rate", "instruct", "fraction", "instructions kept by their shards",
+        "cross_shard_rate", "self_instruct", "fraction", "instructions kept by their shards",
         "instructions that repeat one of another shard, or nearly / instructions kept by their shards", "lower",
     ),
-    _m("meta_rate", "instruct", "fraction", "all list items", "items that speak of the list instead of a task / items", "lower"),
-    _m("instruct_token_limit_rate", "instruct", "fraction", _CALLS, "calls that the token limit ended / calls", "lower"),
-    _m("empty_calls_rate", "instruct", "fraction", _CALLS, "calls that gave no instruction / calls", "lower"),
+    _m("meta_rate", "self_instruct", "fraction", "all list items", "items that speak of the list instead of a task / items", "lower"),
+    _m("instruct_token_limit_rate", "self_instruct", "fraction", _CALLS, "calls that the token limit ended / calls", "lower"),
+    _m("empty_calls_rate", "self_instruct", "fraction", _CALLS, "calls that gave no instruction / calls", "lower"),
     _m(
-        "instruction_median_words", "instruct", "words", _KEPT,
+        "instruction_median_words", "self_instruct", "words", _KEPT,
         "median number of words between white space (not tokens)", "none",
     ),
     _m(
-        "instruct_repeatable", "instruct", "fraction", "calls that were made again with the same seed",
+        "instruct_repeatable", "self_instruct", "fraction", "calls that were made again with the same seed",
         "calls with the same raw text / calls", "higher",
     ),
     _m(
-        "instruct_seed_effect", "instruct", "fraction", "calls that were made again with another seed",
+        "instruct_seed_effect", "self_instruct", "fraction", "calls that were made again with another seed",
         "calls with another raw text / calls", "higher",
     ),
-    _m("responses", "respond", "answers", _ANSWERS, "number of rows", "none"),
-    _m("responses_kept", "respond", "answers", _ANSWERS, "different (instruction, answer) without a mark", "higher"),
-    _m("responses_kept_rate", "respond", "fraction", _ANSWERS, "answers without a mark / answers", "higher"),
+    _m("responses", "sample_responses", "answers", _ANSWERS, "number of rows", "none"),
+    _m("responses_kept", "sample_responses", "answers", _ANSWERS, "different (instruction, answer) without a mark", "higher"),
+    _m("responses_kept_rate", "sample_responses", "fraction", _ANSWERS, "answers without a mark / answers", "higher"),
     _m(
-        "runaway_rate_v2", "respond", "fraction", _ANSWERS,
+        "runaway_rate_v2", "sample_responses", "fraction", _ANSWERS,
         "answers that hold another turn (a role at the beginning of a line, a chat token) or over 500 characters / answers",
         "lower",
     ),
     _m(
-        "runaway_rate_v1", "respond", "fraction", _ANSWERS,
+        "runaway_rate_v1", "sample_responses", "fraction", _ANSWERS,
         "answers of over 200 characters or more than 3 full stops / answers; counts healthy answers, kept for comparison",
         "none",
     ),
-    _m("response_token_limit_rate", "respond", "fraction", _ANSWERS, "answers that the token limit ended / answers", "lower"),
+    _m("response_token_limit_rate", "sample_responses", "fraction", _ANSWERS, "answers that the token limit ended / answers", "lower"),
     _m(
-        "incomplete_rate", "respond", "fraction", _ANSWERS,
+        "incomplete_rate", "sample_responses", "fraction", _ANSWERS,
         "answers that the token limit ended, that are empty, under 10 characters (yes, no, true and false apart), or "
         "end in a colon or an open list item / answers", "lower",
     ),
     _m(
-        "delimiter_leak_rate", "respond", "fraction", _ANSWERS,
+        "delimiter_leak_rate", "sample_responses", "fraction", _ANSWERS,
         "answers that hold a stop string or end in the beginning of one / answers", "lower",
     ),
-    _m("out_of_scope_rate", "respond", "fraction", _ANSWERS, "answers that break a scope rule / answers", "lower"),
+    _m("out_of_scope_rate", "sample_responses", "fraction", _ANSWERS, "answers that break a scope rule / answers", "lower"),
     _m(
-        "response_residue", "respond", "fraction", _EXAMPLES,
+        "response_residue", "sample_responses", "fraction", _EXAMPLES,
         "answers with the most frequent ending (its last 2 to 4 words or marks; on 3 instructions or more) / answers kept",
         "lower",
     ),
     _m(
-        "response_median_tokens", "respond", "model tokens", _EXAMPLES,
+        "response_median_tokens", "sample_responses", "model tokens", _EXAMPLES,
         "median length after cleaning, by the tokenizer of the checkpoint that wrote them", "none",
     ),
     _m(
-        "response_uniqueness", "respond", "fraction", _EXAMPLES,
+        "response_uniqueness", "sample_responses", "fraction", _EXAMPLES,
         "different word sequences (case, marks and white space ignored) / answers kept", "higher",
     ),
     _m(
-        "response_multiplicity", "respond", "answers", _EXAMPLES,
+        "response_multiplicity", "sample_responses", "answers", _EXAMPLES,
         "how often the most frequent word sequence was kept", "lower",
     ),
     _m(
-        "response_near_rate", "respond", "fraction", _EXAMPLES,
+        "response_near_rate", "sample_responses", "fraction", _EXAMPLES,
         "answers that repeat an earlier one or nearly so (thresholds.prompt_similarity) / answers kept", "lower",
     ),
 )  # fmt: skip

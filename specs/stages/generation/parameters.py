@@ -1,4 +1,4 @@
-"""Parameters of the stages that write text: guard, instruct, respond. Prompts, stops and rules are data here.
+"""Parameters of the stages that write text. Prompts, stops and rules are data here.
 
 Form and prompt of a model follow from the kind the spec declares of it: a base model goes on with bare text, an
 instruct model gets its chat template.
@@ -29,7 +29,7 @@ from specs.stages.sampling import (
 Step = Literal["end_mark", "first_paragraph", "role_line", "new_question", "strip"]
 
 
-class GuardParameters(Writing):
+class BaseModelCheckParameters(Writing):
     """Ask the model, and a control that is known to follow instructions, what a base model does not do."""
 
     max_new_tokens: Annotated[int, Field(ge=1, le=512)] = 48
@@ -37,7 +37,7 @@ class GuardParameters(Writing):
     seed: Seed = 0
 
 
-class InstructParameters(Sampling):
+class SelfInstructParameters(Sampling):
     """Have the model write new instructions after the example of others (Wang et al. 2023, arXiv:2212.10560)."""
 
     target: Annotated[int, Field(ge=1, le=1_000_000)] = 100
@@ -91,7 +91,7 @@ TRUE_FALSE = ScopeRule(
 )
 
 
-class RespondParameters(Sampling):
+class SampleResponsesParameters(Sampling):
     """Have the model answer instructions; keep what is whole, clean and in scope."""
 
     samples_per_instruction: Annotated[int, Field(ge=1, le=64)] = 1

@@ -32,7 +32,7 @@ class GenerationRow(Contract):
         return self
 
 
-class GuardRow(Contract):
+class BaseModelCheckRow(Contract):
     """One sentinel given to one model in one way, with what the tokenizer made of it."""
 
     sentinel: str
@@ -55,7 +55,7 @@ class GuardRow(Contract):
     stop: str | None = None
 
 
-class InstructRow(Contract):
+class SelfInstructRow(Contract):
     """One call for new instructions: what was shown, what was asked, what came back."""
 
     unique_by = ("shard", "round", "call", "probe")
@@ -81,7 +81,7 @@ class InstructRow(Contract):
     stop: str | None
 
 
-class RespondRow(Contract):
+class SampleResponsesRow(Contract):
     """One answer to one instruction, before and after cleaning."""
 
     item: str

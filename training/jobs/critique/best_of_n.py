@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from specs.stages.answer_end import Form
 from specs.stages.artifacts import Item
-from specs.stages.critique.parameters import PreferParameters
+from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.critique.rows import CandidateRow
 from training.engines.engine import Engine, make_engine, stated
 from training.engines.token_sampling import Sampling
@@ -31,7 +31,7 @@ PROMPTS_A_GROUP = 64
 def prefer(job: Job) -> Done:
     """Write ``rows`` (every response), ``comparisons`` and ``calibration`` (log-probabilities) and ``preferences``."""
     parameters = job.parameters
-    assert isinstance(parameters, PreferParameters)
+    assert isinstance(parameters, BestOfNParameters)
     sample = labelled_sample(job)
     form = form_of(job.order.model_kind)
     items = spread(load_items(job.inputs["prompts"]), parameters.max_prompts)
@@ -49,7 +49,7 @@ def prefer(job: Job) -> Done:
 
 
 def _sampled(
-    job: Job, items: Sequence[Item], parameters: PreferParameters, form: Form
+    job: Job, items: Sequence[Item], parameters: BestOfNParameters, form: Form
 ) -> tuple[list[CandidateRow], Engine | None, str]:
     """Return every sampled response, the engine, closed, and why sampling was broken off, if it was.
 
@@ -84,13 +84,13 @@ def _group(
     engine: Engine,
     number: int,
     items: Sequence[Item],
-    parameters: PreferParameters,
+    parameters: BestOfNParameters,
     form: Form,
     sampling: Sampling,
 ) -> list[CandidateRow]:
     prompts = [answer_prompt(item.prompt, parameters.shots, form) for item in items]
     ids = [prompt_ids(engine.tokenizer, prompt, form).ids for prompt in prompts]
-    seed = seed_of(parameters.seed, "prefer", number)
+    seed = seed_of(parameters.seed, "best_of_n", number)
     outputs = engine.complete(ids, sampling, samples=parameters.samples, seed=seed)
     return [
         CandidateRow(
@@ -110,4 +110,4 @@ def _group(
 
 
 if __name__ == "__main__":
-    run_stage("prefer", prefer)
+    run_stage("best_of_n", prefer)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from specs.stages.critique.parameters import PreferVerifiedParameters
+from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.generation.rows import GenerationRow
 from training.jobs.critique.pair_files import write_pairs
 from training.jobs.job import Done, Job, run_stage
@@ -18,7 +18,7 @@ from training.rules.tasks import load_items
 def prefer_verified(job: Job) -> Done:
     """Write ``rows`` (what the verifier says of each sample) and ``preferences``."""
     parameters = job.parameters
-    assert isinstance(parameters, PreferVerifiedParameters)
+    assert isinstance(parameters, BestOfNVerifiedParameters)
     items = load_items(job.inputs["prompts"])
     with job.inputs["samples"].open("rb") as handle:
         samples = [GenerationRow.model_validate_json(line) for line in handle if line.strip()]
@@ -41,4 +41,4 @@ def prefer_verified(job: Job) -> Done:
 
 
 if __name__ == "__main__":
-    run_stage("prefer_verified", prefer_verified, uses_torch=False)
+    run_stage("best_of_n_verified", prefer_verified, uses_torch=False)

@@ -7,7 +7,7 @@ that was ended goes on after it and gives the same rows.
 from __future__ import annotations
 
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.parameters import ConverseParameters
+from specs.stages.evaluation.parameters import MultiTurnParameters
 from specs.stages.evaluation.rows import ConversationRow, Turn
 from training.engines.engine import make_engine, stated
 from training.engines.token_sampling import Sampling
@@ -28,7 +28,7 @@ def converse(job: Job) -> Done:
         EncodingFault: a prompt is not encoded as the text it is, or a model declared instruct has no chat template.
     """
     parameters = job.parameters
-    assert isinstance(parameters, ConverseParameters)
+    assert isinstance(parameters, MultiTurnParameters)
     form = form_of(job.order.declared())
     items = load_items(job.inputs["items"])
     turns = [turns_of(item) for item in items]
@@ -80,7 +80,7 @@ def _turn(place: int, number: int, turns: list[tuple[str, ...]], kept: GroupedRo
     return kept.groups[number][before]
 
 
-def _shown(items: list[Item], turns: list[tuple[str, ...]], parameters: ConverseParameters) -> list[tuple[int, ...]]:
+def _shown(items: list[Item], turns: list[tuple[str, ...]], parameters: MultiTurnParameters) -> list[tuple[int, ...]]:
     """Return for each conversation whose turn stands in each place of its history: its own, none or another's."""
     if parameters.history == "shuffled":
         return donors(items, parameters.seed)
@@ -99,4 +99,4 @@ def _messages(
 
 
 if __name__ == "__main__":
-    run_stage("converse", converse)
+    run_stage("multi_turn", converse)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specs.stages.evaluation.parameters import ChooseParameters
+from specs.stages.evaluation.parameters import MultipleChoiceParameters
 from specs.stages.evaluation.rows import ChoiceRow, ChoiceScore
 from training.engines.checkpoint import device_of, load
 from training.jobs.evaluation.likelihood import continuation, nats_of
@@ -26,7 +26,7 @@ def choose(job: Job) -> Done:
         ValueError: an item is no question with choices, or is longer than the model's context.
     """
     parameters = job.parameters
-    assert isinstance(parameters, ChooseParameters)
+    assert isinstance(parameters, MultipleChoiceParameters)
     items = load_items(job.inputs["items"])
     model, tokenizer = load(job.inputs["model"])
     task = parameters.lm_eval or parameters.lm_eval_task
@@ -49,7 +49,9 @@ def choose(job: Job) -> Done:
     return _done(job, model, parameters, kept.rows(), {})
 
 
-def _done(job: Job, model: Any, parameters: ChooseParameters, rows: list[ChoiceRow], facts: dict[str, Any]) -> Done:
+def _done(
+    job: Job, model: Any, parameters: MultipleChoiceParameters, rows: list[ChoiceRow], facts: dict[str, Any]
+) -> Done:
     job.write_rows("rows", rows)
     device, dtype = device_of(model)
     tokens = sum(choice.tokens for row in rows for choice in row.choices)
@@ -57,4 +59,4 @@ def _done(job: Job, model: Any, parameters: ChooseParameters, rows: list[ChoiceR
 
 
 if __name__ == "__main__":
-    run_stage("choose", choose)
+    run_stage("multiple_choice", choose)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from specs.stages.artifacts import Item
-from specs.stages.evaluation.parameters import CompareParameters
+from specs.stages.evaluation.parameters import PairwiseJudgeParameters
 from specs.stages.evaluation.rows import DuelRow, EvaluationRow
 from specs.stages.label_scores import arrangement, decide
 from specs.stages.rubric import Rubric
@@ -41,7 +41,7 @@ def compare(job: Job) -> Done:
             judge's context.
     """
     parameters = job.parameters
-    assert isinstance(parameters, CompareParameters)
+    assert isinstance(parameters, PairwiseJudgeParameters)
     items = load_items(job.inputs["items"])
     answers: dict[str, dict[str, str]] = {side: _answers(job, side) for side in ("reference", "candidate")}
     missing = [item.id for item in items for given in answers.values() if item.id not in given]
@@ -76,7 +76,7 @@ def _answers(job: Job, side: str) -> dict[str, str]:
 
 
 def _judged(
-    model: Any, tokenizer: Any, rubric: Rubric, parameters: CompareParameters, pairs: list[Sides]
+    model: Any, tokenizer: Any, rubric: Rubric, parameters: PairwiseJudgeParameters, pairs: list[Sides]
 ) -> list[DuelRow]:
     limit = parameters.shown_characters
     prompts = [
@@ -111,4 +111,4 @@ def _judged(
 
 
 if __name__ == "__main__":
-    run_stage("compare", compare)
+    run_stage("pairwise_judge", compare)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from specs.stages.answer_end import Form
-from specs.stages.generation.parameters import GuardParameters
-from specs.stages.generation.rows import GuardRow
+from specs.stages.generation.parameters import BaseModelCheckParameters
+from specs.stages.generation.rows import BaseModelCheckRow
 from training.engines.checkpoint import free
 from training.engines.engine import Engine, make_engine, stated
 from training.engines.token_sampling import Sampling
@@ -22,10 +22,10 @@ from training.rules.prompt_encoding import encode_bare, encode_chat
 FORMS: tuple[Form, ...] = ("completion", "chat")
 
 
-def guard(job: Job) -> Done:
+def check_base_model(job: Job) -> Done:
     """Write ``rows``: every sentinel, as bare text and with the template where there is one, for both models."""
     parameters = job.parameters
-    assert isinstance(parameters, GuardParameters)
+    assert isinstance(parameters, BaseModelCheckParameters)
     declared, engine = rows_of(job.inputs["model"], "declared", parameters, job.folder)
     job.progress(1, 2, "models")
     free()
@@ -40,11 +40,11 @@ def guard(job: Job) -> Done:
 
 
 def rows_of(
-    folder: Path, which: Literal["declared", "control"], parameters: GuardParameters, scratch: Path
-) -> tuple[list[GuardRow], Engine]:
+    folder: Path, which: Literal["declared", "control"], parameters: BaseModelCheckParameters, scratch: Path
+) -> tuple[list[BaseModelCheckRow], Engine]:
     """Return what one model answers, and the engine that it ran in, which is closed."""
     engine = make_engine(parameters.engine, folder, parameters.batch_size, scratch=scratch)
-    rows: list[GuardRow] = []
+    rows: list[BaseModelCheckRow] = []
     for form in FORMS:
         if form == "completion" or engine.tokenizer.chat_template is not None:
             rows += answer(engine, which, form, parameters)
@@ -53,14 +53,14 @@ def rows_of(
 
 
 def answer(
-    engine: Engine, which: Literal["declared", "control"], form: Form, parameters: GuardParameters
-) -> list[GuardRow]:
+    engine: Engine, which: Literal["declared", "control"], form: Form, parameters: BaseModelCheckParameters
+) -> list[BaseModelCheckRow]:
     """Give every sentinel to a model in one form, greedily."""
     encode = encode_bare if form == "completion" else encode_chat
     encoded = [encode(engine.tokenizer, sentinel.prompt) for sentinel in SENTINELS]
     outputs = engine.complete([one.ids for one in encoded], Sampling(parameters.max_new_tokens), seed=parameters.seed)
     return [
-        GuardRow(
+        BaseModelCheckRow(
             sentinel=sentinel.id,
             model=which,
             form=form,
@@ -80,4 +80,4 @@ def answer(
 
 
 if __name__ == "__main__":
-    run_stage("guard", guard)
+    run_stage("base_model_check", check_base_model)

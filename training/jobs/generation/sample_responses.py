@@ -11,8 +11,8 @@ from typing import Any
 
 from specs.stages.answer_end import Form
 from specs.stages.artifacts import Item
-from specs.stages.generation.parameters import RespondParameters
-from specs.stages.generation.rows import RespondRow
+from specs.stages.generation.parameters import SampleResponsesParameters
+from specs.stages.generation.rows import SampleResponsesRow
 from training.engines.batched import Output
 from training.engines.engine import Engine, make_engine, stated
 from training.engines.token_sampling import Sampling
@@ -29,12 +29,12 @@ from training.rules.tasks import load_items
 def respond(job: Job) -> Done:
     """Write ``rows`` (every answer) and ``examples`` (what is whole, clean and in scope, each once)."""
     parameters = job.parameters
-    assert isinstance(parameters, RespondParameters)
+    assert isinstance(parameters, SampleResponsesParameters)
     form = form_of(job.order.model_kind)
     items = load_items(job.inputs["instructions"])[: parameters.max_instructions]
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
     answerer = Answerer(engine, parameters, form)
-    kept = GroupedRows(job.folder / "shards" / "answers.jsonl", RespondRow)
+    kept = GroupedRows(job.folder / "shards" / "answers.jsonl", SampleResponsesRow)
 
     def told(done: int) -> None:
         job.progress(done, len(items), "instructions")
@@ -62,7 +62,7 @@ def respond(job: Job) -> Done:
 class Answerer:
     """Answers a shard of instructions."""
 
-    def __init__(self, engine: Engine, parameters: RespondParameters, form: Form) -> None:
+    def __init__(self, engine: Engine, parameters: SampleResponsesParameters, form: Form) -> None:
         self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
         self._form: Form = form
         self._sampling = Sampling(
@@ -74,10 +74,10 @@ class Answerer:
             keep_special=True,
         )
 
-    def shard(self, number: int, items: list[Item], on_batch: Callable[[int], None]) -> list[RespondRow]:
+    def shard(self, number: int, items: list[Item], on_batch: Callable[[int], None]) -> list[SampleResponsesRow]:
         """Return the rows of a shard: every sample of every instruction; tell how many instructions are done."""
         given = self._parameters
-        seed = seed_of(given.seed, "respond", number)
+        seed = seed_of(given.seed, "sample_responses", number)
         encoded = [
             prompt_ids(self._tokenizer, answer_prompt(item.prompt, given.shots, self._form), self._form)
             for item in items
@@ -95,10 +95,12 @@ class Answerer:
             for sample, output in enumerate(samples)
         ]
 
-    def _row(self, item: Item, sample: int, shard: int, seed: int, prompt: Encoded, output: Output) -> RespondRow:
+    def _row(
+        self, item: Item, sample: int, shard: int, seed: int, prompt: Encoded, output: Output
+    ) -> SampleResponsesRow:
         given = self._parameters
         cleaned = clean(output.text, given.cleaning)
-        return RespondRow(
+        return SampleResponsesRow(
             item=item.id,
             group=item.group,
             kind=item.kind,
@@ -122,8 +124,8 @@ class Answerer:
     def read_back(self) -> dict[str, Any]:
         """Return the settings of the decoding, by the name of the granted parameter."""
         used = self._sampling._asdict() | {"stops": list(self._sampling.stops)}
-        return {name: value for name, value in used.items() if name in RespondParameters.model_fields}
+        return {name: value for name, value in used.items() if name in SampleResponsesParameters.model_fields}
 
 
 if __name__ == "__main__":
-    run_stage("respond", respond)
+    run_stage("sample_responses", respond)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from specs.stages.answer_end import Form
-from specs.stages.generation.parameters import InstructParameters
-from specs.stages.generation.rows import InstructRow
+from specs.stages.generation.parameters import SelfInstructParameters
+from specs.stages.generation.rows import SelfInstructRow
 from training.engines.batched import Output
 from training.engines.engine import Engine, make_engine, stated
 from training.engines.token_sampling import Sampling
@@ -30,12 +30,12 @@ PROBED = 3
 def instruct(job: Job) -> Done:
     """Write ``rows`` (every call) and ``instructions`` (items: parsed, new, each once over all shards)."""
     parameters = job.parameters
-    assert isinstance(parameters, InstructParameters)
+    assert isinstance(parameters, SelfInstructParameters)
     form = form_of(job.order.model_kind)
     seeds = shown_of(load_items(job.inputs["seeds"]))
     engine = make_engine(parameters.engine, job.inputs["model"], parameters.batch_size, scratch=job.folder)
     writer = Writer(engine, parameters, form)
-    rows: list[InstructRow] = []
+    rows: list[SelfInstructRow] = []
     tally, why = Tally(parameters.quality), ""
     for number in range(parameters.shards):
         done, why = _shard(job, writer, number, seeds, tally)
@@ -55,14 +55,14 @@ def instruct(job: Job) -> Done:
 class Writer:
     """Makes the calls of a round and writes down what came back."""
 
-    def __init__(self, engine: Engine, parameters: InstructParameters, form: Form) -> None:
+    def __init__(self, engine: Engine, parameters: SelfInstructParameters, form: Form) -> None:
         self._engine, self._tokenizer, self._parameters = engine, engine.tokenizer, parameters
         self._form: Form = form
         self._used: Sampling | None = None
 
     def round(
         self, shard: int, round: int, seeds: list[Shown], grown: list[Shown], probe: int = 0, part: str = ""
-    ) -> list[InstructRow]:
+    ) -> list[SelfInstructRow]:
         """Return the rows of one round; a probe makes its first calls again."""
         calls = calls_of_round(self._parameters, self._form, shard, round, seeds, grown)
         calls = calls[:PROBED] if probe else calls
@@ -97,8 +97,8 @@ class Writer:
         prompt: str,
         prompt_tokens: int,
         output: Output,
-    ) -> InstructRow:
-        return InstructRow(
+    ) -> SelfInstructRow:
+        return SelfInstructRow(
             shard=shard,
             round=round,
             call=number,
@@ -116,7 +116,7 @@ class Writer:
             stop=output.stop,
         )
 
-    def probe(self, seeds: list[Shown]) -> list[InstructRow]:
+    def probe(self, seeds: list[Shown]) -> list[SelfInstructRow]:
         """Make the first calls three times over: the same seed has to repeat itself, another one has to differ."""
         parts = ((1, "probe"), (2, "probe"), (3, "other"))
         return [row for probe, part in parts for row in self.round(0, 0, seeds, [], probe, part)]
@@ -125,14 +125,18 @@ class Writer:
         """Return the settings of the last decoding, by the name of the granted parameter."""
         if self._used is None:
             return {}
-        return {name: value for name, value in self._used._asdict().items() if name in InstructParameters.model_fields}
+        return {
+            name: value for name, value in self._used._asdict().items() if name in SelfInstructParameters.model_fields
+        }
 
 
-def _shard(job: Job, writer: Writer, number: int, seeds: list[Shown], tally: Tally) -> tuple[list[InstructRow], str]:
+def _shard(
+    job: Job, writer: Writer, number: int, seeds: list[Shown], tally: Tally
+) -> tuple[list[SelfInstructRow], str]:
     """Run a shard to its end, from where it was left; return its rows and why it was broken off."""
     parameters = job.parameters
-    assert isinstance(parameters, InstructParameters)
-    kept = GroupedRows(job.folder / "shards" / f"{number:04}.jsonl", InstructRow)
+    assert isinstance(parameters, SelfInstructParameters)
+    kept = GroupedRows(job.folder / "shards" / f"{number:04}.jsonl", SelfInstructRow)
     shard = Shard(seeds, parameters.similarity)
     for group in kept.groups:
         shard.take(group)
@@ -151,4 +155,4 @@ def _shard(job: Job, writer: Writer, number: int, seeds: list[Shown], tally: Tal
 
 
 if __name__ == "__main__":
-    run_stage("instruct", instruct)
+    run_stage("self_instruct", instruct)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from specs.stages.artifacts import Example, Preference
-from specs.stages.critique.parameters import PreferParameters, ReviseParameters
+from specs.stages.critique.parameters import BestOfNParameters, ReviseParameters
 from specs.stages.critique.rows import CandidateRow, ComparisonRow, RevisionRow
 from training.rules.critique.hard_negatives import LEAST_CHARACTERS, Best, negatives
 from training.rules.critique.pair_selection import Sifted, judged, settled, sifted
@@ -82,8 +82,8 @@ def best_pairs(comparisons: Sequence[ComparisonRow]) -> list[Preference]:
     return found
 
 
-def all_pairs(comparisons: Sequence[ComparisonRow], given: PreferParameters) -> Sifted:
-    """Return what a ``prefer`` stage keeps: the judge's pairs, and one negative a prompt."""
+def all_pairs(comparisons: Sequence[ComparisonRow], given: BestOfNParameters) -> Sifted:
+    """Return what a ``best_of_n`` stage keeps: the judge's pairs, and one negative a prompt."""
     best: dict[str, Best] = {}
     for row, first in best_of(comparisons):
         chosen = row.first if first else row.second

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from specs.stages.artifacts import Item, Preference
-from specs.stages.critique.parameters import PreferVerifiedParameters
+from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.critique.rows import VerifiedRow
 from specs.stages.generation.rows import GenerationRow
 from training.rules.critique.hard_negatives import LEAST_CHARACTERS
@@ -41,7 +41,7 @@ def verdicts(task: str, items: Iterable[Item], samples: Iterable[GenerationRow])
 
 
 def verified_pairs(
-    samples: Sequence[GenerationRow], said: Sequence[VerifiedRow], given: PreferVerifiedParameters
+    samples: Sequence[GenerationRow], said: Sequence[VerifiedRow], given: BestOfNVerifiedParameters
 ) -> Sifted:
     """Return what is kept of pairs (accepted, refused) of one prompt's samples; a sample is in one pair at most."""
     sides: dict[str, tuple[dict[str, GenerationRow], dict[str, GenerationRow]]] = {}

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from specs.stages.artifacts import Item
-from specs.stages.generation.parameters import InstructParameters
-from specs.stages.generation.rows import InstructRow
+from specs.stages.generation.parameters import SelfInstructParameters
+from specs.stages.generation.rows import SelfInstructRow
 from training.rules.numbered_lists import Fate, parse
 from training.rules.prompt_text import Shown
 from training.rules.sampling_quality import of_calls, over, why_low
@@ -47,7 +47,7 @@ class Shard:
             self._index.add(one.text)
             self._ids.append(one.id)
 
-    def take(self, rows: Iterable[InstructRow]) -> None:
+    def take(self, rows: Iterable[SelfInstructRow]) -> None:
         """Add the rows of a round, in order."""
         for row in rows:
             listed = parse(row.raw, first=row.first, primed=row.form == "completion", cut=row.finish == "length")
@@ -75,7 +75,7 @@ class Shard:
         """How many instructions were parsed, repeats included."""
         return sum(one.outcome in ("kept", "repeat", "near") for one in self.fated)
 
-    def why_broken_off(self, parameters: InstructParameters) -> str:
+    def why_broken_off(self, parameters: SelfInstructParameters) -> str:
         """Say why the shard has to be broken off; nothing where it may go on."""
         repeats = self.candidates - len(self.grown)
         told = ""
@@ -85,7 +85,7 @@ class Shard:
             told = over(self.empty_calls, self.calls, parameters.abort_empty, "calls gave no instruction")
         return told
 
-    def has_enough(self, parameters: InstructParameters) -> bool:
+    def has_enough(self, parameters: SelfInstructParameters) -> bool:
         """Say whether the shard has its part of what is wanted."""
         return len(self.grown) >= math.ceil(wanted(parameters) / parameters.shards)
 
@@ -102,7 +102,7 @@ class Harvest(NamedTuple):
     """Why a shard, or the stage, was broken off, or nothing."""
 
 
-def wanted(parameters: InstructParameters) -> int:
+def wanted(parameters: SelfInstructParameters) -> int:
     """Return how many instructions are to be written: the target and what critics will refuse."""
     return math.ceil(parameters.target * parameters.over_generation)
 
@@ -112,16 +112,16 @@ def shown_of(items: Iterable[Item]) -> list[Shown]:
     return [Shown(item.id, " ".join(item.prompt.split())) for item in items]
 
 
-def rounds_of(rows: Sequence[InstructRow], shard: int) -> list[list[InstructRow]]:
+def rounds_of(rows: Sequence[SelfInstructRow], shard: int) -> list[list[SelfInstructRow]]:
     """Return the rows of a shard by round, in order; probes are no work."""
-    by_round: dict[int, list[InstructRow]] = {}
+    by_round: dict[int, list[SelfInstructRow]] = {}
     for row in rows:
         if row.shard == shard and row.probe == 0:
             by_round.setdefault(row.round, []).append(row)
     return [by_round[number] for number in sorted(by_round)]
 
 
-def harvest(rows: Sequence[InstructRow], seeds: Sequence[Shown], parameters: InstructParameters) -> Harvest:
+def harvest(rows: Sequence[SelfInstructRow], seeds: Sequence[Shown], parameters: SelfInstructParameters) -> Harvest:
     """Return what raw rows hold: the same for the job and for the measurer."""
     shards: list[Shard] = []
     broken_off = ""
@@ -143,7 +143,7 @@ def harvest(rows: Sequence[InstructRow], seeds: Sequence[Shown], parameters: Ins
     return Harvest(items, tuple(fated), calls, empty, broken_off)
 
 
-def _merged(shards: Sequence[Shard], seeds: Sequence[Shown], parameters: InstructParameters) -> list[Fated]:
+def _merged(shards: Sequence[Shard], seeds: Sequence[Shown], parameters: SelfInstructParameters) -> list[Fated]:
     """Compare all shards with each other; instructions of all shards in turn, so that none comes first as a whole."""
     index = NearIndex(parameters.similarity)
     ids = [one.id for one in seeds]

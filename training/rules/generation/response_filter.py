@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specs.stages.artifacts import Example
-from specs.stages.generation.parameters import RespondParameters
-from specs.stages.generation.rows import RespondRow
+from specs.stages.generation.parameters import SampleResponsesParameters
+from specs.stages.generation.rows import SampleResponsesRow
 from training.rules.cleaning import is_runaway
 from training.rules.sampling_quality import of_answers, over, why_low
 
 
-def kept_of(rows: Sequence[RespondRow]) -> list[Example]:
+def kept_of(rows: Sequence[SampleResponsesRow]) -> list[Example]:
     """Return the rows without marks as examples; an answer that was written again to the same instruction once."""
     found: dict[tuple[str, str], Example] = {}
     for row in rows:
@@ -29,7 +29,7 @@ def kept_of(rows: Sequence[RespondRow]) -> list[Example]:
     return list(found.values())
 
 
-def why_broken_off(rows: Sequence[RespondRow], parameters: RespondParameters) -> str:
+def why_broken_off(rows: Sequence[SampleResponsesRow], parameters: SampleResponsesParameters) -> str:
     """Say why the stage has to be broken off; nothing where it may go on."""
     runaway = sum(is_runaway(row.completion) for row in rows)
     ran = len(rows) >= parameters.abort_after and over(runaway, len(rows), parameters.abort_runaway, "answers ran away")

@@ -13,7 +13,7 @@ from training.rules.tasks import conversation, exact_answer, format_instructions
 from training.rules.tasks.form import Verifier, plugin_task
 
 CONVERSATION = "conversation"
-"""What ``converse`` stages hold: no task to sample for, but with a verifier all the same."""
+"""What ``multi_turn`` stages hold: no task to sample for, but with a verifier all the same."""
 
 _TASKS = {
     "format_instructions": format_instructions,

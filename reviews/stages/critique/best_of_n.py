@@ -1,4 +1,4 @@
-"""The judge of ``prefer`` stages."""
+"""The judge of ``best_of_n`` stages."""
 
 from __future__ import annotations
 

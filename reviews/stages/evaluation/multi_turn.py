@@ -1,4 +1,4 @@
-"""The judge of ``converse`` stages."""
+"""The judge of ``multi_turn`` stages."""
 
 from __future__ import annotations
 

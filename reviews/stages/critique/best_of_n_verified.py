@@ -1,4 +1,4 @@
-"""The judge of ``prefer_verified`` stages."""
+"""The judge of ``best_of_n_verified`` stages."""
 
 from __future__ import annotations
 

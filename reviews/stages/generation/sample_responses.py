@@ -1,4 +1,4 @@
-"""The judge of ``respond`` stages."""
+"""The judge of ``sample_responses`` stages."""
 
 from __future__ import annotations
 

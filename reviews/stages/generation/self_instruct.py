@@ -1,4 +1,4 @@
-"""The judge of ``instruct`` stages."""
+"""The judge of ``self_instruct`` stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge of ``choose`` stages."""
+"""The judge of ``multiple_choice`` stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge of ``compare`` stages."""
+"""The judge of ``pairwise_judge`` stages."""
 
 from __future__ import annotations
 

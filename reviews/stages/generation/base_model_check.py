@@ -1,4 +1,4 @@
-"""The judge of ``guard`` stages."""
+"""The judge of ``base_model_check`` stages."""
 
 from __future__ import annotations
 
