@@ -97,7 +97,7 @@ def test_preferences_end_with_a_decision_on_measured_facts(person: Person) -> No
     assert report["comparison"]["metrics"]["accuracy_gain"]["n"] == 120
     stages = [stage["stage"] for stage in report["stages"]]
     assert stages == (
-        "baseline facts_before texts_before respond pilot_revise revise pilot_samples samples pairs".split()  # noqa: SIM905
+        "baseline facts_before texts_before sample_responses pilot_revise revise pilot_samples samples pairs".split()  # noqa: SIM905
         + ["dpo_revised", "dpo", "facts_after", "texts_after", "evaluate"]
         + ["package"] * (report["outcome"] == "approve")
     )

@@ -22,8 +22,8 @@ from tests.fixtures.small_pipeline import Here, open_small, writing_model
 from tests.integration.test_pipeline_resumes import to_its_end
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")
-STAGE = "cai_stage1.instruct.1"
-READS = "cai_stage1.respond.1"
+STAGE = "cai_stage1.self_instruct.1"
+READS = "cai_stage1.sample_responses.1"
 CRITIC = "cai_stage1.judge_instructions.1"
 
 
@@ -132,7 +132,7 @@ def test_one_is_taken_out_and_counted_and_the_session_goes_on(
     assert handed_on == [one for one in written(run) if one != collides]
     assert all(collides not in row["instruction"] for row in lines(run / "jobs" / READS / "out" / "rows.jsonl"))
     # It is counted, told, and followed to its line.
-    checks = entry(run, "checks/instruct.1")
+    checks = entry(run, "checks/self_instruct.1")
     assert checks.body["summary"]["text.overlap"] == "WARN"
     (found,) = [one for one in Store(run / "store").get_value(checks.body["checks"]) if one["id"] == "text.overlap"]
     assert "1 of " in found["detail"] and [row["train_text"] for row in found["shown"]] == [collides]
