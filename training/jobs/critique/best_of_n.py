@@ -90,7 +90,8 @@ def _group(
 ) -> list[CandidateRow]:
     prompts = [answer_prompt(item.prompt, parameters.shots, form) for item in items]
     ids = [prompt_ids(engine.tokenizer, prompt, form).ids for prompt in prompts]
-    seed = seed_of(parameters.seed, "best_of_n", number)
+    # The name of the random stream, not of the kind: another one would draw other responses.
+    seed = seed_of(parameters.seed, "prefer", number)
     outputs = engine.complete(ids, sampling, samples=parameters.samples, seed=seed)
     return [
         CandidateRow(

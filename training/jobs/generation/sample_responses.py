@@ -77,7 +77,8 @@ class Answerer:
     def shard(self, number: int, items: list[Item], on_batch: Callable[[int], None]) -> list[SampleResponsesRow]:
         """Return the rows of a shard: every sample of every instruction; tell how many instructions are done."""
         given = self._parameters
-        seed = seed_of(given.seed, "sample_responses", number)
+        # The name of the random stream, not of the kind: another one would draw other answers.
+        seed = seed_of(given.seed, "respond", number)
         encoded = [
             prompt_ids(self._tokenizer, answer_prompt(item.prompt, given.shots, self._form), self._form)
             for item in items
