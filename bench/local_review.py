@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reviews.gate.packet import build_design_packet
 from reviews.gate.packet_derivation import check_design
-from reviews.reviewers.vendors.model_reviewer import model_reviewer
+from reviews.reviewers.vendors.review_model import model_reviewer
 from reviews.trail.store import Store
 from specs.session.loading import find_spec, load_spec
 from specs.session.session_spec import Effort, Efforts, Reviewer, TokenPrice

@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-import anthropic
-import httpx2
 from anthropic.types import (
     ContentBlockParam,
     MessageParam,
@@ -30,10 +28,9 @@ from agents.providers.turn_request import (
     sendable_text,
 )
 from agents.turns import Message, Stop, ToolCall
+from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 
-ADDRESS = "https://api.anthropic.com"
-ERRORS: tuple[type[Exception], ...] = (anthropic.AnthropicError, httpx2.HTTPError)
 _STOPS: dict[str | None, Stop] = {
     "tool_use": "tool_use",
     "end_turn": "end",
@@ -69,16 +66,14 @@ def body(asking: Asking) -> MessageCreateParamsStreaming:
     return given
 
 
-def send(asking: Asking, http: httpx2.Client, key: str, address: str) -> Reply:
+def send(asking: Asking, api: Api, http: RecordedClient) -> Reply:
     """Send one request; nothing is repeated here.
 
     Raises:
         AnthropicError: the API refused, was not reached, timed out or reported an error in the stream.
         NotWhole: the stream ended without a reason to stop.
     """
-    # No spans: with a tracer configured they could carry the conversation to a place nobody registered.
-    client = anthropic.Anthropic(api_key=key, base_url=address, max_retries=0, http_client=http, open_telemetry=False)
-    with client.messages.create(**body(asking), timeout=asking.timeout_s) as stream:
+    with api.anthropic(http).messages.create(**body(asking), timeout=asking.timeout_s) as stream:
         return read(stream)
 
 

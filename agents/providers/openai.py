@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import cast
 
-import httpx2
-import openai
 from openai.types.responses import (
     FunctionToolParam,
     Response,
@@ -33,10 +31,9 @@ from agents.providers.turn_request import (
     sendable_text,
 )
 from agents.turns import Message, Stop, ToolCall
+from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 
-ADDRESS = "https://api.openai.com/v1"
-ERRORS: tuple[type[Exception], ...] = (openai.OpenAIError, httpx2.HTTPError)
 _INCOMPLETE: dict[str | None, Stop] = {"max_output_tokens": "length", "content_filter": "refusal"}
 _PASSES = ("server_error", "rate_limit_exceeded")
 """Codes of a failed response that may not come again; the others are about what was asked."""
@@ -77,15 +74,14 @@ def body(asking: Asking) -> ResponseCreateParamsStreaming:
     return given
 
 
-def send(asking: Asking, http: httpx2.Client, key: str, address: str) -> Reply:
+def send(asking: Asking, api: Api, http: RecordedClient) -> Reply:
     """Send one request; nothing is repeated here.
 
     Raises:
         OpenAIError: the API refused, was not reached, timed out or reported an error in the stream.
         NotWhole: the stream ended without a whole response.
     """
-    client = openai.OpenAI(api_key=key, base_url=address, max_retries=0, http_client=http)
-    with client.responses.create(**body(asking), timeout=asking.timeout_s) as stream:
+    with api.openai(http).responses.create(**body(asking), timeout=asking.timeout_s) as stream:
         return read(stream)
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import httpx2
-import openai
 from openai.types.chat import (
     ChatCompletionAssistantMessageParam,
     ChatCompletionChunk,
@@ -28,9 +26,9 @@ from agents.providers.turn_request import (
     sendable_text,
 )
 from agents.turns import Message, Stop, ToolCall
+from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 
-ERRORS: tuple[type[Exception], ...] = (openai.OpenAIError, httpx2.HTTPError)
 _STOPS: dict[str | None, Stop] = {
     "tool_calls": "tool_use",
     "stop": "end",
@@ -65,15 +63,14 @@ def body(asking: Asking) -> CompletionCreateParamsStreaming:
     return given
 
 
-def send(asking: Asking, http: httpx2.Client, key: str, address: str) -> Reply:
+def send(asking: Asking, api: Api, http: RecordedClient) -> Reply:
     """Send one request; nothing is repeated here.
 
     Raises:
         OpenAIError: the API refused, was not reached, timed out or reported an error in the stream.
         NotWhole: the stream ended without a reason to stop.
     """
-    client = openai.OpenAI(api_key=key, base_url=address, max_retries=0, http_client=http)
-    with client.chat.completions.create(**body(asking), timeout=asking.timeout_s) as stream:
+    with api.openai(http).chat.completions.create(**body(asking), timeout=asking.timeout_s) as stream:
         return read(stream)
 
 

@@ -1,40 +1,41 @@
-"""A model that can be asked for turns: the bound of a turn's cost before, and one call, which is a turn or is not."""
+"""A model that can be asked for turns: the most a turn can cost, one call, and calls repeated until there is a turn.
+
+Money is set aside before each call; rate limits, outages and cut connections are waited out.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from agents.providers.turn_request import Asking, NotWhole, Reply, sendable_text, with_ids
 from agents.turns import Message, Turn, Usage
+from agents.workbench_protocol import Workbench
+from specs.errors import BuilderUnavailable
 from specs.session.session_spec import Builder as BuilderSpec
 from specs.text import plain
 from specs.trail.builder_tools import Tool
 from specs.vendors import prices
-from specs.vendors.api_keys import find_key
-from specs.vendors.http_exchange import REASON_CHARACTERS, RecordedClient
-from specs.vendors.prices import Price, is_count, most_tokens, price_of
+from specs.vendors.http_exchange import (
+    NOT_THE_API,
+    REASON_CHARACTERS,
+    RETRIES,
+    UNREADABLE,
+    Api,
+    RecordedClient,
+    backoff_s,
+    open_api,
+)
+from specs.vendors.prices import is_count, most_tokens
 
 MAX_RESPONSE_BYTES = 64 * 2**20
 """A stream spends some 200 bytes on each token."""
-
-
-class Api(NamedTuple):
-    """How a vendor is reached."""
-
-    vendor: str
-    body: Callable[[Asking], Mapping[str, Any]]
-    send: Callable[[Asking, RecordedClient, str, str], Reply]
-    errors: tuple[type[Exception], ...]
-    address: str
-    key: str
-
-    def __repr__(self) -> str:
-        """Leave the key out: this may end up in a traceback."""
-        return f"Api({self.vendor!r}, {self.address!r})"
+LONGEST_WAIT_S = 60.0
+"""Where the API does not say how long to wait."""
 
 
 class Answer(NamedTuple):
@@ -68,10 +69,18 @@ class NoAnswer(Exception):
 class Model:
     """One model at one address, with a price and the limits of a spec."""
 
-    def __init__(self, api: Api, spec: BuilderSpec, price: Price) -> None:
+    def __init__(
+        self,
+        api: Api,
+        spec: BuilderSpec,
+        body: Callable[[Asking], Mapping[str, Any]],
+        send: Callable[[Asking, Api, RecordedClient], Reply],
+    ) -> None:
         self._api = api
         self._spec = spec
-        self.price = price
+        self._body = body
+        self._send = send
+        self.price = api.price
         self.name = f"{spec.vendor}:{spec.model}"
 
     def asking(self, system: str, tools: tuple[Tool, ...], messages: tuple[Message, ...]) -> Asking:
@@ -94,7 +103,7 @@ class Model:
         return None if turn.usage is None else Counted(asking.messages, self._size(asking), turn.usage.input_tokens)
 
     def _size(self, asking: Asking) -> int:
-        given = self._api.body(asking)
+        given = self._body(asking)
         return len(json.dumps(given, ensure_ascii=False).encode())
 
     def call(self, asking: Asking, cap_usd: float) -> Answer:
@@ -105,7 +114,7 @@ class Model:
         """
         with RecordedClient(asking.timeout_s, self._api.key, MAX_RESPONSE_BYTES) as http:
             try:
-                reply = self._api.send(asking, http, self._api.key, self._api.address)
+                reply = self._send(asking, self._api, http)
                 turn = self._turn(reply, asking, cap_usd)
             except self._api.errors as error:
                 status = http.statuses[-1] if http.statuses else None
@@ -120,9 +129,8 @@ class Model:
                 streamed = b"data:" in (http.received or b"")
                 said = message if streamed else "the response is no stream of events"
                 raise NoAnswer(said, passes=streamed and error.passes, may_be_billed=True) from error
-            except (ValueError, TypeError, AttributeError, KeyError) as error:
-                # The SDKs do not validate what they read: a body in another form surfaces as one of these.
-                message = f"the response is not in the form of the API ({type(error).__name__})"
+            except (*UNREADABLE, KeyError) as error:
+                message = f"{NOT_THE_API} ({type(error).__name__})"
                 raise NoAnswer(message, passes=True, may_be_billed=http.may_be_billed) from error
             return Answer(turn, http.sent, http.received or b"")
 
@@ -151,12 +159,51 @@ def make_model(spec: BuilderSpec, environ: Mapping[str, str] = os.environ) -> Mo
     Raises:
         UserError: the key is not set, the SDK is not installed, or no price is known of the model.
     """
-    key = find_key("builder", spec.vendor, spec.base_url, environ)
-    price = price_of(spec.vendor, spec.model or "", spec.usd_per_million_tokens, "builder")
-    try:
-        # Endpoints of one's own speak chat completions; OpenAI itself refuses tools there for its current models.
-        module = importlib.import_module(f"agents.providers.{'openai_chat' if spec.base_url else spec.vendor}")
-    except ImportError as error:
-        raise prices.missing_package(spec.vendor, "builder") from error
-    api = Api(spec.vendor, module.body, module.send, module.ERRORS, spec.base_url or module.ADDRESS, key)
-    return Model(api, spec, price)
+    # Endpoints of one's own speak chat completions; OpenAI itself refuses tools there for its current models.
+    api = open_api("builder", spec, environ)
+    module = importlib.import_module(f"agents.providers.{'openai_chat' if spec.base_url else spec.vendor}")
+    return Model(api, spec, module.body, module.send)
+
+
+def take_turn(bench: Workbench, model: Model, asking: Asking, outage_s: float, before: Counted | None = None) -> Turn:
+    """Return the model's next turn, recorded and paid for.
+
+    Repeated is what may pass: at most ``outage_s`` long, and at most ``RETRIES`` times where the call may have been
+    billed. A billed call's whole cap counts as spent, and its repeat has a reservation of its own.
+
+    Raises:
+        BuilderUnavailable: there is no turn in that time, or asking again cannot help.
+        BudgetExceeded: the cap does not fit in what is left.
+    """
+    until = time.monotonic() + outage_s
+    repeats = paid = 0
+    cap = model.cap_usd(asking, before)
+    reservation = bench.reserve(cap)
+    while True:
+        try:
+            answer: Answer = model.call(asking, cap)
+        except NoAnswer as none:
+            paid += none.may_be_billed
+            wait = backoff_s(repeats, none.told_s, LONGEST_WAIT_S)
+            ends = not none.passes or paid > RETRIES or time.monotonic() + wait > until
+            if ends or none.may_be_billed:
+                bench.release(reservation, cap if none.may_be_billed else 0.0)
+            if ends:
+                hint = "`peergate resume` asks again" + ("" if none.passes else "; mend the cause first")
+                raise BuilderUnavailable(_why(none, repeats), where=model.name, hint=hint) from none
+            repeats += 1
+            try:
+                bench.wait(wait, str(none))
+            except BaseException:
+                if not none.may_be_billed:
+                    bench.release(reservation, 0.0)
+                raise
+            if none.may_be_billed:
+                reservation = bench.reserve(cap)
+        else:
+            bench.record(answer.turn, reservation, answer.request, answer.response)
+            return answer.turn
+
+
+def _why(none: NoAnswer, repeats: int) -> str:
+    return f"{none} (asked {repeats + 1} times)" if repeats else str(none)

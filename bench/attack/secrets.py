@@ -204,9 +204,8 @@ def _played_session(folder: Path, plants: Plants, found: _Found, commands: bool 
     screen = io.StringIO()
     reviewer = _Talkative(_all_of("door-exception", plants.all), _all_of("door-words", plants.all))
     with scripted_builder(ANTHROPIC, script, then=_reads_the_log) as played, ExitStack() as undo:
-        module = __import__("agents.providers.anthropic", fromlist=["ADDRESS"])
-        undo.callback(setattr, module, "ADDRESS", module.ADDRESS)
-        module.ADDRESS = played.address
+        undo.callback(http_exchange.ADDRESSES.update, dict(http_exchange.ADDRESSES))
+        http_exchange.ADDRESSES[ANTHROPIC] = played.address
         terminal = Terminal(Console(file=cast(IO[str], MaskedStream(screen)), width=200, soft_wrap=True))
         reason = _all_of("door-reason", plants.all)
         answers: list[dict[str, Any] | None] = [

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 
-from sessions.builder.tools.readable_artifacts import find_artifact
-from sessions.builder.tools.reading_tools import MOST_READABLE
+from sessions.builder.tools.reading_tools import MOST_READABLE, find_artifact
 from sessions.builder.tools.tool_context import Work
 from sessions.builder.workbench import SessionWorkbench
 from sessions.money import ledger

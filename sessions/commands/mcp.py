@@ -44,8 +44,7 @@ def serve(
 
 
 def _transport(http: str | None, token_file: Path | None) -> Transport:
-    from sessions.builder.mcp.bearer_token import read_token
-    from sessions.builder.mcp.transports import Http, Stdio
+    from sessions.builder.mcp.transports import Http, Stdio, read_token
 
     if http is None:
         if token_file is not None:

@@ -12,15 +12,14 @@ from sessions.pods import host_key, pod_plan
 from sessions.pods.attach import Attached, Ended
 from sessions.pods.connection import Connection, require_ssh
 from sessions.pods.host_key import HostKey
+from sessions.pods.lifecycle import down as end_pod
+from sessions.pods.lifecycle import prepare, secrets_of
+from sessions.pods.lifecycle import start as start_there
 from sessions.pods.pod_checks import Check
 from sessions.pods.pod_file import PodFile, read_address, read_pod_file
 from sessions.pods.pod_plan import gpus_of
 from sessions.pods.pod_record import Place, PodRecord, place_of
-from sessions.pods.pod_start import secrets_of
-from sessions.pods.pod_start import start as start_there
-from sessions.pods.setup import prepare
 from sessions.pods.ship import Bundle, bundle_of
-from sessions.pods.teardown import down as end_pod
 from sessions.run.run_layout import TRAIL
 from sessions.terminal import masked_line
 from specs.errors import ExitCode, UserError

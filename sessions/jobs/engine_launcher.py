@@ -19,11 +19,14 @@ from reviews.trail.store import write_durably
 from sessions.jobs.heartbeat import Silence
 from sessions.jobs.job_state import WHY, exit_fault, read_exit, read_log, read_order, withdraw, withdrawn_because
 from sessions.jobs.launcher import JobState
-from sessions.jobs.wait_limits import END_S, Since, start_seconds, wait_seconds
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage, Blocked
-from specs.resources import Resources
+from specs.job_records import JobOrder
+from specs.resources import WAIT_HOURS, Resources
 from specs.text import plain
+
+END_S = 120.0
+"""How long a job that is told to end when its hours are over has for leaving an exit record."""
 
 EngineState = Literal["pending", "running", "exited", "lost", "unknown"]
 """``unknown``: nothing is there for the job, and submitting it again may help."""
@@ -330,3 +333,35 @@ def key_of(folder: Path) -> str:
     """
     order = read_order(folder)
     return f"{order.key}.{digest_bytes(order.canonical()).removeprefix('sha256:')[:12]}"
+
+
+class Since:
+    """Since when a job has been in what somebody calls a state, for any number of jobs and kinds of states."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[Path, str], tuple[str, float]] = {}
+
+    def of(self, folder: Path, kind: str, state: str) -> float:
+        """Return for how many seconds a job has been in this state; another one begins at 0."""
+        now = time.monotonic()
+        before = self._seen.get((folder, kind))
+        if before is None or before[0] != state:
+            self._seen[folder, kind] = state, now
+            return 0.0
+        return now - before[1]
+
+
+def wait_seconds(asked: Resources) -> float:
+    """Return how long an attempt may wait before it begins."""
+    return 3600 * (WAIT_HOURS if asked.max_wait_hours is None else asked.max_wait_hours)
+
+
+def start_seconds(order: JobOrder, asked: Resources, least: float) -> float:
+    """Return how long a machine that is paid for may be there before its job begins.
+
+    Args:
+        order: the job's.
+        asked: what it asks for.
+        least: granted in any case where no ``max_hours`` are stated: machines take minutes to start.
+    """
+    return max(least, order.max_seconds) if asked.max_hours is None else asked.max_hours * 3600

@@ -12,11 +12,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from reviews.trail.store import sync_folder, write_durably
-from sessions.jobs.untrusted_files import NotReadable, open_file
+from sessions.jobs.untrusted_files import NotReadable, open_file, read_end
 from specs.errors import EvidenceMissing
-from specs.job_records import ExitRecord, JobOrder
+from specs.job_records import ExitRecord, JobOrder, Progress
 from specs.strict_json import read_json
 from specs.text import plain
+
+POLL_S = 0.5
+LINE_BYTES = 65_536
+"""A longer progress line is none."""
 
 LOG = "log.txt"
 EXIT_BYTES = 65_536
@@ -139,3 +143,12 @@ def read_log(folder: Path, offset: int, most: int = 1 << 20) -> bytes:
             return handle.read(most)
     except NotReadable:
         return b""
+
+
+def newest_progress(folder: Path) -> Progress | None:
+    """Return the newest whole line of a job's progress file; None when there is none or it is unreadable."""
+    try:
+        lines = read_end(folder / "progress.jsonl", LINE_BYTES)[0].rpartition(b"\n")[0].splitlines()
+        return Progress.model_validate(read_json(lines[-1])) if lines else None
+    except (OSError, ValueError):
+        return None

@@ -17,7 +17,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import write_durably
 from sessions.builder.stage_view import open_stage
 from sessions.jobs import orphans
-from sessions.jobs.job_progress import POLL_S
+from sessions.jobs.job_state import POLL_S
 from sessions.jobs.launcher import JobState, job_folder, submit
 from sessions.jobs.sandbox.code_admission import keep_files
 from sessions.jobs.untrusted_files import NotReadable, is_own_file, open_file

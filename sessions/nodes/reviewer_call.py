@@ -11,7 +11,7 @@ from typing import Any
 from reviews.gate.packet_derivation import verdict_again
 from reviews.gate.panel import NAME, Answer, Panel, disagree, member_answer, merge
 from reviews.gate.reviewer import Exchange, PaidReviewer, Reviewer, facts_of, no_verdict
-from reviews.reviewers.process import signing_questions
+from reviews.reviewers.process import messages, reviewer_proxy
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.money import ledger
@@ -66,9 +66,7 @@ def _repeat(session: Session, stage: str, attempt: int, packet: Packet, digest: 
     while True:
         left -= 1
         try:
-            signing_questions.repeat(
-                session.reviewing, packet.canonical(), earlier, _spoken(session, f"verdict/{before}")
-            )
+            reviewer_proxy.repeat(session.reviewing, packet.canonical(), earlier, _spoken(session, f"verdict/{before}"))
             return _record(session, at, stage, attempt, digest, answer, facts)
         except ReviewerUnavailable:
             if not left:
@@ -106,7 +104,7 @@ def _ask_panel(
             members.append(panel.tie_breaker)
     try:
         spoken = [_spoken(session, f"verdict/{stage}.{attempt}/{number}") for number in range(1, len(answers) + 1)]
-        merged = signing_questions.merge(session.reviewing, digest, panel.quorum, spoken)
+        merged = reviewer_proxy.merge(session.reviewing, digest, panel.quorum, spoken)
     except ReviewerUnavailable as failed:
         return Answer(NAME, None, no_verdict_of(failed)), {}
     return Answer(NAME, merged, merged.no_verdict), {"members": len(answers)}
@@ -166,7 +164,7 @@ def _signed(
         assert why is not None
         verdict = no_verdict(answer.reviewer, why)
         if answer.reviewer != PERSON:
-            signing_questions.no_verdict(session.reviewing, packet, answer.reviewer, why)
+            reviewer_proxy.no_verdict(session.reviewing, packet, answer.reviewer, why)
     digest = session.store.put_value(verdict)
     body = {"stage": stage, "attempt": attempt, "packet": packet, "verdict": digest, "error": str(why) if why else ""}
     if why:
@@ -186,11 +184,11 @@ def exchange_facts(store: Store, exchange: Exchange) -> dict[str, Any]:
     return facts_of(exchange, store.put_text)
 
 
-def _spoken(session: Session, key: str) -> signing_questions.Spoken:
+def _spoken(session: Session, key: str) -> messages.Spoken:
     """Return a recorded verdict as the reviewer's process can check it: as it was signed."""
     payload, signatures = session.trail.envelope(key)
     verdict = session.store.get(_body(session, key)["verdict"])
-    return signing_questions.Spoken(payload=payload, signatures=signatures, verdict=verdict.decode())
+    return messages.Spoken(payload=payload, signatures=signatures, verdict=verdict.decode())
 
 
 def _body(session: Session, key: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 from sessions.pods.channel import Channel, PodRefused
 from sessions.pods.connection import Connection, ConnectionLost
+from sessions.pods.lifecycle import status_of
 from sessions.pods.pod_record import Place, PodRecord
-from sessions.pods.pod_start import status_of
 from sessions.pods.protocol import Status
 from sessions.pods.pull import Pulled, pull, require_whole, verify
 from specs.errors import ExitCode

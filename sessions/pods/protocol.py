@@ -10,8 +10,6 @@ from pydantic import ConfigDict, Field
 
 from specs.digests import Contract
 
-VERSION = 1
-
 MAX_LINE = 1 << 20
 
 

@@ -1,25 +1,39 @@
 """One HTTP exchange with an API: bounded in time and size, recorded, and repeated only where that cannot cost twice.
 
-The SDKs build requests and read responses; they are told not to repeat anything themselves (``max_retries=0``).
+The vendors' SDKs build requests and read responses; they repeat nothing themselves (``max_retries=0``).
 May be repeated: a call that the API refused with 408, 409, 429 or 5xx, or that never reached it. A call that timed out
 or was cut off may have been billed. A review repeats at most ``RETRIES`` times, never past its deadline, and nothing
-that may have been billed; a builder waits longer (``agents/providers/turn_retries.py``).
+that may have been billed; a builder waits longer (``agents/providers/turn_model.py``).
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import ssl
 import time
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import httpx2
 
 from specs.masking import SHORTEST_VALUE, Masker
+from specs.session.session_spec import Builder, Reviewer
 from specs.text import plain
+from specs.vendors.api_keys import find_key
+from specs.vendors.prices import Price, missing_package, price_of
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic
+    from openai import OpenAI
+
+ADDRESSES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+NOT_THE_API = "the response is not in the form of the API"
+UNREADABLE = (ValueError, TypeError, AttributeError)
+"""The SDKs do not validate what they read: a body in another form raises one of these."""
 
 RETRIES = 3
 BACKOFF_S = 1.0
@@ -29,6 +43,50 @@ REASON_CHARACTERS = 500
 MAX_RESPONSE_BYTES = 4 * 2**20
 _REFUSED_FOR_NOW = (408, 409, 429)
 _HEADERS = ("host", "accept", "content-type", "content-length", "user-agent", "anthropic-version")
+
+
+class Api(NamedTuple):
+    """One model at one address: how its vendor is reached, what its tokens cost, what its SDK raises."""
+
+    vendor: str
+    model: str
+    address: str
+    key: str
+    price: Price
+    errors: tuple[type[Exception], ...]
+
+    def __repr__(self) -> str:
+        """Leave the key out: this may end up in a traceback."""
+        return f"Api({self.vendor!r}, {self.address!r})"
+
+    def openai(self, http: httpx2.Client) -> OpenAI:
+        """Return OpenAI's client. The address is stated, so that no variable redirects a registered model."""
+        from openai import OpenAI
+
+        return OpenAI(api_key=self.key, base_url=self.address, max_retries=0, http_client=http)
+
+    def anthropic(self, http: httpx2.Client) -> Anthropic:
+        """Return Anthropic's client. It writes no spans: a configured tracer would receive whole conversations."""
+        from anthropic import Anthropic
+
+        return Anthropic(api_key=self.key, base_url=self.address, max_retries=0, http_client=http, open_telemetry=False)
+
+
+def open_api(party: Literal["builder", "reviewer"], spec: Builder | Reviewer, environ: Mapping[str, str]) -> Api:
+    """Return the API of the model that a spec names.
+
+    Raises:
+        UserError: the key is not set, the SDK is not installed, or no price is known of the model.
+    """
+    key = find_key(party, spec.vendor, spec.base_url, environ)
+    price = price_of(spec.vendor, spec.model or "", spec.usd_per_million_tokens, party)
+    try:
+        sdk = importlib.import_module(spec.vendor)
+    except ImportError as error:
+        raise missing_package(spec.vendor, party) from error
+    raised = sdk.OpenAIError if spec.vendor == "openai" else sdk.AnthropicError
+    address = spec.base_url or ADDRESSES[spec.vendor]
+    return Api(spec.vendor, spec.model or "", address, key, price, (raised, httpx2.HTTPError))
 
 
 @cache

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from agents.providers import anthropic
 from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -97,7 +96,7 @@ def test_the_demo_is_built_over_the_wire_to_its_accepted_end(tmp_path: Path, mon
     monkeypatch.setenv(KEYS[ANTHROPIC], KEY)
     monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     with scripted_builder(ANTHROPIC, faults(), canaries=(KEY,), then=builds) as played:
-        monkeypatch.setattr(anthropic, "ADDRESS", played.address)
+        monkeypatch.setitem(http_exchange.ADDRESSES, ANTHROPIC, played.address)
         run = runtime.start(spec, tmp_path / "runs", None, Silent())  # type: ignore[arg-type]
         assert played.complaints() == []
         sent = [got.body for got in played.got]

@@ -13,7 +13,7 @@ from reviews.evidence.gather import registered_spec
 from reviews.gate.human_answers import answer_effect, last_question
 from reviews.gate.packet import DESIGN
 from reviews.reviewers.checklist import Checklist
-from reviews.reviewers.process import signing_questions
+from reviews.reviewers.process import reviewer_proxy
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
@@ -185,7 +185,7 @@ def test_a_process_that_is_killed_while_a_verdict_is_repeated_is_replaced(
 ) -> None:
     run = open_quick(tmp_path)
     drive(quick_session(run, launcher=Lost("base", 2)))
-    real, left = signing_questions.repeat, [times]
+    real, left = reviewer_proxy.repeat, [times]
 
     def killed(*given: Any) -> Verdict:
         if left[0]:
@@ -193,7 +193,7 @@ def test_a_process_that_is_killed_while_a_verdict_is_repeated_is_replaced(
             raise ReviewerUnavailable("the reviewer's process gave no answer: it ended")
         return real(*given)
 
-    monkeypatch.setattr(signing_questions, "repeat", killed)
+    monkeypatch.setattr(reviewer_proxy, "repeat", killed)
     if gives_up:
         with pytest.raises(ReviewerUnavailable, match="it ended"):
             drive(quick_session(run, launcher=Lost("base", 2)), answer("retry"))

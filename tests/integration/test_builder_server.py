@@ -12,8 +12,7 @@ import httpx2
 import pytest
 
 from agents import model_builder
-from agents.model_builder import ModelBuilder
-from agents.phase_conversation import conversation
+from agents.model_builder import ModelBuilder, conversation
 from agents.turns import Message
 from agents.workbench_protocol import PastTurn
 from specs.errors import BuilderUnavailable
@@ -57,8 +56,7 @@ def builder_at(played: Played, monkeypatch: pytest.MonkeyPatch) -> ModelBuilder:
     spec: dict[str, Any] = {"model": "m", "usd_per_million_tokens": TokenPrice(input=1, output=2)}
     if played.vendor == CHAT:
         return ModelBuilder(Builder(vendor=OPENAI, base_url=played.address, **spec), {ENDPOINT_KEYS["builder"]: KEY})
-    module = __import__(f"agents.providers.{played.vendor}", fromlist=["ADDRESS"])
-    monkeypatch.setattr(module, "ADDRESS", played.address)
+    monkeypatch.setitem(http_exchange.ADDRESSES, played.vendor, played.address)
     return ModelBuilder(Builder.model_validate(spec | {"vendor": played.vendor}), {KEYS[played.vendor]: KEY})
 
 

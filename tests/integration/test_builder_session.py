@@ -63,8 +63,7 @@ def play(run: Path, played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     name = ENDPOINT_KEYS["builder"] if played.vendor == CHAT else KEYS[played.vendor]
     if played.vendor != CHAT:
-        module = __import__(f"agents.providers.{played.vendor}", fromlist=["ADDRESS"])
-        monkeypatch.setattr(module, "ADDRESS", played.address)
+        monkeypatch.setitem(http_exchange.ADDRESSES, played.vendor, played.address)
     monkeypatch.setenv(name, KEY)
     session = quick_session(run, display=Silent())  # type: ignore[arg-type]
     session.builder = ModelBuilder(session.resolved.spec.builder, {name: KEY})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agents.model_builder import ModelBuilder
-from agents.providers import turn_retries
+from agents.providers import turn_model
 from agents.providers.turn_model import Counted
 from agents.providers.turn_request import NO_TEXT
 from agents.turns import Message, ToolResult, Turn
@@ -57,8 +57,7 @@ def builder_at(played: Played, vendor: str, monkeypatch: pytest.MonkeyPatch, **l
     values: dict[str, Any] = {"model": MODELS[vendor], "usd_per_million_tokens": PRICE, "timeout_s": 20.0, **limits}
     if vendor == ENDPOINT:
         return ModelBuilder(Builder(vendor=OPENAI, base_url=played.address, **values), {ENDPOINT_KEYS["builder"]: KEY})
-    module = __import__(f"agents.providers.{vendor}", fromlist=["ADDRESS"])
-    monkeypatch.setattr(module, "ADDRESS", played.address)
+    monkeypatch.setitem(http_exchange.ADDRESSES, vendor, played.address)
     return ModelBuilder(Builder.model_validate({"vendor": vendor, **values}), {KEYS[vendor]: KEY})
 
 
@@ -321,7 +320,7 @@ class Clock:
 
 def test_an_outage_longer_than_the_bound_pauses_and_loses_nothing(vendor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench, clock = SmallBench(), Clock()
-    monkeypatch.setattr(turn_retries, "time", clock)
+    monkeypatch.setattr(turn_model, "time", clock)
     bench.sleep = clock.sleep
     # Waits of 0.01, 0.02 and 0.04 s, and a quarter more at most: the fourth would go beyond the bound.
     first = run(vendor, monkeypatch, READ, *[failed(WIRE[vendor], 503)] * 4, bench=bench, outage_s=0.1)
@@ -393,7 +392,7 @@ def test_a_vendor_that_is_not_there_costs_nothing(vendor: str, monkeypatch: pyte
     with scripted_builder(WIRE[vendor], []) as gone:
         builder = builder_at(gone, vendor, monkeypatch, outage_s=0.1)
     bench, clock = SmallBench(), Clock()
-    monkeypatch.setattr(turn_retries, "time", clock)
+    monkeypatch.setattr(turn_model, "time", clock)
     bench.sleep = clock.sleep
     with pytest.raises(BuilderUnavailable, match="no whole response"):
         builder.work(bench)
@@ -497,7 +496,7 @@ def test_reasoning_that_nothing_followed_does_not_go_back(monkeypatch: pytest.Mo
 def test_a_long_conversation_keeps_every_call_its_reasoning_and_its_output(
     vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agents.phase_conversation.LONGEST", 3000)
+    monkeypatch.setattr("agents.model_builder.LONGEST", 3000)
     bench = SmallBench(answer=lambda call: "a long result " * 60)
     looks = [calls(Call("read_artifact", {"name": f"part.{number}"})) for number in range(12)]
     ran = run(vendor, monkeypatch, *looks, LAUNCH, bench=bench)

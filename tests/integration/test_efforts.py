@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reviews.reviewers.vendors.model_reviewer import model_reviewer
+from reviews.reviewers.vendors.review_model import model_reviewer
 from specs.digests import canonical_bytes
 from specs.errors import UserError
 from specs.session.lint.reviewer_rules import LATENCY_S

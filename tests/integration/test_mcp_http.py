@@ -16,8 +16,7 @@ import httpx2
 import pytest
 from mcp import Client
 
-from sessions.builder.mcp.bearer_token import read_token
-from sessions.builder.mcp.transports import Http, parse_address
+from sessions.builder.mcp.transports import Http, parse_address, read_token
 from sessions.commands.mcp import serve
 from specs.errors import UserError
 from tests.e2e.sessions import entries, environment

@@ -70,7 +70,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
 
 def point_at(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     for vendor in MODELS:
-        monkeypatch.setattr(f"reviews.reviewers.vendors.{vendor}.ADDRESS", address)
+        monkeypatch.setitem(http_exchange.ADDRESSES, vendor, address)
 
 
 def reviewer(vendor: str, timeout_s: int = 60) -> str:

@@ -51,7 +51,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.setattr(http_exchange, "BACKOFF_S", 0.01)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with loopback_api() as running:
-        monkeypatch.setattr("reviews.reviewers.vendors.openai.ADDRESS", running.address)
+        monkeypatch.setitem(http_exchange.ADDRESSES, OPENAI, running.address)
         running.steps = [answered(OPENAI, json.dumps(ANSWER))]
         yield running
         assert running.complaints() == []

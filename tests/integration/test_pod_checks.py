@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sessions.pods.host_key import confirm
+from sessions.pods.lifecycle import prepare
 from sessions.pods.pod_checks import Check
 from sessions.pods.pod_file import read_pod_file
 from sessions.pods.pod_record import place_of
-from sessions.pods.setup import prepare
 from sessions.pods.ship import bundle_of
 from specs.errors import Blocked, UserError
 from specs.session.loading import load_spec

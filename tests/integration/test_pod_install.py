@@ -12,10 +12,10 @@ from packaging.requirements import Requirement
 
 from sessions.pods import install
 from sessions.pods.host_key import confirm
+from sessions.pods.lifecycle import prepare, version_of
 from sessions.pods.pod_checks import Check
 from sessions.pods.pod_file import read_pod_file
 from sessions.pods.pod_record import place_of
-from sessions.pods.setup import prepare, version_of
 from sessions.pods.ship import bundle_of
 from specs.errors import Blocked
 from specs.session.loading import load_spec

@@ -19,9 +19,9 @@ from reviews.audit.verify import verify_run
 from reviews.trail.keys import KeyFolder
 from reviews.trail.tables.open_table import read_entries
 from sessions.pods.channel import Channel
+from sessions.pods.lifecycle import down
 from sessions.pods.pod_record import Place, place_of
 from sessions.pods.pull import Pulled, pull, verify
-from sessions.pods.teardown import down
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage
 from tests.e2e.sessions import CANARY, environment, wait_for

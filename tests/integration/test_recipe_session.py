@@ -15,7 +15,7 @@ from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions import human_actions
-from sessions.builder.tools.readable_artifacts import artifacts
+from sessions.builder.tools.reading_tools import artifacts
 from sessions.jobs.launcher import JobState
 from sessions.jobs.local_launcher import LocalLauncher
 from sessions.jobs.sandbox import sandbox

@@ -103,8 +103,7 @@ def desk(api: Api, here: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
         values |= {"effort": Efforts(low=one, medium=one, high=one), "vendor": "openai"}
         environ = {ENDPOINT_KEYS["reviewer"]: KEY}
         if vendor in KEYS:
-            module = __import__(f"reviews.reviewers.vendors.{vendor}", fromlist=["ADDRESS"])
-            monkeypatch.setattr(module, "ADDRESS", api.address)
+            monkeypatch.setitem(http_exchange.ADDRESSES, vendor, api.address)
             values["vendor"] = vendor
             environ = {KEYS[vendor]: KEY}
         else:

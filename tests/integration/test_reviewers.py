@@ -15,7 +15,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.gate.gate_decision import settle
 from reviews.gate.reviewer import Answered, Exchange
 from reviews.reviewers.vendors import review_model
-from reviews.reviewers.vendors.model_reviewer import ModelReviewer, model_reviewer, render
+from reviews.reviewers.vendors.review_model import ModelReviewer, model_reviewer, render
 from specs.errors import ReviewerUnavailable, UserError
 from specs.session.session_spec import Effort, Efforts, TokenPrice
 from specs.session.session_spec import Reviewer as ReviewerSpec
@@ -93,8 +93,7 @@ def reviewer_at(api: Api, vendor: str, monkeypatch: pytest.MonkeyPatch, **effort
         values |= {"base_url": api.address, "api": vendor}
         return model_reviewer(ReviewerSpec(**values), {ENDPOINT_KEYS["reviewer"]: KEY})
     # Not through the environment: the reviewers must not let it redirect them.
-    module = __import__(f"reviews.reviewers.vendors.{vendor}", fromlist=["ADDRESS"])
-    monkeypatch.setattr(module, "ADDRESS", api.address)
+    monkeypatch.setitem(http_exchange.ADDRESSES, vendor, api.address)
     return model_reviewer(ReviewerSpec(**values), {KEYS[vendor]: KEY})
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.phase_conversation import KEPT_TURNS, LONGEST, SHORT
-from agents.providers.turn_retries import LONGEST_WAIT_S
+from agents.model_builder import KEPT_TURNS, LONGEST, SHORT
+from agents.providers.turn_model import LONGEST_WAIT_S
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from specs.vendors.http_exchange import RETRIES
 from tests.unit.spec_files import loads, write_spec

@@ -11,7 +11,7 @@ import pytest
 
 from reviews.gate.reviewer import no_verdict
 from reviews.reviewers.checklist import Checklist
-from reviews.reviewers.process import messages, signing_questions
+from reviews.reviewers.process import messages, reviewer_proxy
 from reviews.reviewers.process.messages import Spoken
 from reviews.reviewers.process.reviewer_proxy import party
 from reviews.trail.envelope import Recorded, pae, payload_of
@@ -159,7 +159,7 @@ def test_what_is_no_entry_is_not_signed(bench: Bench, data: bytes) -> None:
 
 
 def test_that_there_is_no_verdict_is_signed_and_approves_nothing(bench: Bench, packet: Packet) -> None:
-    verdict = signing_questions.no_verdict(bench.process, packet.content_digest(), "openai:m", DOWN)
+    verdict = reviewer_proxy.no_verdict(bench.process, packet.content_digest(), "openai:m", DOWN)
     assert verdict == no_verdict("openai:m", DOWN) and not verdict.approve
     cost = {"usd": 0.5, "reservation": "review/base.1"}
     with pytest.raises(ReviewerUnavailable, match="approve is not what the reviewer left"):
@@ -171,7 +171,7 @@ def test_that_there_is_no_verdict_is_signed_and_approves_nothing(bench: Bench, p
             bench.process.sign(pae(payload_of(entry("verdict", body))))
     bench.record("verdict/base.1", bench.body(packet, verdict, error="down: 503", cause="server_error", **cost))
     with pytest.raises(ReviewerUnavailable, match="nothing says why"):
-        signing_questions.no_verdict(
+        reviewer_proxy.no_verdict(
             bench.process, packet.content_digest(), "openai:m", DOWN.model_copy(update={"what": ""})
         )
 
@@ -203,7 +203,7 @@ def test_a_packet_is_reviewed_under_its_own_digest_and_in_its_own_form_only(benc
 def members(bench: Bench, packet: Packet) -> list[Spoken]:
     """Have two members recorded: the checklist, and one that gave no verdict."""
     bench.record("verdict/base.1/1", bench.body(packet, reviewed(bench, packet)))
-    none = signing_questions.no_verdict(bench.process, packet.content_digest(), "openai:m", DOWN)
+    none = reviewer_proxy.no_verdict(bench.process, packet.content_digest(), "openai:m", DOWN)
     bench.record("verdict/base.1/2", bench.body(packet, none, error="down: 503", cause="server_error"))
     return [bench.spoken("verdict/base.1/1"), bench.spoken("verdict/base.1/2")]
 
@@ -212,11 +212,11 @@ def test_a_panel_is_merged_from_what_its_members_signed(bench: Bench, packet: Pa
     said = members(bench, packet)
     bench.begin_anew()
     digest = packet.content_digest()
-    merged = signing_questions.merge(bench.process, digest, 1, said)
+    merged = reviewer_proxy.merge(bench.process, digest, 1, said)
     assert [(vote.reviewer, vote.approve) for vote in merged.votes] == [("checklist", True), ("openai:m", None)]
     assert (merged.approve, merged.no_verdict) == (True, None)
     bench.record("verdict/base.1", bench.body(packet, merged, members=2))
-    why = signing_questions.merge(bench.process, digest, 2, said).no_verdict
+    why = reviewer_proxy.merge(bench.process, digest, 2, said).no_verdict
     assert why is not None and why.cause == "no_quorum"
     assert why.what == "1 of 2 members of the panel gave a verdict, 2 have to; openai:m: down"
 
@@ -234,7 +234,7 @@ def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Pac
             verdict=approving.canonical().decode(),
         )
         with pytest.raises(ReviewerUnavailable, match="not signed with the reviewer's key"):
-            signing_questions.merge(bench.process, packet.content_digest(), 1, [said[0], forged])
+            reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [said[0], forged])
     # What the reviewer did sign, in another session of the workspace.
     row = signed(entry("verdict", body, session="other"), bench.trail.keys, "reviewer")
     foreign = said[1].model_copy(
@@ -245,12 +245,12 @@ def test_a_member_that_no_reviewer_signed_is_no_member(bench: Bench, packet: Pac
         }
     )
     with pytest.raises(ReviewerUnavailable, match="no verdict of session 'small'"):
-        signing_questions.merge(bench.process, packet.content_digest(), 1, [foreign])
+        reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [foreign])
     swapped = said[0].model_copy(update={"verdict": approving.canonical().decode()})
     with pytest.raises(ReviewerUnavailable, match="records another verdict"):
-        signing_questions.merge(bench.process, packet.content_digest(), 1, [swapped])
+        reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [swapped])
     with pytest.raises(ReviewerUnavailable, match="the panel's on"):
-        signing_questions.merge(bench.process, OTHER, 1, said)
+        reviewer_proxy.merge(bench.process, OTHER, 1, said)
 
 
 def test_a_person_of_a_panel_is_believed_by_their_own_key(bench: Bench, packet: Packet) -> None:
@@ -259,12 +259,12 @@ def test_a_person_of_a_panel_is_believed_by_their_own_key(bench: Bench, packet: 
     said = Spoken(
         payload=row.payload.decode(), signatures=row.signatures.decode(), verdict=verdict.canonical().decode()
     )
-    merged = signing_questions.merge(bench.process, packet.content_digest(), 1, [said])
+    merged = reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [said])
     assert merged.approve
     bench.process.close()
     bench.process.humans = ()
     with pytest.raises(ReviewerUnavailable, match="not signed with"):
-        signing_questions.merge(bench.process, packet.content_digest(), 1, [said])
+        reviewer_proxy.merge(bench.process, packet.content_digest(), 1, [said])
 
 
 def test_the_same_evidence_gets_the_verdict_that_was_signed_before(bench: Bench, packet: Packet) -> None:
@@ -272,15 +272,15 @@ def test_the_same_evidence_gets_the_verdict_that_was_signed_before(bench: Bench,
     said = bench.spoken("verdict/base.1")
     bench.begin_anew()
     now = packet.model_copy(update={"unchanged_since": 1, "log_tail": "another run"})
-    verdict = signing_questions.repeat(bench.process, now.canonical(), packet.canonical(), said)
+    verdict = reviewer_proxy.repeat(bench.process, now.canonical(), packet.canonical(), said)
     bench.record("verdict/base.2", bench.body(now, verdict, attempt=2, same_as=1))
     bench.trail.verify_chain()
     other = now.model_copy(update={"granted_parameters": {"seed": 99}})
     with pytest.raises(ReviewerUnavailable, match="the evidence is not that of the earlier attempt"):
-        signing_questions.repeat(bench.process, other.canonical(), packet.canonical(), said)
+        reviewer_proxy.repeat(bench.process, other.canonical(), packet.canonical(), said)
     later = now.model_copy(update={"unchanged_since": 2})
     with pytest.raises(ReviewerUnavailable, match="on another packet"):
-        signing_questions.repeat(bench.process, later.canonical(), packet.canonical(), said)
+        reviewer_proxy.repeat(bench.process, later.canonical(), packet.canonical(), said)
 
 
 def test_what_was_signed_before_a_key_was_replaced_is_still_believed(bench: Bench, packet: Packet) -> None:
@@ -289,9 +289,9 @@ def test_what_was_signed_before_a_key_was_replaced_is_still_believed(bench: Benc
     keys.path("reviewer").rename(keys.path("reviewer.old-0123456789abcdef"))
     keys.make("reviewer")
     bench.begin_anew()
-    merged = signing_questions.merge(bench.process, packet.content_digest(), 1, said)
+    merged = reviewer_proxy.merge(bench.process, packet.content_digest(), 1, said)
     assert merged.approve
     keys.path("reviewer.old-0123456789abcdef").unlink()
     bench.begin_anew()
     with pytest.raises(ReviewerUnavailable, match="not signed with"):
-        signing_questions.merge(bench.process, packet.content_digest(), 1, said)
+        reviewer_proxy.merge(bench.process, packet.content_digest(), 1, said)

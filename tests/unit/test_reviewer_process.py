@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from reviews.reviewers.process import client, confinement, messages, signing_questions
+from reviews.reviewers.process import client, confinement, messages, reviewer_proxy
 from reviews.reviewers.process.client import Birth, Child, ReviewerProcess
 from reviews.reviewers.process.reviewer_proxy import party
 from reviews.trail.keys import create_key, key_apart, load_key
@@ -290,7 +290,7 @@ def test_a_process_that_does_not_keep_to_the_form_gives_no_verdict(
     monkeypatch.setattr(messages, "MAX_LINE_BYTES", 100_000)
     process = ReviewerProcess("small", CHECKLIST, key, start=played(program))
     with pytest.raises(ReviewerUnavailable, match=why):
-        signing_questions.no_verdict(process, PACKET, "r", WHY)
+        reviewer_proxy.no_verdict(process, PACKET, "r", WHY)
     process.close()
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from agents.turns import ToolCall
 from sessions.builder.tools import CARRY_OUT
-from sessions.builder.tools.tool_arguments import MOST_ARGUMENTS, read_arguments
-from sessions.builder.tools.tool_context import Refused
+from sessions.builder.tools.tool_context import MOST_ARGUMENTS, Refused, read_arguments
 from sessions.builder.workbench import MOST_RESULT
 from sessions.jobs.launcher import JobState
 from sessions.session import Session

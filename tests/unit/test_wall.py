@@ -15,7 +15,7 @@ import pytest
 
 from agents.turns import ToolCall, Turn
 from sessions.builder.redaction import Wall
-from sessions.builder.tools.readable_artifacts import artifacts
+from sessions.builder.tools.reading_tools import artifacts
 from sessions.builder.workbench import SessionWorkbench
 from sessions.session import Session
 from specs.text import plain
@@ -346,7 +346,7 @@ def test_a_turn_as_the_vendor_wrote_it_is_kept_without_secrets(session: Session)
 
 
 def test_stages_that_read_what_heldout_stages_left_see_it_too(session: Session) -> None:
-    from sessions.builder.heldout_outputs import sees_heldout
+    from sessions.builder.redaction import sees_heldout
 
     spec = session.resolved.spec
     seen: dict[str, Any] = {stage.name: sees_heldout(spec, stage) for stage in spec.stages}

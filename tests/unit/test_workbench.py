@@ -12,8 +12,7 @@ import pytest
 from agents.turns import ToolCall
 from sessions.builder import loop_detection
 from sessions.builder.tools import CARRY_OUT
-from sessions.builder.tools.interrupted_calls import INTERRUPTED
-from sessions.builder.workbench import SessionWorkbench
+from sessions.builder.workbench import INTERRUPTED, SessionWorkbench
 from sessions.money import ledger
 from sessions.nodes import build
 from sessions.session import Paused, Session

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from agents.turns import ToolCall
 from agents.workbench_protocol import PastTurn
 from reviews.trail.trail import Trail
-from sessions.builder.tools.interrupted_calls import INTERRUPTED
-from sessions.builder.workbench import SessionWorkbench
+from sessions.builder.workbench import INTERRUPTED, SessionWorkbench
 from sessions.money import ledger
 from sessions.nodes import build
 from sessions.session import Session

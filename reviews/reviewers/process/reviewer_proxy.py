@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import NoReturn
 
@@ -124,3 +125,29 @@ def _as_error(why: NoVerdict | None, who: str) -> ReviewerUnavailable:
     if why is None or why.cause == "budget":
         return ReviewerUnavailable("the reviewer's process does not say what came of it", where=who)
     return ReviewerUnavailable(why.what, where=who, hint=why.help, cause=why.cause, detail=why.detail)
+
+
+def merge(process: ReviewerProcess, packet: str, quorum: int, members: Sequence[messages.Spoken]) -> Verdict:
+    """Return the verdict of a panel; it says itself when too few members answered.
+
+    Raises:
+        ReviewerUnavailable: the process does not take what a member said for theirs, or is gone.
+    """
+    asked = messages.Merge(packet=packet, quorum=quorum, members=tuple(members))
+    return read_verdict(process.ask(asked, messages.Reviewed), "panel")
+
+
+def repeat(process: ReviewerProcess, packet: bytes, before: bytes, spoken: messages.Spoken) -> Verdict:
+    """Return the earlier verdict on the same evidence, turned to this packet; errors as in :func:`merge`."""
+    asked = messages.Repeat(packet=packet.decode(), before=before.decode(), spoken=spoken)
+    return read_verdict(process.ask(asked, messages.Reviewed), "earlier verdict")
+
+
+def no_verdict(process: ReviewerProcess, packet: str, reviewer: str, why: NoVerdict) -> Verdict:
+    """State that there is no verdict.
+
+    Raises:
+        ReviewerUnavailable: the process is gone.
+    """
+    asked = messages.NoVerdict(packet=packet, reviewer=reviewer, why=why)
+    return read_verdict(process.ask(asked, messages.Reviewed), reviewer)

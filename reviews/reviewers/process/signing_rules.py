@@ -103,7 +103,7 @@ class Duty:
         if spec.vendor == PERSON:
             return None
         # Imported here: whoever needs no model needs no SDK.
-        from reviews.reviewers.vendors.model_reviewer import model_reviewer
+        from reviews.reviewers.vendors.review_model import model_reviewer
 
         return model_reviewer(spec, self._environ)
 

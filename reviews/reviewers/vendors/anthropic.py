@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import anthropic
-import httpx2
+from anthropic import omit
 from anthropic.types import Message, OutputConfigParam
 
 from reviews.reviewers.vendors.model_exchange import Question, Reply
+from specs.vendors.http_exchange import Api, RecordedClient
 from specs.vendors.prices import Usage
 
-ADDRESS = "https://api.anthropic.com"
-ERRORS: tuple[type[Exception], ...] = (anthropic.AnthropicError, httpx2.HTTPError)
 
-
-def send(question: Question, http: httpx2.Client, key: str, address: str) -> Reply:
+def send(question: Question, api: Api, http: RecordedClient) -> Reply:
     """Send one request; nothing is repeated here.
 
     Raises:
         AnthropicError: the API refused, was not reached or timed out.
     """
-    # No spans: with a tracer configured they could carry the packet to a place nobody registered.
-    client = anthropic.Anthropic(api_key=key, base_url=address, max_retries=0, http_client=http, open_telemetry=False)
     output: OutputConfigParam = {"format": {"type": "json_schema", "schema": question.form.schema}}
     if question.reasoning:
         # Effort alone shapes the text; together with adaptive thinking it says how much is thought before it. The
         # schema binds the text only, so the two go together.
         output["effort"] = question.reasoning
-    message = client.messages.create(
+    message = api.anthropic(http).messages.create(
         model=question.model,
         system=question.instructions,
         messages=[{"role": "user", "content": question.text}],
         max_tokens=question.max_output_tokens,
         output_config=output,
-        thinking={"type": "adaptive"} if question.reasoning else anthropic.omit,
+        thinking={"type": "adaptive"} if question.reasoning else omit,
         timeout=question.timeout_s,
     )
     return read(message)

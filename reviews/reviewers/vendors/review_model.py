@@ -6,27 +6,29 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 import httpx2
 
 from reviews.gate.reviewer import Answered, Exchange
+from reviews.reviewers.vendors.effort_tiers import effort_of
 from reviews.reviewers.vendors.model_exchange import Form, Question, Reply
+from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
 from specs.digests import canonical_bytes
 from specs.errors import NoVerdictCause, ReviewerUnavailable
-from specs.session.session_spec import Effort
+from specs.session.session_spec import Effort, Efforts
 from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.text import plain
-from specs.vendors.api_keys import find_key
-from specs.vendors.http_exchange import REASON_CHARACTERS, RecordedClient
-from specs.vendors.prices import Price, is_count, is_free, longest_answer, missing_package, most_tokens, price_of
+from specs.trail.verdict import Packet, Verdict
+from specs.vendors.http_exchange import NOT_THE_API, REASON_CHARACTERS, UNREADABLE, Api, RecordedClient, open_api
+from specs.vendors.prices import is_count, is_free, longest_answer, most_tokens
+from specs.vendors.untrusted_text import enclose
 
 MOST_OUTPUT_TOKENS = 32_000
 """The thinking of a model counts too, so this is far more than an answer needs."""
 LEAST_OUTPUT_TOKENS = 1_000
 
 _LATER = "under reviewer.effort in a new session"
-NOT_THE_API = "the response is not in the form of the API"
 _STATUSES = {
     401: "key refused",
     403: "not allowed",
@@ -41,39 +43,25 @@ _CAUSES: dict[int, NoVerdictCause] = {
     409: "server_error",
     429: "rate_limited",
 }
-Send = Callable[[Question, RecordedClient, str, str], Reply]
+Send = Callable[[Question, Api, RecordedClient], Reply]
 _SENDERS = {
-    ("openai", "responses"): ("openai", "send"),
-    ("openai", "chat"): ("openai_chat", "send"),
-    ("openai", "chat_json_object"): ("openai_chat", "send_json_object"),
-    ("anthropic", "responses"): ("anthropic", "send"),
+    "responses": ("openai", "send"),
+    "chat": ("openai", "send_chat"),
+    "chat_json_object": ("openai", "send_json_object"),
 }
-"""Module and function for each vendor and ``Reviewer.api``."""
+"""Module and function for each ``Reviewer.api`` of OpenAI's form; Anthropic has one API."""
 T = TypeVar("T")
-
-
-class Api(NamedTuple):
-    """How a vendor is reached."""
-
-    vendor: str
-    send: Send
-    errors: tuple[type[Exception], ...]
-    address: str
-    key: str
-
-    def __repr__(self) -> str:
-        """Leave the key out: this may end up in a traceback."""
-        return f"Api({self.vendor!r}, {self.address!r})"
 
 
 class Model:
     """One model at one address, with a price."""
 
-    def __init__(self, api: Api, model: str, price: Price) -> None:
+    def __init__(self, api: Api, send: Send) -> None:
         self._api = api
-        self.model = model
-        self.price = price
-        self.name = f"{api.vendor}:{model}"
+        self._send_once = send
+        self.model = api.model
+        self.price = api.price
+        self.name = f"{api.vendor}:{api.model}"
 
     def cost_cap(self, effort: Effort) -> float:
         """Return the most USD one question of this effort can cost; 0 when tokens are free."""
@@ -116,7 +104,7 @@ class Model:
         while True:
             try:
                 left = question._replace(timeout_s=max(http.remaining_s, 0.001))
-                return self._api.send(left, http, self._api.key, self._api.address)
+                return self._send_once(left, self._api, http)
             except self._api.errors as error:
                 wait = http.wait_s()
                 if wait is None:
@@ -126,8 +114,7 @@ class Model:
                     said = plain(http.without_secrets(f"{type(error).__name__}: {error}"), REASON_CHARACTERS)
                     raise ReviewerUnavailable(what, where=self.name, hint=hint, cause=cause, detail=said) from error
                 time.sleep(wait)
-            except (ValueError, TypeError, AttributeError) as error:
-                # The SDKs do not validate what they read: a body in another form surfaces as one of these.
+            except UNREADABLE as error:
                 told = f"{NOT_THE_API} ({type(error).__name__})"
                 raise ReviewerUnavailable(told, where=self.name, cause="malformed") from error
 
@@ -184,13 +171,56 @@ def make_model(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> M
     Raises:
         UserError: the key is not set, the SDK is not installed, or no price is known of the model.
     """
-    key = find_key("reviewer", spec.vendor, spec.base_url, environ)
-    model = spec.model or ""
-    price = price_of(spec.vendor, model, spec.usd_per_million_tokens, "reviewer")
-    where, sender = _SENDERS[spec.vendor, spec.api]
-    try:
-        module = importlib.import_module(f"reviews.reviewers.vendors.{where}")
-    except ImportError as error:
-        raise missing_package(spec.vendor) from error
-    send: Send = getattr(module, sender)
-    return Model(Api(spec.vendor, send, module.ERRORS, spec.base_url or module.ADDRESS, key), model, price)
+    api = open_api("reviewer", spec, environ)
+    where, sender = _SENDERS[spec.api] if spec.vendor == "openai" else ("anthropic", "send")
+    module = importlib.import_module(f"reviews.reviewers.vendors.{where}")
+    return Model(api, getattr(module, sender))
+
+
+class ModelReviewer:
+    """A :class:`reviews.gate.reviewer.PaidReviewer`."""
+
+    def __init__(self, model: Model, efforts: Efforts) -> None:
+        self.model = model
+        self.efforts = efforts
+        self.name = model.name
+
+    def cost_cap(self, packet: Packet) -> float:
+        """Return the most USD a review of this packet can cost; 0 when tokens are free."""
+        return self.model.cost_cap(effort_of(packet, self.efforts))
+
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        """Return the model's verdict.
+
+        Raises:
+            ReviewerUnavailable: there is no whole, valid, non-empty answer.
+        """
+        review = self.ask(packet, packet_digest)
+        if review.value is None:
+            raise review.error or ReviewerUnavailable("no verdict", where=self.name)
+        return review.value
+
+    def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
+        """Ask once, and return verdict or error together with what it took."""
+        return self.model.ask(
+            instructions(),
+            render(packet),
+            answer_form(),
+            effort_of(packet, self.efforts),
+            lambda text: to_verdict(text, self.name, packet_digest),
+        )
+
+
+def render(packet: Packet) -> str:
+    """Write the packet as canonical JSON, one line between markers."""
+    data = packet.canonical().decode("utf-8")
+    return enclose("packet", data) + "Review the packet by your instructions and answer with the JSON object only."
+
+
+def model_reviewer(spec: ReviewerSpec, environ: Mapping[str, str] = os.environ) -> ModelReviewer:
+    """Build the reviewer a spec names.
+
+    Raises:
+        UserError: the key is not set, the SDK is not installed, or no price is known of the model.
+    """
+    return ModelReviewer(make_model(spec, environ), spec.effort)

@@ -12,17 +12,22 @@ from agents.external_builder import NAME, Exchange, ExternalBuilder
 from agents.workbench_protocol import Workbench
 from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
-from sessions.builder.mcp.client_progress import Onlooker
 from sessions.builder.mcp.tool_server import make_server
 from sessions.builder.mcp.transports import Transport
-from sessions.jobs.job_progress import newest_progress
+from sessions.jobs.job_state import newest_progress
 from sessions.jobs.launcher import job_folder
+from sessions.money.ledger import Balance
+from sessions.report.live_display import Terminal
 from sessions.report.overview import Overview, overview
 from sessions.report.report import REPORT_JSON
 from sessions.run.run_layout import TRAIL, is_run
 from sessions.session import Paused, Session
 from specs.errors import UserError
+from specs.job_records import Progress
 from specs.session.loading import find_spec, load_spec
+from specs.stages.metric import MetricSet
+from specs.text import plain
+from specs.trail.verdict import CheckResult, Decision
 
 LOOK_S = 1.0
 LAST_WORDS_S = 0.5
@@ -183,3 +188,46 @@ def _how_it_stands(run: Path, state: Overview) -> str:
         "the session waits for a person, who sees why with `peergate status` and answers with `peergate resume` or "
         "`peergate review give`. Stop here, or call brief from time to time: it goes on after the answer."
     )
+
+
+class Onlooker(Terminal):
+    """The terminal of a session with a client.
+
+    Lines that were said, details of checks and reasons of gates are for the person at the terminal: they may quote
+    held-out items. What the builder is to know of them stands in its brief, behind the wall.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__()
+        self._exchange = exchange
+
+    def stage(self, name: str, attempt: int, position: int, count: int) -> None:
+        """An attempt begins."""
+        self._exchange.doing = f"stage {name} ({position} of {count}), attempt {attempt}, is being prepared"
+        super().stage(name, attempt, position, count)
+
+    def progress(self, stage: str, progress: Progress) -> None:
+        """A job reports how far it is."""
+        unit = plain(progress.unit, 20)
+        self._exchange.doing = f"the job of {stage} runs: {progress.done} of {progress.total} {unit}"
+        super().progress(stage, progress)
+
+    def job_ended(self, stage: str, text: str) -> None:
+        """A job is over."""
+        self._exchange.doing = f"the job of {stage} has ended; its rows are being measured"
+        super().job_ended(stage, text)
+
+    def metrics(self, metrics: MetricSet) -> None:
+        """Metrics were measured."""
+        self._exchange.doing = f"the rows of {metrics.stage}.{metrics.attempt} are measured; the gate decides next"
+        super().metrics(metrics)
+
+    def checks(self, results: tuple[CheckResult, ...]) -> None:
+        """Checks were run."""
+        self._exchange.doing = "the checks have run; the gate is being reviewed"
+        super().checks(results)
+
+    def decision(self, decision: Decision, balance: Balance) -> None:
+        """A gate has decided."""
+        self._exchange.doing = f"the gate of {decision.stage} decided: {decision.outcome}"
+        super().decision(decision, balance)

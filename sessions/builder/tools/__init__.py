@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from sessions.builder.tools import (
-    helper_tools,
     job_tools,
     reading_tools,
     review_tools,
@@ -30,7 +29,7 @@ CARRY_OUT: dict[str, Callable[[Work, Any], str]] = {
     "adversarial_review": review_tools.review_claims,
     "propose_amendment": stage_tools.propose_amendment,
     "write_note": stage_tools.write_note,
-    "delegate": helper_tools.delegate,
+    "delegate": stage_tools.delegate,
     "hand_in": stage_tools.hand_in,
     "submit_stage": stage_tools.submit_stage,
     "ask_person": stage_tools.ask_person,

@@ -6,9 +6,9 @@ import time
 
 from reviews.evidence.gather import gather
 from reviews.gate.check_list import run_checks
-from sessions.builder.heldout_outputs import sees_heldout
+from sessions.builder.redaction import sees_heldout
 from sessions.builder.tools.tool_context import Refused, Work
-from sessions.jobs.job_progress import POLL_S, newest_progress
+from sessions.jobs.job_state import POLL_S, newest_progress
 from sessions.jobs.launcher import job_folder
 from sessions.jobs.untrusted_files import NotReadable, read_end
 from specs.stages.metric import MetricSet

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sessions.builder.redaction import Wall
-from sessions.builder.tools.readable_artifacts import artifacts, find_artifact
+from sessions.builder.tools.reading_tools import artifacts, find_artifact
 from sessions.builder.tools.tool_context import Refused, Work
 from sessions.requests.consult_context import Desk, Requested
 from specs.errors import AuditDamage, DiskUnwritable, PeergateError

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from agents.builder import Delegating
 from reviews.checks.claim_lookup import look_up
 from reviews.evidence.gather import gather
 from sessions.builder.stage_view import open_stage
-from sessions.builder.tools.tool_context import Launch, Refused, Submission, Work
+from sessions.builder.tools.tool_context import HelperBench, Launch, Refused, Submission, Work
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.session import Session
 from specs.digests import canonical_bytes
-from specs.errors import UserError
+from specs.errors import BudgetExceeded, BuilderUnavailable, UserError
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of, resolve_parameters
 from specs.text import plain
 from specs.trail.builder_tools import (
     AskPerson,
+    Delegate,
     HandIn,
     LaunchStage,
     ProposeAmendment,
@@ -166,3 +169,28 @@ def _require_fit(answers: dict[str, str], rest: dict[str, Any]) -> None:
     size = len(canonical_bytes(rest | {"answers": answers}))
     if size > MOST_HANDED_IN:
         raise Refused(f"this has {size} bytes, at most {MOST_HANDED_IN} can be handed in; notes can hold long texts")
+
+
+def delegate(work: Work, arguments: Delegate) -> str:
+    """Have every task worked on at once and say what each left."""
+    builder = work.session.builder
+    if not isinstance(builder, Delegating):
+        raise Refused(f"the builder '{builder.name}' has no helpers; only one that asks a model has")
+    if work.open_helper is None:
+        raise Refused("nobody may delegate here")
+    benches = [work.open_helper(work, number, task) for number, task in enumerate(arguments.tasks, 1)]
+
+    def carry_out(bench: HelperBench) -> str:
+        try:
+            builder.help(bench)
+        except (BudgetExceeded, BuilderUnavailable) as error:
+            return plain(error.message, 300)
+        return ""
+
+    with ThreadPoolExecutor(max_workers=len(benches)) as threads:
+        errors = list(threads.map(carry_out, benches))
+    told: list[str] = []
+    for number, (bench, error) in enumerate(zip(benches, errors, strict=True), 1):
+        why = error or bench.ended_by or "it ended without handing anything in"
+        told.append(f"task {number}: {bench.work.handed_in or f'nothing was handed in: {why}'}")
+    return "\n".join(told)

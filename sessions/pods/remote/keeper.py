@@ -14,13 +14,16 @@ import threading
 import time
 from contextlib import suppress
 
+import psutil
 from filelock import FileLock, Timeout
 
 from sessions.pods.protocol import Order, Rules
 from sessions.pods.remote import process_state
-from sessions.pods.remote.orchestrator_process import Orchestrator, pause, start_or_adopt
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_sweep import sweep
+from sessions.run.run_layout import TRAIL
+
+LOOK_S = 0.1
 
 
 def end_keeper(layout: Layout) -> None:
@@ -195,3 +198,81 @@ def end_jobs(layout: Layout, reason: str) -> None:
 def say(text: str) -> None:
     """Write a line to the keeper's log."""
     print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text, file=sys.stderr, flush=True)
+
+
+class Orchestrator:
+    """The process that runs the session: a child of this keeper, or the one that an earlier keeper left behind.
+
+    Args:
+        layout: where the record of the process lies.
+        number: which start of the session it is.
+        child: the process, if this keeper started it; the exit code of another keeper's is unknown.
+    """
+
+    def __init__(self, layout: Layout, number: int, child: subprocess.Popen[bytes] | None = None) -> None:
+        self.number = number
+        self._path = layout.own / process_state.ORCHESTRATOR
+        self._child = child
+
+    def is_running(self) -> bool:
+        """Whether it is there."""
+        return self._child.poll() is None if self._child else process_state.lives(self._path)
+
+    def code(self) -> int | None:
+        """Its exit code as a shell writes it, 128 and the number for a signal; None while it runs, or if unknown."""
+        code = self._child.poll() if self._child else None
+        return None if code is None else code if code >= 0 else 128 - code
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, if it is still the same process."""
+        if self._child:
+            self._child.send_signal(number)
+            return
+        with suppress(psutil.Error):
+            if self.is_running():
+                psutil.Process((process_state.read(self._path) or {})["pid"]).send_signal(number)
+
+
+def start_or_adopt(layout: Layout, order: Order) -> Orchestrator:
+    """Return the orchestrator that is there, or start one with its keys in its environment."""
+    before = process_state.read(layout.own / process_state.ORCHESTRATOR) or {}
+    if process_state.lives(layout.own / process_state.ORCHESTRATOR):
+        return Orchestrator(layout, int(before["number"]))
+    number = before.get("number", 0) + 1
+    words = [order.python, "-P", "-m", "sessions.cli"]
+    if not is_begun(layout):
+        words += ["start", str(layout.specs / order.spec), "--name", layout.name]
+        words += ["--profile", order.profile] if order.profile else []
+    else:
+        words += ["resume", layout.name]
+        words += ["--answer", order.answer, "--reason", order.reason] if order.answer else []
+    words += ["--runs", str(layout.runs)]
+    with layout.log.open("ab") as log:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=layout.root,
+            env=layout.environment() | order.secrets,
+            start_new_session=True,
+        )
+    process_state.write(
+        layout.own / process_state.ORCHESTRATOR, process_state.identity(process.pid) | {"number": number}
+    )
+    return Orchestrator(layout, number, process)
+
+
+def is_begun(layout: Layout) -> bool:
+    """Say whether the session is registered here: then it goes on."""
+    return (layout.run / TRAIL).exists()
+
+
+def pause(orchestrator: Orchestrator, seconds: float) -> None:
+    """Ask it to pause, ask again, and kill it."""
+    for number, patience in ((signal.SIGTERM, seconds), (signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
+        if orchestrator.is_running():
+            orchestrator.send(number)
+            deadline = time.monotonic() + patience
+            while orchestrator.is_running() and time.monotonic() < deadline:
+                time.sleep(LOOK_S)

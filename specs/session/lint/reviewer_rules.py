@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from specs.session.problems import LintProblem, Loc
 from specs.session.session_spec import Builder, Effort, Efforts, Reviewer, SessionSpec
-from specs.vendors.price_list import is_listed, unlisted
+from specs.vendors.prices import is_listed, unlisted
 
 DESIGN_STAKES = "medium"
 """The design gate is no stage, so no spec states its stakes."""

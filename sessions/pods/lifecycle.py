@@ -1,0 +1,254 @@
+"""`peergate pod up`, `start` and `down`: make a pod fit for a session, start the session there, end the pod.
+
+``up`` stops at the first check that fails. ``start`` hands over the keys and starts the orchestrator detached.
+``down`` ends nothing before everything on the pod is pulled and verified here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from reviews.checks.measuring_code import measuring_code
+from sessions.pods import pod_checks
+from sessions.pods.channel import Channel, PodRefused
+from sessions.pods.connection import Connection, ConnectionLost, shell
+from sessions.pods.install import install, wants_ray
+from sessions.pods.pod_checks import Check
+from sessions.pods.pod_file import PodFile
+from sessions.pods.pod_plan import keys_of
+from sessions.pods.pod_record import Place, PodRecord
+from sessions.pods.protocol import Order, Rules, Status
+from sessions.pods.pull import Pulled, pull, require_whole, verify
+from sessions.pods.remote.pod_layout import Layout
+from sessions.pods.ship import Bundle, ship
+from specs.errors import Blocked, PeergateError, UserError
+from specs.session.session_spec import ResolvedSpec, SessionSpec
+from specs.text import plain
+from specs.vendors.api_keys import find_key
+
+Report = Callable[[Check], None]
+FETCH_S = 6 * 3600.0
+PAUSE_S = 3600.0
+"""A session comes to a safe place between two steps; an answer of a model that is under way is waited for."""
+SHUTDOWN_S = 330.0
+START_S = 120.0
+
+
+def secrets_of(spec: SessionSpec, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the keys the session needs, by the names of their variables.
+
+    Raises:
+        UserError: one is not set, or is none.
+    """
+    needed, perhaps = keys_of(spec)
+    parties = [("builder", spec.builder), *(("reviewer", one) for one in spec.reviewers())]
+    for party, one in parties:
+        if one.asks_a_model:
+            find_key("builder" if party == "builder" else "reviewer", one.vendor, one.base_url, environ)
+    return {name: environ[name] for name in (*needed, *perhaps) if environ.get(name, "").strip()}
+
+
+def start(
+    connection: Connection,
+    record: PodRecord,
+    secrets: Mapping[str, str],
+    answer: Literal["retry", "approve", "stop"] | None,
+    reason: str,
+) -> dict[str, Any]:
+    """Start the session, or go on with it; returns the orchestrator's pid, and whether the session was there before.
+
+    Raises:
+        Blocked: it runs already, an answer was given where nothing is asked, or the pod says why else it does not.
+        PeergateError: the pod said nothing that is an answer.
+    """
+    order = Order(
+        python=record.python,
+        spec=record.spec,
+        profile=record.profile,
+        answer=answer,
+        reason=reason,
+        secrets=dict(secrets),
+        rules=Rules.model_validate(record.pod.model_dump(include=set(Rules.model_fields))),
+    )
+    words = shell(record.python, "-P", "-m", "sessions.pods.remote.pod_entry", "start", record.root, record.name)
+    done = connection.run(words, order.canonical(), seconds=START_S)
+    try:
+        told = json.loads(done.out)
+        if "refused" in told:
+            raise Blocked(f"the pod did not start it: {plain(str(told['refused']), 800)}", where=record.name)
+        return {"pid": int(told["pid"]), "begun": bool(told["begun"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise PeergateError(f"the pod did not start it: {done.told or 'it said nothing'}", where=record.name) from error
+
+
+def status_of(channel: Channel, log: int) -> tuple[Status, bytes]:
+    """Return how the pod says that it stands, and what its log has from an offset on.
+
+    Raises:
+        PeergateError: the pod says something that is no status.
+    """
+    header, data = channel.ask("status", log=log)
+    try:
+        return Status.model_validate(header.get("status"), strict=True), data
+    except ValueError as error:
+        raise PeergateError("the pod says something that is no status") from error
+
+
+def down(
+    connection: Connection, place: Place, record: PodRecord, say: Callable[[str], None], *, pause: bool
+) -> Pulled | None:
+    """Pull, verify, end what runs there, and run the shutdown command; returns what was pulled.
+
+    Raises:
+        Blocked: the session runs, and it was not to be paused; nothing was ended.
+        AuditDamage: what is there does not hold; nothing was ended.
+        ConnectionLost: before the end; nothing was ended.
+    """
+    with Channel(connection, record.python, record.root, place.name) as channel:
+        status, _ = status_of(channel, 0)
+        if status.orchestrator == "running" and not pause:
+            hint = "`peergate pod attach` waits for its end; `peergate pod down --pause` pauses it first"
+            raise Blocked("the session runs; the pod was not ended", where=place.name, hint=hint)
+        if status.orchestrator == "running":
+            _pause(channel, say)
+        pulled: Pulled | None = None
+        try:
+            pulled = pull(channel, place, say)
+        except PodRefused as none:
+            if status.entries:
+                raise
+            say(f"there is no trail on the pod: {none.message}")
+        if pulled is not None:
+            audit = verify(place)
+            require_whole(place, audit)
+            say(f"verified: {audit.entries} entries, {audit.files} files, {audit.rederived} decisions derived again")
+            channel.ask("pulled", entries=pulled.entries)
+        if status.ending is not None:
+            say("its keeper is ending the pod already, and does not wait any longer")
+            return pulled
+        channel.ask("sweep", everything=True)
+        say("running the shutdown command" if record.pod.shutdown else "no shutdown command is declared")
+        with suppress(ConnectionLost):
+            # The machine may be gone before it can answer.
+            header, _ = channel.ask(
+                "shutdown", command=record.pod.shutdown, reason="peergate pod down", seconds=SHUTDOWN_S
+            )
+            if record.pod.shutdown and header.get("code") != 0:
+                hint = "everything is pulled and verified; end the machine at your provider"
+                raise Blocked(f"the shutdown command ended with {header.get('code')}", where=place.name, hint=hint)
+    return pulled
+
+
+def _pause(channel: Channel, say: Callable[[str], None]) -> None:
+    channel.ask("pause")
+    say("asked the session to pause at the next safe place; its job is ended with the pod")
+    deadline = time.monotonic() + PAUSE_S
+    while status_of(channel, 0)[0].orchestrator == "running":
+        if time.monotonic() > deadline:
+            raise Blocked(f"the session did not pause within {PAUSE_S:g} s; the pod was not ended")
+        time.sleep(1)
+
+
+class Unfit(Blocked):
+    """The pod failed a check."""
+
+
+def prepare(
+    connection: Connection, place: Place, pod: PodFile, resolved: ResolvedSpec, bundle: Bundle, report: Report
+) -> PodRecord:
+    """Make a pod fit for a session, or say why it is not; returns what is kept of it.
+
+    Raises:
+        Unfit: a check failed; nothing further was done.
+        Blocked: the installation failed; nothing of it is left.
+        UserError: another session of this name is there.
+    """
+    spec = resolved.spec
+    hub = spec.model.source.removeprefix("hub:") if spec.model.source.startswith("hub:") else None
+    python = pod_checks.python_of_machine(connection)
+    if python is None:
+        missing = Check(
+            "python", "FAIL", f"none of {', '.join(pod_checks.PYTHONS)} is there", "install Python 3.11 or newer"
+        )
+        _report([missing], report)
+    assert python is not None
+    wanted = ["disk", "session", *(["gpus"] if pod.gpus else []), *(["hub"] if hub else [])]
+    asked = {"root": pod.root, "name": place.name, "facts": wanted, "hub": hub, "write_bytes": pod_checks.WRITE_BYTES}
+    told = pod_checks.facts(connection, python, asked)
+    _report(pod_checks.machine(told, pod, hub), report)
+    root = str(told["root"])
+    if not root.startswith("/") or not isinstance(told.get("session"), dict):
+        raise Unfit("the pod tells no folder for its root", where=connection.address.destination)
+    _require_same(place, resolved, there=told["session"].get("there") is True)
+    own = pod.environment or install(connection, python, root, spec)
+    own = own if own.startswith("/") else _absolute(connection, own)
+    again = {"root": root, "name": place.name, "facts": ["torch"], "python": own, "torch_s": pod.torch_import_s}
+    told = pod_checks.facts(connection, python, again, seconds=pod.torch_import_s + 60)
+    _report(
+        pod_checks.environment(told, version_of(connection, own), measuring_code(), pod, wants_ray=wants_ray(spec)),
+        report,
+    )
+    layout = Layout(Path(root), place.name)
+    if hub is not None:
+        _fetch(connection, own, layout, hub)
+    ship(connection, python, {f"{layout.specs}/{name}": path for name, path in bundle.files.items()})
+    return PodRecord(
+        name=place.name, pod=pod, root=root, python=own, spec=bundle.spec, registration=resolved.registration()
+    )
+
+
+def version_of(connection: Connection, python: str) -> dict[str, object] | str:
+    """Return what the Peergate of a Python says of itself, or why it says nothing."""
+    done = connection.run(shell(python, "-P", "-m", "sessions.pods.remote.pod_entry", "version"))
+    try:
+        found = json.loads(done.out)
+    except ValueError:
+        found = None
+    if done.code or not isinstance(found, dict):
+        return done.told.strip().rpartition("\n")[2] or f"exit code {done.code}"
+    return found
+
+
+def _report(found: list[Check], report: Report) -> None:
+    for one in found:
+        report(one)
+    failed = [one for one in found if one.status == "FAIL"]
+    if failed:
+        first = failed[0]
+        more = f", and {len(failed) - 1} more checks failed" if len(failed) > 1 else ""
+        raise Unfit(f"{first.id}: {first.detail}{more}; nothing was installed or started after it", hint=first.hint)
+
+
+def _require_same(place: Place, resolved: ResolvedSpec, *, there: bool) -> None:
+    """Make sure that a session that is there is the one that is meant."""
+    if not there:
+        return
+    known = place.read().registration if place.record_path.exists() else None
+    if known != resolved.registration():
+        raise UserError(
+            f"a session '{place.name}' is on the pod already, and it is not known here as this one",
+            hint="choose another --name, or another root in the pod file",
+        )
+
+
+def _absolute(connection: Connection, path: str) -> str:
+    home = connection.run('echo "$HOME"').out.decode("utf-8", "replace").strip()
+    return path.replace("~", home, 1)
+
+
+def _fetch(connection: Connection, python: str, layout: Layout, name: str) -> None:
+    """Have a snapshot of the model in the pod's cache; one that is whole is not fetched again."""
+    code = "import sys; from huggingface_hub import snapshot_download; snapshot_download(sys.argv[1])"
+    variables = [f"{key}={value}" for key, value in layout.variables().items()]
+    words = ["env", *variables, python, "-P", "-c", code, name]
+    script = f"mkdir -p {shell(str(layout.root / 'tmp'))} && exec {shell(*words)}"
+    done = connection.run(shell("/bin/sh", "-c", script), seconds=FETCH_S)
+    if done.code:
+        last = done.told.strip().rpartition("\n")[2]
+        raise Unfit(f"the model {name} cannot be fetched there: {last}", where=connection.address.destination)
