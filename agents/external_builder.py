@@ -101,7 +101,7 @@ class Exchange:
 
 
 class ExternalBuilder:
-    """An :class:`agents.builder.Builder` that does what comes out of an exchange."""
+    """An :class:`agents.workbench_protocol.Builder` that does what comes out of an exchange."""
 
     name = NAME
 

@@ -45,7 +45,7 @@ SILENT_TURNS = 2
 
 
 class ModelBuilder:
-    """An :class:`agents.builder.Builder` that asks a model, which is wired when it is first needed."""
+    """An :class:`agents.workbench_protocol.Builder` that asks a model, which is wired when it is first needed."""
 
     def __init__(self, spec: BuilderSpec, environ: Mapping[str, str] = os.environ) -> None:
         self._spec = spec

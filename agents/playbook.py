@@ -14,7 +14,7 @@ from specs.trail.grant_and_claim import StageView
 
 
 class Playbook:
-    """A deterministic :class:`agents.builder.Builder`."""
+    """A deterministic :class:`agents.workbench_protocol.Builder`."""
 
     name = "playbook"
 

@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from agents.builder import Builder
 from agents.turns import Turn
+from agents.workbench_protocol import Builder
 from reviews.gate.panel import Panel
 from reviews.gate.reviewer import Reviewer
 from reviews.reviewers.process.client import ReviewerProcess

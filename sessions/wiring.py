@@ -11,9 +11,9 @@ from typing import Any
 
 import platformdirs
 
-from agents.builder import Builder
 from agents.external_builder import AbsentBuilder
 from agents.playbook import Playbook
+from agents.workbench_protocol import Builder
 from reviews.checks.measuring_code import measuring_code
 from reviews.evidence.gather import registered_spec
 from reviews.gate.panel import Panel

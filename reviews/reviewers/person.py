@@ -134,47 +134,37 @@ def ask_at_the_terminal(packet: Packet, read: Callable[[str], str] | None = None
         statement = _needed(read, "What is wrong: ")
         pointer = _needed(read, "Where in the packet, for example /checks/3 or /sample_rows/0: ")
         change = read("What would mend it (empty if nothing): ").strip()
-        findings.append(
-            {
-                "severity": "blocking",
-                "statement": statement,
-                "evidence": [{"pointer": pointer, "first_line": None, "last_line": None, "quote": ""}],
-                "ruled_out": "",
-                "required_change": {"text": change, "parameter": None, "value": None} if change else None,
-            }
-        )
-    return {
-        "findings": findings,
-        "conditions": [],
-        "risks": [],
-        "not_judged": [],
-        "reasoning": _needed(read, "Why, in a sentence or two: "),
-        "recommendation": _needed(read, "What should happen next: "),
-        "approve": not findings and read("Do you approve? [y/N] ").lower().startswith("y"),
-    }
+        findings.append(_finding(pointer, statement, change))
+    return _answer(
+        findings,
+        reasoning=_needed(read, "Why, in a sentence or two: "),
+        recommendation=_needed(read, "What should happen next: "),
+        approve=not findings and read("Do you approve? [y/N] ").lower().startswith("y"),
+    )
 
 
 def template(packet: Packet) -> dict[str, Any]:
     """Return an answer to fill in: it approves nothing as it stands."""
     places = [f"/checks/{index}" for index, check in enumerate(packet.checks) if check.status in CLOSED]
+    return _answer([_finding(place) for place in places or ["/sample_rows/0"]])
+
+
+def _finding(pointer: str, statement: str = "", change: str = "") -> dict[str, Any]:
     return {
-        "findings": [
-            {
-                "severity": "blocking",
-                "statement": "",
-                "evidence": [{"pointer": place, "first_line": None, "last_line": None, "quote": ""}],
-                "ruled_out": "",
-                "required_change": None,
-            }
-            for place in places or ["/sample_rows/0"]
-        ],
-        "conditions": [],
-        "risks": [],
-        "not_judged": [],
-        "reasoning": "",
-        "recommendation": "",
-        "approve": False,
+        "severity": "blocking",
+        "statement": statement,
+        "evidence": [{"pointer": pointer, "first_line": None, "last_line": None, "quote": ""}],
+        "ruled_out": "",
+        "required_change": {"text": change, "parameter": None, "value": None} if change else None,
     }
+
+
+def _answer(
+    findings: list[dict[str, Any]], reasoning: str = "", recommendation: str = "", approve: bool = False
+) -> dict[str, Any]:
+    empty: dict[str, list[str]] = {"conditions": [], "risks": [], "not_judged": []}
+    said = {"reasoning": reasoning, "recommendation": recommendation, "approve": approve}
+    return {"findings": findings, **empty, **said}
 
 
 def _needed(read: Callable[[str], str], question: str) -> str:

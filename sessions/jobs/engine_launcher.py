@@ -1,9 +1,9 @@
 """Jobs on an engine of others: what an engine has to do, and the launcher that works on any of them.
 
-What an engine says of a job is a hint. That a job has ended, and how, is told by the wrapper's exit record alone; that
-it lives, by the wrapper's heartbeat. The hint only says how long a silence is waited out before the job counts as lost,
-and a job that counts as lost is told to end itself, should it live after all. One that never begins has its claim taken
-after as long as it may wait, and is lost then.
+What an engine says of a job is a hint. Only the wrapper's exit record says that a job ended, and how; only its
+heartbeat says that it lives. The hint decides how long a silent job is waited for before it counts as lost; a lost job
+is asked to end itself, in case it still lives. A job that does not begin within its waiting time has its claim taken
+and is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from reviews.trail.store import write_durably
 from sessions.jobs.heartbeat import Silence
-from sessions.jobs.job_state import WHY, exit_fault, read_exit, read_log, read_order, withdraw, withdrawn_because
+from sessions.jobs.job_state import WHY, exit_fault, read_exit, read_order, withdraw, withdrawn_because
 from sessions.jobs.launcher import JobState
 from specs.digests import digest_bytes
 from specs.errors import AuditDamage, Blocked
@@ -27,7 +27,6 @@ from specs.text import plain
 
 END_S = 120.0
 """How long a job that is told to end when its hours are over has for leaving an exit record."""
-
 EngineState = Literal["pending", "running", "exited", "lost", "unknown"]
 """``unknown``: nothing is there for the job, and submitting it again may help."""
 Hint = Literal["pending", "running", "exited", "lost", "unknown", "unreachable"]
@@ -151,7 +150,6 @@ class EngineLauncher:
         self._patience = patience or PATIENCE_S
         self._ask_every_s = ask_every_s
         self._silence = Silence()
-        self._since = Since()
         self._damaged: dict[Path, float] = {}
         self._hints: dict[str, tuple[float, Hint, str]] = {}
         self._stopped: set[Path] = set()
@@ -210,10 +208,6 @@ class EngineLauncher:
             if self._withdraw(folder, reason):
                 self._stop(folder, reason)
 
-    def logs(self, folder: Path, offset: int) -> bytes:
-        """Return what the job printed from a byte on."""
-        return read_log(folder, offset)
-
     def _is_damaged(self, carrier: Carrier, folder: Path) -> bool:
         """Fetch; say whether what a job left has been no job's for so long that it will not become one."""
         try:
@@ -257,9 +251,9 @@ class EngineLauncher:
 
     def _over_waiting(self, folder: Path, hint: Hint) -> str:
         """Say why a job that nobody has claimed is given up; empty while it may wait."""
-        waited, so_far = self._silence.of(folder), self._since.of(folder, "hint", hint)
+        waited, so_far = self._silence.of(folder), self._silence.since(folder, "hint", hint)
         paid = self.engine.rents and hint in ("pending", "running")
-        there = self._since.of(folder, "held", "held") if paid else 0.0
+        there = self._silence.since(folder, "held", "held") if paid else 0.0
         if hint in ("exited", "lost", "running"):
             return f"not begun {so_far:.0f} s after that" if so_far > self._patience[hint] else ""
         order = read_order(folder)
@@ -272,7 +266,7 @@ class EngineLauncher:
 
     def _over_claimed(self, folder: Path, hint: Hint) -> str:
         """Say why a job that was claimed is given up; empty while it lives. Ask it to end when its hours are over."""
-        silent, held = self._silence.of(folder), self._since.of(folder, "held", "held")
+        silent, held = self._silence.of(folder), self._silence.since(folder, "held", "held")
         if silent > self._patience[hint]:
             return f"silent for {silent:.0f} s"
         asked = read_order(folder).grant.resources
@@ -333,22 +327,6 @@ def key_of(folder: Path) -> str:
     """
     order = read_order(folder)
     return f"{order.key}.{digest_bytes(order.canonical()).removeprefix('sha256:')[:12]}"
-
-
-class Since:
-    """Since when a job has been in what somebody calls a state, for any number of jobs and kinds of states."""
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[Path, str], tuple[str, float]] = {}
-
-    def of(self, folder: Path, kind: str, state: str) -> float:
-        """Return for how many seconds a job has been in this state; another one begins at 0."""
-        now = time.monotonic()
-        before = self._seen.get((folder, kind))
-        if before is None or before[0] != state:
-            self._seen[folder, kind] = state, now
-            return 0.0
-        return now - before[1]
 
 
 def wait_seconds(asked: Resources) -> float:

@@ -67,31 +67,28 @@ class Absence:
             return None
 
 
-_Mark = tuple[bytes, bool]
-
-
 class Silence:
-    """Counts for any number of jobs."""
+    """For how long something about a job has not changed, for any number of jobs.
+
+    Time is counted by a clock that nobody sets, from the first look. A watcher that replaces a killed one counts anew,
+    so it reaches a limit later, never earlier.
+    """
 
     def __init__(self) -> None:
-        self._seen: dict[Path, tuple[_Mark, float]] = {}
+        self._seen: dict[tuple[Path, str], tuple[object, float]] = {}
 
     def of(self, folder: Path) -> float:
         """Look again, and return for how many seconds neither claim nor heartbeat of a job has changed."""
-        now, mark = time.monotonic(), _mark(folder)
-        before = self._seen.get(folder)
-        if before is None or before[0] != mark:
-            self._seen[folder] = mark, now
+        beat = b""
+        with suppress(OSError):
+            beat = (folder / "heartbeat.json").read_bytes()
+        return self.since(folder, "life", (beat, (folder / "claim").exists()))
+
+    def since(self, folder: Path, kind: str, state: object) -> float:
+        """Return for how many seconds a job has been in this state of a kind of states; another one begins at 0."""
+        now = time.monotonic()
+        before = self._seen.get((folder, kind))
+        if before is None or before[0] != state:
+            self._seen[folder, kind] = state, now
             return 0.0
         return now - before[1]
-
-    def forget(self, folder: Path) -> None:
-        """Begin to count anew."""
-        self._seen.pop(folder, None)
-
-
-def _mark(folder: Path) -> _Mark:
-    beat = b""
-    with suppress(OSError):
-        beat = (folder / "heartbeat.json").read_bytes()
-    return beat, (folder / "claim").exists()

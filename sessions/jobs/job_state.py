@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from reviews.trail.store import sync_folder, write_durably
-from sessions.jobs.untrusted_files import NotReadable, open_file, read_end
+from sessions.jobs.untrusted_files import read_end
 from specs.errors import EvidenceMissing
 from specs.job_records import ExitRecord, JobOrder, Progress
 from specs.strict_json import read_json
@@ -21,8 +21,6 @@ from specs.text import plain
 POLL_S = 0.5
 LINE_BYTES = 65_536
 """A longer progress line is none."""
-
-LOG = "log.txt"
 EXIT_BYTES = 65_536
 WHY = 400
 """Characters of a reason that are told."""
@@ -133,16 +131,6 @@ def withdrawn_because(folder: Path) -> str | None:
     except ValueError:
         return None
     return plain(str(owner["withdrawn"]), WHY) if owner is not None and "withdrawn" in owner else None
-
-
-def read_log(folder: Path, offset: int, most: int = 1 << 20) -> bytes:
-    """Return what a job printed from a byte on, at most so much of it; nothing where it has printed nothing more."""
-    try:
-        with open_file(folder / LOG) as handle:
-            handle.seek(offset)
-            return handle.read(most)
-    except NotReadable:
-        return b""
 
 
 def newest_progress(folder: Path) -> Progress | None:

@@ -17,7 +17,6 @@ from sessions.jobs.heartbeat import Silence
 from sessions.jobs.job_state import (
     exit_fault,
     read_exit,
-    read_log,
     read_order,
     read_owner,
     withdraw,
@@ -137,10 +136,6 @@ class LocalLauncher:
     def cancel(self, folder: Path, reason: str) -> None:
         """Leave a request the wrapper looks for with every heartbeat."""
         write_durably(folder / "cancel", reason.encode())
-
-    def logs(self, folder: Path, offset: int) -> bytes:
-        """Return what the job printed from a byte on."""
-        return read_log(folder, offset)
 
 
 def _last_words(log: Path) -> str:

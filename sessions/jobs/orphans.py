@@ -6,7 +6,10 @@ goes on would still write into the folder of a job that counts as lost, and hold
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +25,16 @@ _PROC = Path("/proc")
 def mark(folder: Path) -> dict[str, str]:
     """Return the variable for the processes of a job."""
     return {VARIABLE: str(folder.resolve())}
+
+
+def end_with_parent(parent: int, number: signal.Signals) -> None:
+    """Have the kernel send this process a signal when its parent is gone: a lost job must not go on spending."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, number)
+        # The parent may have gone before the kernel was told.
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 def left_behind(folder: Path) -> list[psutil.Process]:

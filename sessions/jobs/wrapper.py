@@ -11,7 +11,6 @@ is *lost*, which a decision must settle.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import resource
@@ -94,7 +93,7 @@ def run(folder: Path, order: JobOrder, stop: list[Reason]) -> None:
         env=os.environ | orphans.mark(folder),
         # A group of its own: what the stage starts is ended with it.
         process_group=0,
-        preexec_fn=partial(_die_with_parent, os.getpid()),
+        preexec_fn=partial(orphans.end_with_parent, os.getpid(), signal.SIGKILL),
     )
     os.close(writing)
     log = JobLog(folder / "log.txt", reading)
@@ -180,16 +179,6 @@ def _signal_group(group: int, number: signal.Signals) -> None:
     """Send a signal to the stage and all it started."""
     with suppress(ProcessLookupError):
         os.killpg(group, number)
-
-
-def _die_with_parent(parent: int) -> None:
-    """Have the kernel end the stage when the wrapper is gone, so that a lost job stops spending."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        # The wrapper may have gone before the kernel was told.
-        if os.getppid() != parent:
-            os._exit(1)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -106,8 +107,9 @@ class Attached:
         self._gates = status.gates
         if running:
             return None
-        for line in _lines(channel, "sweep"):
-            self.say(f"ended an orphan: {line}")
+        with suppress(PodRefused, ValueError):
+            for line in json.loads(channel.ask("sweep")[1])[:100]:
+                self.say(f"ended an orphan: {plain(str(line), 300)}")
         if pulled is not None:
             require_whole(self.place, verify(self.place))
             channel.ask("pulled", entries=pulled.entries)
@@ -123,12 +125,3 @@ class Attached:
             self.say(f"  | {plain(line, LINE)}")
         if len(self._rest) > LINE:
             self._rest = b""
-
-
-def _lines(channel: Channel, op: str) -> list[str]:
-    import json
-
-    with suppress(PodRefused, ValueError):
-        found = json.loads(channel.ask(op)[1])
-        return [plain(str(one), 300) for one in found[:100]]
-    return []

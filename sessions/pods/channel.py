@@ -105,8 +105,7 @@ class Channel:
 
     def _lost(self) -> PeergateError:
         told = plain(self._told.decode("utf-8", "replace"), 600)
-        error = failure(told or "the connection ended", self._address)
-        return error
+        return failure(told or "the connection ended", self._address)
 
     def close(self) -> None:
         """End the conversation; nothing on the pod ends with it."""

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from sessions.pods.pod_file import Address
 from specs.errors import Blocked, PeergateError, UserError
@@ -112,11 +112,11 @@ class Connection:
         )
         return folder / name.hexdigest()[:16]
 
-    def start(self, remote: str) -> subprocess.Popen[bytes]:
-        """Start a command on the pod, with pipes to it."""
+    def start(self, remote: str, given: BinaryIO | int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+        """Start a command on the pod, with pipes to it, or with a file as its standard input."""
         return subprocess.Popen(
             self.command(remote),
-            stdin=subprocess.PIPE,
+            stdin=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,

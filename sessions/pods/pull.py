@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from filelock import FileLock
 
@@ -28,10 +28,10 @@ from reviews.trail.integrity import Walk, walk_trail
 from reviews.trail.store import Store, write_durably
 from reviews.trail.tables.open_table import read_trail
 from reviews.trail.trail import seal_path
+from sessions.jobs.transfer.received_files import OtherBytes, resume, safe_parts, take_whole
 from sessions.pods.channel import Channel, PodRefused
 from sessions.pods.pod_record import Place
 from sessions.run.run_layout import STORE, TRAIL
-from specs.digests import digest_path
 from specs.errors import AuditDamage, PeergateError
 from specs.text import plain
 
@@ -45,7 +45,6 @@ SLOW_S = 600.0
 _BLOB = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}")
 _PLACES = ("jobs", "report", "spec.yaml", "spec.resolved.json")
 """Where files of a run folder lie that a trail may name."""
-_PART = re.compile(r"[^\x00-\x1f\x7f/\\]{1,255}")
 _KEPT = "pulled.json"
 
 
@@ -67,7 +66,7 @@ def pull(channel: Channel, place: Place, say: Callable[[str], None] = lambda _: 
 
     Raises:
         AuditDamage: the trail does not hold or does not continue what was anchored, or a file is not what it names.
-        ConnectionLost: the connection ended; what came whole is kept, and the next pull goes on with the rest.
+        ConnectionLost: the connection ended; what came whole is kept, and the next pull resumes.
         PodRefused: there is no trail yet.
     """
     place.folder.mkdir(parents=True, exist_ok=True)
@@ -162,7 +161,6 @@ class _Courier:
         self.say = say
         self.files = 0
         self.size = 0
-        self._resumed = False
 
     def bring_store(self) -> None:
         """Bring what of the content store is not here; names say what the bytes have to be."""
@@ -171,9 +169,7 @@ class _Courier:
             target = store.root / name
             if _BLOB.fullmatch(name) and not target.exists():
                 digest, path = f"sha256:{name.replace('/', '')}", f"{STORE}/{name}"
-                came = self._compared(path, digest, partial(self._bring_file, path, size))
-                target.parent.mkdir(parents=True, exist_ok=True)
-                came.replace(target)
+                self._take(path, digest, target, partial(self._bring_file, path, size))
 
     def bring_files(self, walk: Walk) -> None:
         """Bring what the trail names outside of the store, and what changed its digest since."""
@@ -195,11 +191,7 @@ class _Courier:
         if size >= SAID_FROM:
             self.say(f"pulling {relative}, {size / 1e6:.1f} MB")
         bring = partial(self._bring_file, relative, size) if kind == "file" else partial(self._tree, relative, files)
-        whole = self._compared(relative, digest, bring)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.is_dir():
-            shutil.rmtree(target)
-        whole.replace(target)
+        self._take(relative, digest, target, bring)
 
     def _contents(self, relative: str) -> tuple[str, dict[str, int]]:
         try:
@@ -219,65 +211,49 @@ class _Courier:
         _, data = self.channel.ask(op, most=MAX_LISTING, seconds=SLOW_S)
         return _sizes(data, op)
 
-    def _tree(self, relative: str, files: dict[str, int]) -> Path:
-        """Bring a folder."""
+    def _tree(self, relative: str, files: dict[str, int]) -> tuple[Path, int]:
+        """Bring a folder; returns where it lies and how many bytes were there before."""
+        had = 0
         whole = _incoming(self.place, f"{relative}/")
         shutil.rmtree(whole, ignore_errors=True)
         whole.mkdir(parents=True)
         for name, size in files.items():
             at = whole / _safe(name)
-            came = self._bring_file(f"{relative}/{name}", size)
+            came, have = self._bring_file(f"{relative}/{name}", size)
+            had += have
             try:
                 at.parent.mkdir(parents=True, exist_ok=True)
                 came.replace(at)
             except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
                 raise AuditDamage(f"the pod lists '{plain(name, 300)}' as a file and as a folder") from error
-        return whole
+        return whole, had
 
-    def _bring_file(self, relative: str, size: int) -> Path:
-        """Bring a file, going on where an earlier pull was broken off."""
+    def _bring_file(self, relative: str, size: int) -> tuple[Path, int]:
+        """Bring a file, resuming an interrupted pull; returns where it lies and how many bytes were there before."""
         path = _incoming(self.place, relative)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        have = path.stat().st_size if path.is_file() else 0
-        if have > size:
-            path.unlink()
-            have = 0
-        self._resumed = self._resumed or have > 0
-        with path.open("ab") as file:
-            self.channel.fetch("read", file.write, path=relative, offset=have, most=min(size - have, MAX_FILE))
+
+        def fetch(write: Callable[[bytes], Any], have: int) -> None:
+            self.channel.fetch("read", write, path=relative, offset=have, most=min(size - have, MAX_FILE))
+
+        have = resume(path, size, fetch)
         self.files += 1
         self.size += size - have
-        return path
+        return path, have
 
-    def _compared(self, relative: str, digest: str, bring: Callable[[], Path]) -> Path:
-        """Bring something and compare it; what went on from an earlier pull is brought whole before it is refused."""
-        self._resumed = False
-        came = bring()
-        found = digest_path(came)
-        if found != digest and self._resumed:
-            _remove(came)
-            came = bring()
-            found = digest_path(came)
-        if found != digest:
-            _remove(came)
+    def _take(self, relative: str, digest: str, target: Path, bring: Callable[[], tuple[Path, int]]) -> None:
+        try:
+            take_whole(digest, target, bring)
+        except OtherBytes as error:
             raise AuditDamage(
-                f"{plain(relative, 300)} on the pod has the digest {found}, the trail says {digest}",
+                f"{plain(relative, 300)} on the pod has the digest {error}, the trail says {digest}",
                 where=self.place.name,
                 hint="it was changed there after it was recorded, or on the way; it was not kept",
-            )
-        return came
+            ) from error
 
 
 def _incoming(place: Place, relative: str) -> Path:
     """Return where something lies until it is compared: a name of ours, never one of the pod's."""
     return place.incoming / hashlib.sha256(relative.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _sizes(data: bytes, what: str) -> dict[str, int]:
@@ -308,7 +284,8 @@ def _safe(relative: str) -> Path:
     Raises:
         AuditDamage: it does not.
     """
-    parts = relative.split("/")
-    if len(parts) > 64 or any(part in (".", "..") or not _PART.fullmatch(part) for part in parts):
-        raise AuditDamage(f"the pod names the file '{plain(relative, 300)}', which is no path below a run folder")
-    return Path(*parts)
+    try:
+        return Path(*safe_parts(relative, 64, 255))
+    except ValueError as error:
+        message = f"the pod names the file '{plain(relative, 300)}', which is no path below a run folder"
+        raise AuditDamage(message) from error

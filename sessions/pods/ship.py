@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions.pods.connection import SSH_FAILED, Connection, end, environment, failure, shell
+from sessions.pods.connection import SSH_FAILED, Connection, end, failure, shell
 from specs.digests import digest_file
 from specs.errors import PeergateError, UserError
 from specs.session.session_spec import ResolvedSpec
@@ -105,16 +104,8 @@ def ship(connection: Connection, python: str, files: Mapping[str, Path]) -> int:
 
 
 def _send(connection: Connection, python: str, path: Path, target: str, digest: str) -> None:
-    command = connection.command(shell(python, "-I", "-c", _RECEIVE, target, digest))
     with path.open("rb") as file:
-        process = subprocess.Popen(
-            command,
-            stdin=file,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=environment(),
-            start_new_session=True,
-        )
+        process = connection.start(shell(python, "-I", "-c", _RECEIVE, target, digest), file)
         try:
             _, told = process.communicate(timeout=_UPLOAD_S)
         finally:

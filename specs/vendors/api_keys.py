@@ -16,6 +16,11 @@ NO_KEY = "no-key"
 """Sent to an endpoint that wants none: the SDKs refuse to work without."""
 
 
+def variable_of(party: str, vendor: str, base_url: str | None) -> str:
+    """Return the name of the variable that holds a party's key."""
+    return ENDPOINT_KEYS[party] if base_url else KEYS[vendor]
+
+
 def find_key(
     party: Literal["builder", "reviewer"], vendor: str, base_url: str | None, environ: Mapping[str, str]
 ) -> str:
@@ -24,7 +29,7 @@ def find_key(
     Raises:
         UserError: the key of a vendor is not set, or is none: errors of what cannot be sent would repeat it.
     """
-    name = ENDPOINT_KEYS[party] if base_url else KEYS[vendor]
+    name = variable_of(party, vendor, base_url)
     key = environ.get(name, "").strip()
     if not key and not base_url:
         raise UserError(f"{name} is not set", where=f"{party} vendor '{vendor}'", hint=f"export {name}=...")

@@ -17,7 +17,7 @@ from pathlib import Path
 from reviews.trail.keys import EARLIER
 from specs.home import HOME
 from specs.session.session_spec import Reviewer
-from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.vendors.api_keys import variable_of
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _KEPT = (
@@ -36,13 +36,8 @@ _PROBE_S = 10
 
 def environment(reviewers: Sequence[Reviewer], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of the process: named variables, and of keys only those of its own vendors."""
-    wanted = {variable_of(one) for one in reviewers if one.asks_a_model}
+    wanted = {variable_of("reviewer", one.vendor, one.base_url) for one in reviewers if one.asks_a_model}
     return {name: environ[name] for name in (*_KEPT, *sorted(wanted)) if name in environ} | _SET
-
-
-def variable_of(reviewer: Reviewer) -> str:
-    """Return the name of the variable that holds the key for a reviewer that asks a model."""
-    return ENDPOINT_KEYS["reviewer"] if reviewer.base_url else KEYS[reviewer.vendor]
 
 
 def command(key: Path, run: Path | None) -> list[str]:

@@ -62,10 +62,7 @@ def list_artifacts(work: Work, _: ListArtifacts) -> str:
 
 def read_artifact(work: Work, arguments: ReadArtifact) -> str:
     """Return a part of an artifact's text, with where it stands."""
-    found = find_artifact(work.session, arguments.name)
-    if found is None:
-        names = ", ".join(one.name for one in artifacts(work.session))
-        raise Refused(f"no artifact '{arguments.name}' may be read; there are: {names}")
+    found = require_artifact(work.session, arguments.name)
     text = work.wall.readable(found.digest, MOST_READABLE)
     part = text[arguments.offset : arguments.offset + arguments.limit]
     if not part and arguments.offset:
@@ -154,3 +151,16 @@ def _files(session: Session, name: str, digest: str) -> Iterator[Readable]:
 def find_artifact(session: Session, name: str) -> Readable | None:
     """Return the artifact with a name if it may be read."""
     return next((one for one in artifacts(session) if one.name == name), None)
+
+
+def require_artifact(session: Session, name: str) -> Readable:
+    """Return the artifact with a name.
+
+    Raises:
+        Refused: it may not be read.
+    """
+    found = find_artifact(session, name)
+    if found is None:
+        names = ", ".join(one.name for one in artifacts(session))
+        raise Refused(f"no artifact '{name}' may be read; there are: {names}")
+    return found

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sessions.builder.redaction import Wall
-from sessions.builder.tools.reading_tools import artifacts, find_artifact
+from sessions.builder.tools.reading_tools import require_artifact
 from sessions.builder.tools.tool_context import Refused, Work
 from sessions.requests.consult_context import Desk, Requested
-from specs.errors import AuditDamage, DiskUnwritable, PeergateError
 from specs.trail.builder_tools import AdversarialReview, AskReview, RequestReview
 from specs.trail.requested_review import AdversarialRequest, Answer, AnsweredEntry, QuestionRequest, ReviewRequest
 from specs.vendors.untrusted_text import enclose
@@ -70,12 +69,7 @@ def _ask(work: Work, names: Sequence[str], send: Callable[[Desk, Sequence[Path]]
             by=session.builder.name,
             say=session.display.say,
         )
-        try:
-            done = send(desk, files)
-        except (AuditDamage, DiskUnwritable):
-            raise
-        except PeergateError as error:
-            raise Refused(f"{error.message}{f' ({error.hint})' if error.hint else ''}") from error
+        done = send(desk, files)
     if done.answer is None:
         raise Refused(f"no answer came: {done.error.message if done.error else 'nobody was asked'}")
     return tell(work.wall, done.answered, done.answer)
@@ -94,10 +88,7 @@ def _files(work: Work, names: Sequence[str]) -> Generator[tuple[Path, list[Path]
         folder = Path(made).resolve()
         files: list[Path] = []
         for name in names:
-            found = find_artifact(work.session, name)
-            if found is None:
-                known = ", ".join(one.name for one in artifacts(work.session))
-                raise Refused(f"no artifact '{name}' may be read; there are: {known}")
+            found = require_artifact(work.session, name)
             path = folder / f"{found.name}{found.suffix}"
             path.write_bytes(work.session.store.get(found.digest))
             files.append(path)

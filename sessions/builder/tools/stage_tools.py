@@ -6,7 +6,7 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from agents.builder import Delegating
+from agents.workbench_protocol import Delegating
 from reviews.checks.claim_lookup import look_up
 from reviews.evidence.gather import gather
 from sessions.builder.stage_view import open_stage
@@ -14,7 +14,7 @@ from sessions.builder.tools.tool_context import HelperBench, Launch, Refused, Su
 from sessions.jobs.sandbox.code_admission import keep_recipe
 from sessions.session import Session
 from specs.digests import canonical_bytes
-from specs.errors import BudgetExceeded, BuilderUnavailable, UserError
+from specs.errors import BudgetExceeded, BuilderUnavailable
 from specs.stages.metric import MetricSet
 from specs.stages.registry import kind_of, resolve_parameters
 from specs.text import plain
@@ -111,11 +111,7 @@ def write_recipe(work: Work, arguments: WriteRecipe) -> str:
         raise Refused(
             f"stage '{work.stage.name}' is of kind {work.stage.kind}; only stages of kind recipe take a script"
         )
-    try:
-        digest = keep_recipe(work.session.store, arguments.script)
-    except UserError as error:
-        raise Refused(f"{error.message}{f' ({error.hint})' if error.hint else ''}") from error
-    return f"kept as {digest}; launch_stage takes that as code"
+    return f"kept as {keep_recipe(work.session.store, arguments.script)}; launch_stage takes that as code"
 
 
 def hand_in(work: Work, arguments: HandIn) -> str:

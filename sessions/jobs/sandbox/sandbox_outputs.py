@@ -9,11 +9,12 @@ import json
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from sessions.jobs.transfer.received_files import safe_parts
+
 ROWS = "rows.jsonl"
 MOST_FILES = 10_000
 HEADER_BYTES = 4096
 DEPTH = 8
-NAME_BYTES = 200
 
 
 class Refused(Exception):
@@ -54,7 +55,11 @@ def receive(stream: BinaryIO, folder: Path, most: int) -> Received:
             if len(header) > 1 or stream.read(1):
                 raise Refused("what it left does not end as it should")
             return Received(count, total, left_out)
-        parts, size = _parts(header.get("path")), _size(header.get("size"))
+        try:
+            parts = safe_parts(header.get("path"), DEPTH)
+        except ValueError as error:
+            raise Refused(f"it left a file {error}") from error
+        size = _size(header.get("size"))
         count, total = count + 1, total + size
         folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
         if count + len(folders) > MOST_FILES:
@@ -78,18 +83,6 @@ def _header(stream: BinaryIO) -> dict[str, Any]:
     if not isinstance(header, dict) or not line.endswith(b"\n"):
         raise Refused("what it left does not have the form of files")
     return header
-
-
-def _parts(path: Any) -> list[str]:
-    """Return the names a path is made of, each one safe on every system that may read it."""
-    parts = path.split("/") if isinstance(path, str) else []
-    for name in parts:
-        plain = name.isprintable() and "\\" not in name and name not in ("", ".", "..")
-        if not plain or len(name.encode("utf-8", "replace")) > NAME_BYTES:
-            raise Refused(f"it left a file under the name {ascii(name)[:80]}")
-    if not 1 <= len(parts) <= DEPTH:
-        raise Refused(f"it left a file without a path, or more than {DEPTH} folders deep")
-    return parts
 
 
 def _size(value: Any) -> int:

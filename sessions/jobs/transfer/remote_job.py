@@ -7,7 +7,6 @@ after it.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ import platformdirs
 from pydantic import ValidationError
 
 from reviews.trail.store import write_durably
+from sessions.jobs import orphans
 from sessions.jobs.claim import this_process
 from sessions.jobs.engine_launcher import EngineUnavailable
 from sessions.jobs.heartbeat import beat
@@ -63,7 +63,7 @@ def carry_out(url: str, key: str, root: Path) -> int:
         stdin=subprocess.DEVNULL,
         cwd=folder,
         env=job_environment(asked),
-        preexec_fn=partial(_end_with_parent, os.getpid()),
+        preexec_fn=partial(orphans.end_with_parent, os.getpid(), signal.SIGTERM),
     )
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: wrapper.terminate())
@@ -128,16 +128,6 @@ def bring_back(place: Place, key: str, folder: Path) -> None:
             files[f"{OUTPUTS}/{path}"] = piece
     place.write(job_at(key, LEFT), canonical_bytes({"job": Table(files=files).model_dump()}))
     place.write(job_at(key, "exit.json"), (folder / "exit.json").read_bytes())
-
-
-def _end_with_parent(parent: int) -> None:
-    """Have the kernel ask the wrapper to end when nobody is left to bring back what it leaves."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
-        # This side may have gone before the kernel was told.
-        if os.getppid() != parent:
-            os._exit(1)
 
 
 def _watch(place: Place, key: str, run: Path, folder: Path, wrapper: subprocess.Popen[bytes]) -> None:

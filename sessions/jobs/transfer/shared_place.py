@@ -1,7 +1,7 @@
 """A place that two machines can reach: bytes under their digests, and the few files of each job.
 
 A folder of this machine, or a URL that fsspec opens (``s3://BUCKET/PREFIX`` with ``s3fs``). What is taken from it is
-compared with its digest before anything uses it, and what was half sent or half taken is gone on with.
+compared with its digest before anything uses it. Interrupted transfers resume.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from reviews.trail.store import sync_folder
 from sessions.jobs.engine_launcher import EngineUnavailable
+from sessions.jobs.transfer.received_files import OtherBytes, resume, safe_parts, take_whole
 from specs.digests import Contract, Digest, digest_file, digest_value, list_tree
 from specs.errors import AuditDamage, UserError
 from specs.text import plain
@@ -29,7 +29,6 @@ ATOMIC = ("file", "local", "memory", "s3", "s3a", "gs", "gcs")
 PIECE = 1 << 22
 TABLE_BYTES = 64 << 20
 DEPTH = 16
-NAME_BYTES = 200
 
 
 class Piece(Contract):
@@ -65,26 +64,6 @@ def table_of(path: Path) -> Table:
 
 def _piece(path: Path) -> Piece:
     return Piece(digest=digest_file(path), bytes=path.stat().st_size)
-
-
-def require_safe(path: str, where: str) -> PurePosixPath:
-    """Return a path from elsewhere if it stays below the folder it is put in.
-
-    Raises:
-        AuditDamage: it does not, or no file should have such a name.
-    """
-    found = PurePosixPath(path)
-    parts = path.split("/")
-    plain_parts = all(
-        one not in ("", ".", "..")
-        and one.isprintable()
-        and "\\" not in one
-        and len(one.encode("utf-8", "replace")) <= NAME_BYTES
-        for one in parts
-    )
-    if not plain_parts or len(parts) > DEPTH:
-        raise AuditDamage(f"the path {plain(ascii(path), 120)} is none of a job's", where=where)
-    return found
 
 
 class Place:
@@ -128,7 +107,7 @@ class Place:
     def write(self, path: str, data: bytes) -> None:
         """Write a small file, whole or not at all."""
         with self._writing():
-            self._put(self._at(path), data)
+            self._put(self._at(path), lambda to: self._fs.pipe_file(to, data))
 
     def create(self, path: str, data: bytes) -> bool:
         """Write a file only where there is none; say whether there was none. Of any number of callers one gets True."""
@@ -167,12 +146,6 @@ class Place:
             raise AuditDamage(f"{path} is larger than {most} bytes", where=self.url)
         return data
 
-    def exists(self, path: str) -> bool:
-        """Say whether a file is there."""
-        with _reaching(self.url):
-            self._fs.invalidate_cache()
-            return bool(self._fs.exists(self._at(path)))
-
     def send(self, path: Path, piece: Piece) -> None:
         """Bring a file's bytes, unless they are there."""
         at = self._at(_blob(piece.digest))
@@ -180,19 +153,10 @@ class Place:
             self._fs.invalidate_cache()
             if self._fs.exists(at) and self._fs.size(at) == piece.bytes:
                 return
-            self._make_parent(at)
-            if not self._is_local:
-                self._fs.put_file(str(path), at)
-                return
-            partial = f"{at}.{os.getpid()}.{secrets.token_hex(4)}"
-            try:
-                self._fs.put_file(str(path), partial)
-                Path(partial).replace(at)
-            finally:
-                Path(partial).unlink(missing_ok=True)
+            self._put(at, lambda to: self._fs.put_file(str(path), to))
 
     def take(self, piece: Piece, target: Path) -> None:
-        """Bring bytes here, going on where it was broken off, and compare them with their digest.
+        """Bring bytes here, resuming an interrupted transfer, and compare them with their digest.
 
         Raises:
             AuditDamage: other bytes lie under the digest. They are removed, so that they can be sent again.
@@ -200,36 +164,29 @@ class Place:
         """
         if target.is_file() and target.stat().st_size == piece.bytes and digest_file(target) == piece.digest:
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.part")
-        at = self._at(_blob(piece.digest))
-        with _reaching(self.url):
-            begun = partial.stat().st_size if partial.is_file() else 0
-            if begun > piece.bytes:
-                partial.unlink()
-                begun = 0
-            try:
-                with self._fs.open(at, "rb") as source, partial.open("ab") as to:
-                    source.seek(begun)
-                    # One byte more than stated shows that it is longer.
-                    left = piece.bytes - begun + 1
-                    while left > 0 and (data := source.read(min(left, PIECE))):
-                        to.write(data)
-                        left -= len(data)
-                    to.flush()
-                    os.fsync(to.fileno())
-            except FileNotFoundError as error:
-                raise EngineUnavailable(f"{piece.digest} is not in the place", where=self.url) from error
-        found = digest_file(partial)
-        if found != piece.digest:
-            partial.unlink()
+        try:
+            take_whole(piece.digest, target, lambda: self._bring(piece, target.with_name(f".{target.name}.part")))
+        except OtherBytes as error:
             with _reaching(self.url):
-                # What was broken off may be to blame; what lies there whole under a wrong name is removed.
-                if begun == 0:
-                    self._fs.rm_file(at)
-            raise AuditDamage(f"the bytes under {piece.digest} have the digest {found}", where=self.url)
-        partial.replace(target)
-        sync_folder(target.parent)
+                # It lies there whole under a wrong name.
+                self._fs.rm_file(self._at(_blob(piece.digest)))
+            raise AuditDamage(f"the bytes under {piece.digest} have the digest {error}", where=self.url) from error
+
+    def _bring(self, piece: Piece, partial: Path) -> tuple[Path, int]:
+        def fetch(write: Callable[[bytes], Any], begun: int) -> None:
+            with self._fs.open(self._at(_blob(piece.digest)), "rb") as source:
+                source.seek(begun)
+                # One byte more than stated shows that it is longer.
+                left = piece.bytes - begun + 1
+                while left > 0 and (data := source.read(min(left, PIECE))):
+                    write(data)
+                    left -= len(data)
+
+        try:
+            with _reaching(self.url):
+                return partial, resume(partial, piece.bytes, fetch)
+        except FileNotFoundError as error:
+            raise EngineUnavailable(f"{piece.digest} is not in the place", where=self.url) from error
 
     def send_tree(self, path: Path) -> Table:
         """Bring a file or folder, and return its table."""
@@ -251,7 +208,7 @@ class Place:
             EngineUnavailable: the place cannot be reached.
         """
         for name, piece in table.files.items():
-            to = target / require_safe(name, self.url) if name else target
+            to = target.joinpath(*self._safe(name)) if name else target
             if cache is None:
                 self.take(piece, to)
                 continue
@@ -263,6 +220,12 @@ class Place:
                     os.link(kept, to)
                 except OSError:
                     shutil.copyfile(kept, to)
+
+    def _safe(self, name: str) -> list[str]:
+        try:
+            return safe_parts(name, DEPTH)
+        except ValueError as error:
+            raise AuditDamage(f"the path {plain(ascii(name), 120)} is none of a job's", where=self.url) from error
 
     @contextmanager
     def _writing(self) -> Generator[None]:
@@ -280,14 +243,15 @@ class Place:
         if self._has_folders:
             self._fs.makedirs(self._fs._parent(at), exist_ok=True)  # pyright: ignore[reportPrivateUsage]
 
-    def _put(self, at: str, data: bytes) -> None:
+    def _put(self, at: str, write: Callable[[str], object]) -> None:
+        """Write a file, whole or not at all: a folder of this machine would show one that is half written."""
         self._make_parent(at)
         if not self._is_local:
-            self._fs.pipe_file(at, data)
+            write(at)
             return
         partial = f"{at}.{os.getpid()}.{secrets.token_hex(4)}"
         try:
-            self._fs.pipe_file(partial, data)
+            write(partial)
             Path(partial).replace(at)
         finally:
             Path(partial).unlink(missing_ok=True)

@@ -24,29 +24,21 @@ from sessions.pods.remote.process_sweep import sweep
 from sessions.run.run_layout import TRAIL
 
 LOOK_S = 0.1
+TICK_S = 0.5
+PAUSE_S = 60.0
+"""How long a session may take to come to a safe place when the pod is ended."""
+JOBS_S = 60.0
+SHUTDOWN_S = 300.0
+SAVE_EVERY_S = 30.0
 
 
 def end_keeper(layout: Layout) -> None:
     """End a keeper whose orchestrator is gone: the new one takes its place."""
     told = process_state.read(layout.own / process_state.KEEPER)
     if told is not None and process_state.lives(layout.own / process_state.KEEPER):
-        import psutil
-
         process = psutil.Process(told["pid"])
         process.terminate()
         process.wait(10)
-
-
-TICK_S = 0.5
-
-PAUSE_S = 60.0
-"""How long a session may take to come to a safe place when the pod is ended."""
-
-JOBS_S = 60.0
-
-SHUTDOWN_S = 300.0
-
-SAVE_EVERY_S = 30.0
 
 
 def keep(layout: Layout, order: Order) -> int:
