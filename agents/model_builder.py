@@ -1,4 +1,7 @@
-"""The builder that asks a model: turn by turn, until the phase is done."""
+"""The builder that asks a model: turn by turn, until the phase is done.
+
+The conversation of a phase is built from the brief and the recorded turns alone: a restart sends the same again.
+"""
 
 from __future__ import annotations
 

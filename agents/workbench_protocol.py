@@ -1,4 +1,4 @@
-"""What a builder works at: one phase of one attempt of one stage, and the tools that are open in it.
+"""Builders, and what they work at: one phase of one attempt of one stage, and the tools that are open in it.
 
 The workbench is made by ``sessions``; a builder reaches nothing else. Every call goes through :meth:`Workbench.call`,
 which records it before it is carried out and its result after.

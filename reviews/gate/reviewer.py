@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from reviews.gate.packet import DESIGN
@@ -56,24 +56,16 @@ class Exchange:
     """How hard the model was asked to think; None when it was asked nothing."""
 
 
-FACTS = frozenset(
-    ("model", "request", "response", "statuses", "usage", "usd", "usd_is_measured", "seconds", "reasoning")
-)
+FACTS = frozenset(one.name for one in fields(Exchange))
 """The names of what :func:`facts_of` returns."""
 
 
 def facts_of(exchange: Exchange, keep: Callable[[bytes], str]) -> dict[str, Any]:
     """Return what the trail says about an exchange; ``keep`` returns the digest of a body, having kept it or not."""
-    return {
-        "model": exchange.model,
+    return vars(exchange) | {
         "request": keep(exchange.request) if exchange.request else None,
         "response": keep(exchange.response) if exchange.response is not None else None,
         "statuses": list(exchange.statuses),
-        "usage": exchange.usage,
-        "usd": exchange.usd,
-        "usd_is_measured": exchange.usd_is_measured,
-        "seconds": exchange.seconds,
-        "reasoning": exchange.reasoning,
     }
 
 

@@ -2,8 +2,9 @@
 
 Walls: tools find things by name in the trail, never by path; what they return and what is recorded has secrets,
 held-out texts and the reviewers' side taken out (:mod:`sessions.builder.redaction`) and is cut; what goes wrong with a
-call is its result. Loop care (:mod:`sessions.builder.loop_detection`): whoever goes round in circles has a person
-asked.
+call is its result. A builder that repeats itself is stopped and a person is asked
+(:mod:`sessions.builder.loop_detection`). A call during which the process died is not carried out twice, and an answer
+that was paid for is not lost.
 """
 
 from __future__ import annotations
@@ -290,7 +291,7 @@ class SessionWorkbench:
         return PhaseRecord(self._calls, self._results, self._turns, digest_bytes(INTERRUPTED.encode()))
 
     def _look_after(self) -> None:
-        """Give up for a builder that goes round in circles."""
+        """Give up for a builder that repeats itself."""
         if not self.done:
             self.gave_up = self._phase_record().why_stop()
             if self.gave_up:

@@ -1,4 +1,4 @@
-"""What a job folder tells by itself, whoever started the job: its order, claim, exit record and log."""
+"""What a job folder says by itself, whoever started the job: its order, claim, progress and exit record."""
 
 from __future__ import annotations
 

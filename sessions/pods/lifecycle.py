@@ -21,7 +21,7 @@ from sessions.pods.connection import Connection, ConnectionLost, shell
 from sessions.pods.install import install, wants_ray
 from sessions.pods.pod_checks import Check
 from sessions.pods.pod_file import PodFile
-from sessions.pods.pod_plan import keys_of
+from sessions.pods.pod_plan import asking, keys_of
 from sessions.pods.pod_record import Place, PodRecord
 from sessions.pods.protocol import Order, Rules, Status
 from sessions.pods.pull import Pulled, pull, require_whole, verify
@@ -47,10 +47,8 @@ def secrets_of(spec: SessionSpec, environ: Mapping[str, str] = os.environ) -> di
         UserError: one is not set, or is none.
     """
     needed, perhaps = keys_of(spec)
-    parties = [("builder", spec.builder), *(("reviewer", one) for one in spec.reviewers())]
-    for party, one in parties:
-        if one.asks_a_model:
-            find_key("builder" if party == "builder" else "reviewer", one.vendor, one.base_url, environ)
+    for party, one in asking(spec):
+        find_key(party, one.vendor, one.base_url, environ)
     return {name: environ[name] for name in (*needed, *perhaps) if environ.get(name, "").strip()}
 
 

@@ -8,16 +8,20 @@ from typing import Any
 from sessions.pods.install import extras_of
 from sessions.pods.pod_file import PodFile, read_address
 from sessions.pods.ship import Bundle
-from specs.session.session_spec import ResolvedSpec, SessionSpec
-from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
+from specs.session.session_spec import Builder, ResolvedSpec, Reviewer, SessionSpec
+from specs.vendors.api_keys import Party, variable_of
+
+
+def asking(spec: SessionSpec) -> list[tuple[Party, Builder | Reviewer]]:
+    """Return everybody who asks a model, with the party they are."""
+    parties: list[tuple[Party, Builder | Reviewer]] = [("builder", spec.builder)]
+    return [one for one in [*parties, *(("reviewer", one) for one in spec.reviewers())] if one[1].asks_a_model]
 
 
 def keys_of(spec: SessionSpec) -> tuple[list[str], list[str]]:
     """Return the names of variables whose keys the pod needs, and of those that are passed on if they are set."""
-    parties = [("builder", spec.builder), *(("reviewer", one) for one in spec.reviewers())]
-    asking = [(party, one) for party, one in parties if one.asks_a_model]
-    needed = {KEYS[one.vendor] for _, one in asking if not one.base_url}
-    return sorted(needed), sorted({ENDPOINT_KEYS[party] for party, one in asking if one.base_url})
+    names = [(variable_of(party, one.vendor, one.base_url), one.base_url) for party, one in asking(spec)]
+    return sorted({name for name, url in names if not url}), sorted({name for name, url in names if url})
 
 
 def gpus_of(spec: SessionSpec) -> int:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from specs.errors import UserError
 
+Party = Literal["builder", "reviewer"]
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 ENDPOINT_KEYS = {"builder": "PEERGATE_BUILDER_KEY", "reviewer": "PEERGATE_REVIEWER_KEY"}
 """For an endpoint named in a spec: whoever wrote the spec must not be sent the key of a vendor."""
@@ -16,14 +17,12 @@ NO_KEY = "no-key"
 """Sent to an endpoint that wants none: the SDKs refuse to work without."""
 
 
-def variable_of(party: str, vendor: str, base_url: str | None) -> str:
+def variable_of(party: Party, vendor: str, base_url: str | None) -> str:
     """Return the name of the variable that holds a party's key."""
     return ENDPOINT_KEYS[party] if base_url else KEYS[vendor]
 
 
-def find_key(
-    party: Literal["builder", "reviewer"], vendor: str, base_url: str | None, environ: Mapping[str, str]
-) -> str:
+def find_key(party: Party, vendor: str, base_url: str | None, environ: Mapping[str, str]) -> str:
     """Return the key a party uses.
 
     Raises:

@@ -16,14 +16,14 @@ import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx2
 
 from specs.masking import SHORTEST_VALUE, Masker
 from specs.session.session_spec import Builder, Reviewer
 from specs.text import plain
-from specs.vendors.api_keys import find_key
+from specs.vendors.api_keys import Party, find_key
 from specs.vendors.prices import Price, missing_package, price_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Api(NamedTuple):
         return Anthropic(api_key=self.key, base_url=self.address, max_retries=0, http_client=http, open_telemetry=False)
 
 
-def open_api(party: Literal["builder", "reviewer"], spec: Builder | Reviewer, environ: Mapping[str, str]) -> Api:
+def open_api(party: Party, spec: Builder | Reviewer, environ: Mapping[str, str]) -> Api:
     """Return the API of the model that a spec names.
 
     Raises:

@@ -1,4 +1,7 @@
-"""What asking a model costs: known before it is asked, or it is not asked."""
+"""What asking a model costs: known before it is asked, or it is not asked.
+
+List prices are the offline data of ``genai-prices``, imported when it is first needed.
+"""
 
 from __future__ import annotations
 

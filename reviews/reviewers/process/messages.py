@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 import specs.trail.no_verdict
+from reviews.gate.reviewer import Exchange
 from specs.digests import Contract, Digest
 from specs.session.session_spec import Reviewer
 from specs.trail.key_policy import Hex
@@ -96,27 +97,13 @@ class Ready(Message):
     public: Hex
 
 
-class WireExchange(Message):
-    """:class:`reviews.gate.reviewer.Exchange` on the way between two processes."""
-
-    request: bytes
-    response: bytes | None
-    statuses: tuple[int | None, ...]
-    model: str | None
-    usage: dict[str, int] | None
-    usd: float
-    usd_is_measured: bool
-    seconds: float
-    reasoning: str | None
-
-
 class Reviewed(Message):
     """What came of a review: a verdict as canonical JSON, or the reason why there is none."""
 
     op: Literal["reviewed"] = "reviewed"
     verdict: str | None
     no_verdict: specs.trail.no_verdict.NoVerdict | None = None
-    exchange: WireExchange | None = None
+    exchange: Exchange | None = None
 
 
 class Signed(Message):

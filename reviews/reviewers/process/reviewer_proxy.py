@@ -1,4 +1,7 @@
-"""Reviewers as the session sees them: each is asked through the one process that holds their keys."""
+"""Reviewers as the session sees them: each is asked through the one process that holds their keys.
+
+Beside reviews the session asks for what it has to record after them: the verdict of a panel, a repeated verdict, none.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import NoReturn
 
-from reviews.gate.reviewer import Answered, Exchange, effort_of
+from reviews.gate.reviewer import Answered, effort_of
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.client import ANSWER_S, ReviewerProcess
@@ -75,9 +78,8 @@ class ModelApart(Apart):
         said = self._said(packet, packet_digest, effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
         if said.exchange is None:
             raise _as_error(said.no_verdict, self.name)
-        exchange = Exchange(**dict(said.exchange))
         verdict = self._verdict(said)
-        return Answered(exchange, value=verdict, error=None if verdict else _as_error(said.no_verdict, self.name))
+        return Answered(said.exchange, value=verdict, error=None if verdict else _as_error(said.no_verdict, self.name))
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:
         """Return the model's verdict; errors as in :meth:`Apart.review`."""

@@ -123,7 +123,7 @@ class Duty:
                 verdict = reviewer.review(packet, asked.digest)
         except PeergateError as failed:
             why = without_secrets(no_verdict_of(failed), current())
-            return messages.Reviewed(verdict=None, no_verdict=why, exchange=_on_the_wire(exchange))
+            return messages.Reviewed(verdict=None, no_verdict=why, exchange=exchange)
         facts = facts_of(exchange, digest_bytes) if exchange else {}
         return self._remember(asked.digest, verdict, facts, exchange=exchange)
 
@@ -169,7 +169,7 @@ class Duty:
         data, why = verdict.canonical(), verdict.no_verdict
         error, cause = (str(why), why.cause) if why else ("", None)
         self._said[Said(packet, digest_bytes(data), verdict.reviewer, error, cause)] = facts
-        return messages.Reviewed(verdict=data.decode(), no_verdict=why, exchange=_on_the_wire(exchange))
+        return messages.Reviewed(verdict=data.decode(), no_verdict=why, exchange=exchange)
 
     def _heard(self, spoken: messages.Spoken) -> tuple[dict[str, Any], Verdict]:
         """Return body and verdict of an entry that this key, or a person's, signed."""
@@ -248,7 +248,3 @@ class Duty:
             return f"{', '.join(sorted(other))} is not what the reviewer left"
         self._entries[said] = entry.key
         return ""
-
-
-def _on_the_wire(exchange: Exchange | None) -> messages.WireExchange | None:
-    return messages.WireExchange(**vars(exchange)) if exchange else None

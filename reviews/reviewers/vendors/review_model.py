@@ -1,4 +1,7 @@
-"""A model that can be asked: price before, one bounded exchange, everything that is no whole answer is an error."""
+"""A model that can be asked: price before, one bounded exchange, everything but a whole answer is an error.
+
+:class:`ModelReviewer` asks one about a packet.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a session for a client: drive it while it can go on, tell the client how it stands while it cannot."""
+"""Run a session for a client: drive it while it can continue, tell the client the session's state while it cannot."""
 
 from __future__ import annotations
 

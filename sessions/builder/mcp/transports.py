@@ -1,4 +1,4 @@
-"""How a client reaches the server: over stdio, where its going is seen, or over HTTP with a bearer token.
+"""How a client reaches the server: over stdio, where its end is noticed, or over HTTP with a bearer token in a file.
 
 The protocol runs in a thread of its own. The session keeps the main thread, to which signals and the trail belong.
 """

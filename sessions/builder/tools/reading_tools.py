@@ -1,4 +1,7 @@
-"""Tools that read: the spec, artifacts by name, measured metrics."""
+"""Tools that read: the spec, artifacts by name, measured metrics.
+
+A stage that reads held-out items leaves nothing that a builder may read.
+"""
 
 from __future__ import annotations
 

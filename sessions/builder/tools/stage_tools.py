@@ -1,4 +1,4 @@
-"""Tools that leave something: plans, notes, proposals, the wish to launch, the submission."""
+"""Tools that leave something: plans, notes, proposals, the wish to launch, the submission, tasks of helpers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tool works with, and how it says no."""
+"""What a tool works with, how its arguments are read, and how it refuses a call."""
 
 from __future__ import annotations
 

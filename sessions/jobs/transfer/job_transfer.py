@@ -1,8 +1,8 @@
 """Jobs on machines without this machine's disk: this machine's side. The other one is ``remote_job.py``.
 
-From here come the order, the files beside it and the inputs; from there heartbeat, progress and log while the job runs,
-then what it left, then its exit record. What comes from there is untrusted: paths and sizes are checked, and nothing
-is written but the files of a job.
+This side sends the order, the files beside it and the inputs. The other one sends heartbeat, progress and log while the
+job runs, then what it left, then its exit record. All of that is untrusted: paths and sizes are checked, and nothing
+but the files of a job is written.
 """
 
 from __future__ import annotations
@@ -54,23 +54,22 @@ class Moving:
         return [*within, "--place", self.place.url, key_of(folder)]
 
     def send(self, folder: Path) -> None:
-        """Bring order, files beside it and inputs, then the table that says that they are all there.
+        """Send the order, the files beside it and the inputs, then the table that says that they are all there.
 
         Raises:
             EvidenceMissing: an input is not what its digest says.
-            EngineUnavailable: the place cannot be reached; repeating it goes on.
+            EngineUnavailable: the place cannot be reached; repeating it resumes.
         """
         order, key = read_order(folder), key_of(folder)
         run = folder.parent.parent
         if not (run / RECORD).exists():
             write_durably(run / RECORD, canonical_bytes({"place": self.place.url}))
-        tables = {"job": {}, **{f"input/{role}": {} for role in order.inputs}}
         files = {
             one.name: self.place.send_tree(one).files[""]
             for one in sorted(folder.iterdir())
             if one.is_file() and not one.is_symlink() and not one.name.startswith(".") and one.name not in _OURS
         }
-        tables["job"] = {"files": {name: piece.model_dump() for name, piece in files.items()}}
+        tables = {"job": Table(files=files).model_dump()}
         for role, artifact in order.inputs.items():
             try:
                 table = self.place.send_tree(run / artifact.path)
@@ -84,11 +83,11 @@ class Moving:
         self.place.write(job_at(key, SENT), canonical_bytes(tables))
 
     def fetch(self, folder: Path) -> None:
-        """Bring what the job has told; once it has ended, what it left, and its exit record last.
+        """Fetch what the job reports; once it has ended, what it left, and its exit record last.
 
         Raises:
-            AuditDamage: what came is no job's, or other bytes than stated.
-            EngineUnavailable: the place cannot be reached; repeating it goes on.
+            AuditDamage: what came does not belong to a job, or has other bytes than stated.
+            EngineUnavailable: the place cannot be reached; repeating it resumes.
         """
         now = time.monotonic()
         if now - self._fetched.get(folder, float("-inf")) < FETCH_EVERY_S:
@@ -109,7 +108,7 @@ class Moving:
         self._take_over(folder, key, ended)
 
     def cancel(self, folder: Path, reason: str) -> None:
-        """Bring a request to end to the job."""
+        """Send the job a request to end."""
         self.place.write(job_at(key_of(folder), CANCEL), reason.encode())
 
     def withdraw(self, folder: Path, why: str) -> bool:
@@ -146,7 +145,7 @@ class Moving:
         partial.replace(folder / name)
 
     def _show_presence(self, folder: Path, key: str) -> None:
-        """Hand on that an orchestrator is there; the job ends itself without one, if its order says so."""
+        """Report that an orchestrator is there; without one the job ends itself, if its order says so."""
         try:
             beat = str((folder.parent.parent / BEAT).stat().st_mtime_ns).encode()
         except OSError:

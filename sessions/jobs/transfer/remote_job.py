@@ -26,7 +26,7 @@ from sessions.jobs.engine_launcher import EngineUnavailable
 from sessions.jobs.heartbeat import beat
 from sessions.jobs.local_launcher import job_environment
 from sessions.jobs.transfer.job_transfer import CANCEL, CLAIM, KEPT, LEFT, OUTPUTS, PRESENT, SENT, TOLD, job_at
-from sessions.jobs.transfer.shared_place import TABLE_BYTES, Piece, Place, Table, read_table, table_of
+from sessions.jobs.transfer.shared_place import TABLE_BYTES, Piece, Place, Table, read_table
 from sessions.jobs.untrusted_files import NotReadable, open_file
 from specs.digests import canonical_bytes, digest_bytes, digest_file
 from specs.errors import EvidenceMissing
@@ -118,14 +118,12 @@ def bring_back(place: Place, key: str, folder: Path) -> None:
         place.send(folder / name, files[name])
     if (folder / OUTPUTS).is_dir() and not (folder / OUTPUTS).is_symlink():
         try:
-            left = table_of(folder / OUTPUTS).files
+            left = place.send_tree(folder / OUTPUTS).files
         except ValueError as error:
             # A link among the outputs: they cannot be digested there either, so they do not count.
             print(f"{key}: outputs left behind: {error}", file=sys.stderr)
             left = {}
-        for path, piece in left.items():
-            place.send(folder / OUTPUTS / path, piece)
-            files[f"{OUTPUTS}/{path}"] = piece
+        files |= {f"{OUTPUTS}/{path}": piece for path, piece in left.items()}
     place.write(job_at(key, LEFT), canonical_bytes({"job": Table(files=files).model_dump()}))
     place.write(job_at(key, "exit.json"), (folder / "exit.json").read_bytes())
 

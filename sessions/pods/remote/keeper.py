@@ -1,7 +1,7 @@
 """On the pod: starts the orchestrator, learns how it ends, and ends the pod when a rule says so.
 
-It is a process of its own, in a session of its own, so neither the loss of a connection nor the end of whoever started
-it reaches it. It is the orchestrator's parent and nothing more: killed, it takes no orchestrator with it.
+It is a separate process in a separate session, so it outlives connections and the process that started it. It is the
+orchestrator's parent and nothing more: when it is killed, the orchestrator continues, and the next keeper adopts it.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Orchestrator:
 
 
 def start_or_adopt(layout: Layout, order: Order) -> Orchestrator:
-    """Return the orchestrator that is there, or start one with its keys in its environment."""
+    """Return the running orchestrator, or start one with its keys in its environment."""
     before = process_state.read(layout.own / process_state.ORCHESTRATOR) or {}
     if process_state.lives(layout.own / process_state.ORCHESTRATOR):
         return Orchestrator(layout, int(before["number"]))
@@ -256,7 +256,7 @@ def start_or_adopt(layout: Layout, order: Order) -> Orchestrator:
 
 
 def is_begun(layout: Layout) -> bool:
-    """Say whether the session is registered here: then it goes on."""
+    """Say whether the session is registered here: then it is resumed."""
     return (layout.run / TRAIL).exists()
 
 
