@@ -23,6 +23,7 @@ from sessions.jobs.job_state import (
     withdrawn_because,
 )
 from sessions.jobs.launcher import JobState
+from sessions.jobs.sandbox.sandbox import JOB_VARIABLES
 from sessions.jobs.untrusted_files import NotReadable, read_end
 from specs.errors import EvidenceMissing
 from specs.resources import Resources
@@ -36,17 +37,7 @@ ELSEWHERE_S = 120.0
 """How long the heartbeat of a job that was claimed on another machine may stay away before the job counts as lost."""
 
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
-_SET = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONHASHSEED": "0",
-    "PYTHONUNBUFFERED": "1",
-    # Waiting threads sleep. By default they spin, and two jobs on the same cores then slow each other down many times
-    # (bench/contention.py).
-    "OMP_WAIT_POLICY": "PASSIVE",
-}
+_SET = JOB_VARIABLES | {"PYTHONUNBUFFERED": "1"}
 
 
 def job_environment(asked: Resources | None = None) -> dict[str, str]:

@@ -114,7 +114,7 @@ def fingerprint(path: Path) -> str:
     Raises:
         PeergateError: ssh-keygen finds none.
     """
-    done = _keygen("-l", "-E", "sha256", "-f", str(path))
+    done = _said("ssh-keygen", "-l", "-E", "sha256", "-f", str(path))
     words = done.split()
     if len(words) < 2 or not words[1].startswith("SHA256:"):
         raise PeergateError("ssh-keygen tells no fingerprint", where=str(path))
@@ -132,7 +132,7 @@ def is_known(connection: Connection, key: HostKey) -> bool:
         path = Path(file).expanduser()
         if path.is_file() and any(
             line.split()[-2:] == [key.kind, key.data] or line.split()[1:3] == [key.kind, key.data]
-            for line in _keygen("-F", name, "-f", str(path)).splitlines()
+            for line in _said("ssh-keygen", "-F", name, "-f", str(path)).splitlines()
             if line and not line.startswith(("#", "@"))
         ):
             return True
@@ -143,21 +143,14 @@ def _effective(connection: Connection) -> dict[str, str]:
     """Return the options ssh would use by the person's own configuration."""
     words = ["ssh", "-G", *(["-F", connection.config] if connection.config else [])]
     words += ["-p", str(connection.address.port)] if connection.address.port else []
-    done = subprocess.run(
-        [*words, "--", connection.address.destination],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=False,
-        timeout=10,
-    )
-    return {name: value for name, _, value in (line.partition(" ") for line in done.stdout.splitlines())}
+    lines = _said(*words, "--", connection.address.destination).splitlines()
+    return {name: value for name, _, value in (line.partition(" ") for line in lines)}
 
 
-def _keygen(*arguments: str) -> str:
+def _said(*command: str) -> str:
+    """Return what a program of OpenSSH prints."""
     done = subprocess.run(
-        ["ssh-keygen", *arguments],
+        command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import NoReturn
 
 from reviews.gate.reviewer import Answered, effort_of
 from reviews.reviewers.checklist import Checklist
@@ -41,7 +40,9 @@ class Apart:
             ReviewerUnavailable: there is none; the message is what the process says.
         """
         said = self._said(packet, packet_digest, ANSWER_S)
-        return self._verdict(said) or self._none(said)
+        if said.verdict is None:
+            raise _as_error(said.no_verdict, self.name)
+        return read_verdict(said, self.name)
 
     def _said(self, packet: Packet, digest: str, seconds: float) -> messages.Reviewed:
         data = packet.canonical()
@@ -49,12 +50,6 @@ class Apart:
             raise ReviewerUnavailable(f"the packet has the digest {digest_bytes(data)}, not {digest}", where=self.name)
         question = messages.Review(reviewer=self._number, packet=data.decode(), digest=digest)
         return self._process.ask(question, messages.Reviewed, seconds)
-
-    def _verdict(self, said: messages.Reviewed) -> Verdict | None:
-        return None if said.verdict is None else read_verdict(said, self.name)
-
-    def _none(self, said: messages.Reviewed) -> NoReturn:
-        raise _as_error(said.no_verdict, self.name)
 
 
 class ModelApart(Apart):
@@ -78,7 +73,7 @@ class ModelApart(Apart):
         said = self._said(packet, packet_digest, effort_of(packet, self._spec.effort).timeout_s + SLACK_S)
         if said.exchange is None:
             raise _as_error(said.no_verdict, self.name)
-        verdict = self._verdict(said)
+        verdict = None if said.verdict is None else read_verdict(said, self.name)
         return Answered(said.exchange, value=verdict, error=None if verdict else _as_error(said.no_verdict, self.name))
 
     def review(self, packet: Packet, packet_digest: str) -> Verdict:

@@ -66,7 +66,7 @@ class SessionCluster:
             UserError: Ray is not installed, or the environment names no dashboard.
         """
         named = named_cluster()
-        recorded = self._recorded()
+        recorded = _recorded(self._run)
         if named is not None:
             if start and recorded.get("address") != named.address:
                 write_durably(self._run / RECORD, json.dumps({"address": named.address}).encode())
@@ -80,7 +80,7 @@ class SessionCluster:
     @property
     def is_own(self) -> bool:
         """Whether its jobs run on this machine, on a cluster of the session's own."""
-        return named_cluster() is None and ("address" not in (told := self._recorded()) or "pid" in told)
+        return named_cluster() is None and ("address" not in (told := _recorded(self._run)) or "pid" in told)
 
     def _start(self) -> Cluster:
         if find_spec("ray") is None:
@@ -91,7 +91,7 @@ class SessionCluster:
             )
         # Two processes may look at once.
         with FileLock(str(self._run / f".{RECORD}.lock")), (self._run / "ray.log").open("ab") as log:
-            recorded = self._recorded()
+            recorded = _recorded(self._run)
             if not _is_kept(recorded):
                 keeper = subprocess.Popen(
                     [sys.executable, "-P", "-m", "sessions.jobs.ray.cluster_head", str(self._run)],
@@ -104,19 +104,20 @@ class SessionCluster:
                 )
                 _started[:] = [keeper, *(one for one in _started if one.poll() is None)]
                 until = time.monotonic() + READY_S
-                while not _is_kept(recorded := self._recorded()):
+                while not _is_kept(recorded := _recorded(self._run)):
                     if keeper.poll() is not None or time.monotonic() > until:
                         keeper.kill()
                         raise UserError("the Ray cluster did not start", where=str(self._run / "ray.log"))
                     time.sleep(0.2)
             return _cluster_of(recorded)
 
-    def _recorded(self) -> dict[str, Any]:
-        try:
-            told = json.loads((self._run / RECORD).read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return told if isinstance(told, dict) else {}
+
+def _recorded(run: Path) -> dict[str, Any]:
+    try:
+        told = json.loads((run / RECORD).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def _is_kept(recorded: dict[str, Any]) -> bool:
@@ -208,10 +209,7 @@ def _keep(run: Path, head: subprocess.Popen[bytes], stop: list[int]) -> None:
 
 def end_left_over(run: Path) -> None:
     """End the cluster of a keeper that was killed. Its folder stands in the command lines of its processes."""
-    try:
-        folder = json.loads((run / RECORD).read_bytes())["folder"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
+    folder = _recorded(run).get("folder")
     if isinstance(folder, str) and Path(folder).name.startswith("peergate-ray-"):
         _end(None, Path(folder))
 

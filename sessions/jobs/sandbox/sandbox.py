@@ -118,6 +118,19 @@ def arguments(host: Host, work: Work, parameters: RecipeParameters, starter: Seq
     return [*command, "--", host.python, "-I", "-B", STARTER, *starter]
 
 
+JOB_VARIABLES = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONHASHSEED": "0",
+    # Waiting threads sleep. By default they spin, and two jobs on the same cores then slow each other down many times
+    # (bench/contention.py).
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+"""Of every job, in a sandbox or not."""
+
+
 def variables(parameters: RecipeParameters, inputs: str, out: str) -> dict[str, str]:
     """Return the whole environment of a recipe."""
     found = {
@@ -129,12 +142,7 @@ def variables(parameters: RecipeParameters, inputs: str, out: str) -> dict[str, 
         "OUT": out,
         "SEED": str(parameters.seed),
         "MPLCONFIGDIR": "/tmp",
-        "PYTHONHASHSEED": "0",
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_OFFLINE": "1",
-        "TRANSFORMERS_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "OMP_WAIT_POLICY": "PASSIVE",
+        **JOB_VARIABLES,
     }
     return found if parameters.gpu else found | {"CUDA_VISIBLE_DEVICES": ""}
 

@@ -6,6 +6,7 @@ Only regular files come of it, under names that were checked, in a folder that o
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -76,10 +77,9 @@ def _header(stream: BinaryIO) -> dict[str, Any]:
     line = stream.readline(HEADER_BYTES)
     if not line:
         raise CutShort("what it left was cut short")
-    try:
+    header = None
+    with suppress(ValueError, RecursionError):
         header = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Refused("what it left does not have the form of files") from error
     if not isinstance(header, dict) or not line.endswith(b"\n"):
         raise Refused("what it left does not have the form of files")
     return header
