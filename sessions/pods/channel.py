@@ -25,7 +25,7 @@ class PodRefused(PeergateError):
 
 
 class Channel:
-    """The commands' side of ``sessions/pods/remote/channel_server.py``."""
+    """The commands' side of ``sessions/pods/remote/pod_entry.py``."""
 
     def __init__(self, connection: Connection, python: str, root: str, name: str) -> None:
         self._address = connection.address

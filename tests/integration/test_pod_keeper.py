@@ -18,7 +18,7 @@ import pytest
 
 from sessions.pods.protocol import Order, Rules
 from sessions.pods.remote import process_state
-from sessions.pods.remote.channel_server import Server
+from sessions.pods.remote.pod_entry import Server
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.remote.process_sweep import sweep
 from tests.e2e.sessions import CANARY, wait_for

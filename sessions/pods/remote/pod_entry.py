@@ -1,19 +1,32 @@
-"""What runs on the pod: ``python -P -m sessions.pods.remote.pod_entry VERB ROOT NAME``, called over SSH."""
+"""What runs on the pod: ``python -P -m sessions.pods.remote.pod_entry VERB ROOT NAME``, called over SSH.
+
+``start`` starts a keeper, which starts the orchestrator. ``serve`` answers while somebody is attached, and ends with
+the connection.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from sessions.pods.protocol import PROTOCOL, Order
+from sessions.pods.protocol import PROTOCOL, Order, line_of, read_frame
 from sessions.pods.remote import process_state
-from sessions.pods.remote.keeper import end_keeper
+from sessions.pods.remote.keeper import end_keeper, is_begun, keep, shut_down
 from sessions.pods.remote.pod_layout import Layout
-from sessions.run.run_layout import TRAIL
+from sessions.pods.remote.process_sweep import sweep
+from sessions.run.run_layout import STORE
+from specs.digests import list_tree
 
+LOG_BYTES = 1 << 16
+PIECE = 1 << 20
 START_S = 60.0
 
 
@@ -32,7 +45,7 @@ def begin(layout: Layout) -> None:
     """Start a keeper, which starts the orchestrator, and wait until both are there."""
     order = Order.model_validate_json(sys.stdin.buffer.read(), strict=True)
     layout.make()
-    begun = (layout.run / TRAIL).exists()
+    begun = is_begun(layout)
     if order.answer is not None and not begun:
         _refuse("there is no session yet that asks anything")
     adopt = process_state.lives(layout.own / process_state.ORCHESTRATOR)
@@ -86,17 +99,148 @@ def main(words: list[str]) -> int:
     if verb == "start":
         begin(layout)
     elif verb == "keep":
-        from sessions.pods.remote.keeper import keep
-
         order = Order.model_validate_json(sys.stdin.buffer.read(), strict=True)
         return keep(layout, order)
     elif verb == "serve":
-        from sessions.pods.remote.channel_server import serve
-
         serve(layout, sys.stdin.buffer, sys.stdout.buffer)
     else:
         return 2
     return 0
+
+
+class Server:
+    """One conversation. Every answer is a header and bytes; a header with ``refused`` says why there are none."""
+
+    def __init__(self, layout: Layout, out: BinaryIO) -> None:
+        self.layout = layout
+        self.out = out
+        self._progress = process_state.Progress(layout)
+        self._operations: dict[str, Callable[[dict[str, Any]], None]] = {
+            "status": self.status,
+            "trail": self.trail,
+            "store": self.store,
+            "list": self.list_path,
+            "read": self.read_file,
+            "pulled": self.pulled,
+            "sweep": self.sweep_orphans,
+            "pause": self.pause,
+            "shutdown": self.shutdown,
+        }
+
+    def answer(self, asked: dict[str, Any]) -> None:
+        """Carry out one request."""
+        try:
+            operation = self._operations[str(asked.get("op"))]
+        except KeyError:
+            self.send({"refused": "there is no such operation"})
+            return
+        try:
+            operation(asked)
+        except (OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
+            self.send({"refused": f"{type(error).__name__}: {error}"})
+
+    def send(self, header: dict[str, Any], data: bytes = b"") -> None:
+        """Write one answer."""
+        self.out.write(line_of(header, len(data)))
+        self.out.write(data)
+        self.out.flush()
+
+    def status(self, asked: dict[str, Any]) -> None:
+        """How the pod stands, and what the log has from an offset on. Asking is being attached."""
+        (self.layout.own / process_state.ATTACHED).touch()
+        data = b""
+        offset = int(asked["log"])
+        if self.layout.log.exists():
+            with self.layout.log.open("rb") as log:
+                log.seek(offset)
+                data = log.read(LOG_BYTES)
+        ending = process_state.read(self.layout.own / process_state.ENDING)
+        told = process_state.orchestrator(self.layout) | self._progress.told()
+        told |= {
+            "keeper": process_state.lives(self.layout.own / process_state.KEEPER),
+            "log": offset + len(data),
+            "hours": process_state.Clock(self.layout).hours(),
+            "ending": str(ending["reason"]) if ending else None,
+        }
+        self.send({"status": told}, data)
+
+    def trail(self, _: dict[str, Any]) -> None:
+        """The bytes of the trail, with its seal where it is at rest."""
+        data, seal = process_state.snapshot(self.layout)
+        self.send({"seal": base64.b64encode(seal).decode() if seal is not None else None}, data)
+
+    def store(self, _: dict[str, Any]) -> None:
+        """The names of everything in the content store, with sizes."""
+        root = self.layout.run / STORE
+        names = {path.relative_to(root).as_posix(): path.stat().st_size for path in sorted(root.glob("??/*"))}
+        self.send({}, json.dumps(names).encode())
+
+    def list_path(self, asked: dict[str, Any]) -> None:
+        """The files of a path in the run folder: itself, or everything below it."""
+        path = self._inside(asked["path"])
+        if path.is_file():
+            self.send({"kind": "file"}, json.dumps({"": path.stat().st_size}).encode())
+        elif path.is_dir():
+            files = {one.relative_to(path).as_posix(): one.stat().st_size for one in list_tree(path)}
+            self.send({"kind": "folder"}, json.dumps(files).encode())
+        else:
+            self.send({"refused": "it is not there"})
+
+    def read_file(self, asked: dict[str, Any]) -> None:
+        """The bytes of a file in the run folder from an offset on, as many as it has now."""
+        path, offset = self._inside(asked["path"]), int(asked["offset"])
+        with path.open("rb") as file:
+            left = max(0, os.fstat(file.fileno()).st_size - offset)
+            file.seek(offset)
+            self.out.write(line_of({}, left))
+            while left:
+                piece = file.read(min(PIECE, left))
+                if not piece:
+                    # It became shorter: what was promised cannot be kept, and the other side sees the end.
+                    raise SystemExit(1)
+                self.out.write(piece)
+                left -= len(piece)
+            self.out.flush()
+
+    def _inside(self, relative: Any) -> Path:
+        path = (self.layout.run / str(relative)).resolve()
+        if not path.is_relative_to(self.layout.run.resolve()):
+            raise ValueError("it lies outside of the run folder")
+        return path
+
+    def pulled(self, asked: dict[str, Any]) -> None:
+        """Keep that so many entries, with their files, are kept and verified elsewhere."""
+        process_state.write(
+            self.layout.own / process_state.PULLED, {"entries": int(asked["entries"]), "time": time.time()}
+        )
+        self.send({})
+
+    def sweep_orphans(self, asked: dict[str, Any]) -> None:
+        """End processes of sessions that are over; of this one too when the pod is going to end."""
+        told = sweep(self.layout, everything=bool(asked.get("everything")))
+        self.send({}, json.dumps(told).encode())
+
+    def pause(self, _: dict[str, Any]) -> None:
+        """Ask the session to pause, as `peergate pause` does."""
+        from sessions.run.pause import PAUSE, ask_for
+
+        ask_for(self.layout.run, PAUSE)
+        self.send({})
+
+    def shutdown(self, asked: dict[str, Any]) -> None:
+        """End the keeper and run the declared command."""
+        end_keeper(self.layout)
+        command = asked["command"]
+        code = shut_down(self.layout, str(command) if command is not None else None, str(asked["reason"]))
+        self.send({"code": code})
+
+
+def serve(layout: Layout, given: BinaryIO, out: BinaryIO) -> None:
+    """Answer until the other side is gone."""
+    server = Server(layout, out)
+    layout.make()
+    while (frame := read_frame(given)) is not None:
+        server.answer(frame[0])
 
 
 if __name__ == "__main__":
