@@ -6,10 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from reviews.gate.packet import DESIGN
 from specs.errors import ReviewerUnavailable
-from specs.session.lint.reviewer_rules import DESIGN_STAKES
-from specs.session.session_spec import Effort, Efforts
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet, Verdict
 
@@ -108,9 +105,3 @@ class PaidReviewer(Protocol):
     def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
         """Ask, and return verdict or error together with what it took."""
         ...
-
-
-def effort_of(packet: Packet, efforts: Efforts) -> Effort:
-    """Return the effort a review of a packet is asked with."""
-    gate = packet.registered.get("gate", {})
-    return getattr(efforts, DESIGN_STAKES if packet.stage == DESIGN else gate.get("stakes", DESIGN_STAKES))

@@ -9,10 +9,11 @@ import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from reviews.gate.reviewer import Answered, effort_of
+from reviews.gate.reviewer import Answered
 from reviews.reviewers.checklist import Checklist
 from reviews.reviewers.process import messages
 from reviews.reviewers.process.client import ANSWER_S, ReviewerProcess
+from reviews.reviewers.vendors.effort_tiers import effort_of
 from specs.digests import digest_bytes
 from specs.errors import ReviewerUnavailable
 from specs.session.session_spec import Reviewer as ReviewerSpec

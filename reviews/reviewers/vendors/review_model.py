@@ -13,7 +13,8 @@ from typing import Literal, TypeVar
 
 import httpx2
 
-from reviews.gate.reviewer import Answered, Exchange, effort_of
+from reviews.gate.reviewer import Answered, Exchange
+from reviews.reviewers.vendors.effort_tiers import effort_of
 from reviews.reviewers.vendors.model_exchange import Form, Question, Reply
 from reviews.reviewers.vendors.verdict_answer import answer_form, instructions, to_verdict
 from specs.digests import canonical_bytes

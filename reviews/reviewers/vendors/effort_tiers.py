@@ -1,0 +1,14 @@
+"""How much effort a packet is worth: by the stakes that are registered for its gate."""
+
+from __future__ import annotations
+
+from reviews.gate.packet import DESIGN
+from specs.session.lint.reviewer_rules import DESIGN_STAKES
+from specs.session.session_spec import Effort, Efforts
+from specs.trail.verdict import Packet
+
+
+def effort_of(packet: Packet, efforts: Efforts) -> Effort:
+    """Return the effort a review of a packet is asked with."""
+    gate = packet.registered.get("gate", {})
+    return getattr(efforts, DESIGN_STAKES if packet.stage == DESIGN else gate.get("stakes", DESIGN_STAKES))
