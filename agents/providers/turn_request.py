@@ -59,7 +59,7 @@ def schema_of(tool: Tool) -> dict[str, Any]:
 
 
 def readable(arguments: str) -> dict[str, Any]:
-    """Return arguments as the JSON object that both vendors want back; what is none goes back as a text in one.
+    """Return arguments as the JSON object that both vendors want back; anything else goes back as a text in one.
 
     The call itself is carried out with what the model wrote, never with this.
     """

@@ -26,7 +26,7 @@ from specs.resources import WAIT_HOURS, Resources
 from specs.text import plain
 
 END_S = 120.0
-"""How long a job that is told to end when its hours are over has for leaving an exit record."""
+"""How long a job has to leave an exit record after its hours are over."""
 EngineState = Literal["pending", "running", "exited", "lost", "unknown"]
 """``unknown``: nothing is there for the job, and submitting it again may help."""
 Hint = Literal["pending", "running", "exited", "lost", "unknown", "unreachable"]
@@ -60,13 +60,13 @@ class EngineStatus(NamedTuple):
 
 
 class EngineUnavailable(Blocked):
-    """The engine did not answer in time, or refused. The session pauses; jobs that run go on."""
+    """The engine did not answer in time, or refused. The session pauses; running jobs continue."""
 
 
 class Engine(Protocol):
     """The contract of an engine. A handle is text that means the same to another process, after any restart.
 
-    Every method answers within a time limit of its own and raises ``EngineUnavailable`` where the engine does not.
+    Every method has a time limit and raises ``EngineUnavailable`` where the engine does not.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Carrier(Protocol):
         ...
 
     def fetch(self, folder: Path) -> None:
-        """Bring here what the job has told so far, and what it left once it has ended."""
+        """Fetch what the job reported so far, and what it left once it has ended."""
         ...
 
     def cancel(self, folder: Path, reason: str) -> None:
@@ -173,7 +173,7 @@ class EngineLauncher:
         self._hints.pop(folder.name, None)
 
     def poll(self, folder: Path) -> JobState:
-        """Say how the job is, by what it left. Without a sign of life for too long it is lost, and told to end."""
+        """Return the job's state by what it left. Without a sign of life for too long it is lost, and asked to end."""
         record = read_exit(folder)
         if record is None and self._carrier is not None:
             if self._is_damaged(self._carrier, folder):
@@ -278,12 +278,12 @@ class EngineLauncher:
         return why if held > asked.max_hours * 3600 + END_S else ""
 
     def _give_up(self, folder: Path, claimed: bool, hint: Hint, why: str) -> bool:
-        """Make sure that a job which is about to count as lost does not go on unseen; False where it has just begun."""
+        """Make sure that a job which is about to count as lost does not run on unseen; False if it has just begun."""
         if not claimed and not self._withdraw(folder, why):
             return False
         if not (folder / "cancel").exists():
             write_durably(folder / "cancel", why.encode())
-        # The engine may be what is gone, and what is told to it is of use only where it is not.
+        # The engine itself may be gone; asking it helps only if it is not.
         if self._carrier is not None:
             with suppress(EngineUnavailable):
                 self._carrier.cancel(folder, why)

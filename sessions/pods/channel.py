@@ -15,7 +15,7 @@ from specs.text import plain
 
 ANSWER_S = 60.0
 STILL_S = 60.0
-"""A transfer that stands still for this long is over."""
+"""A transfer without a byte for this long has failed."""
 _PIECE = 1 << 18
 _TOLD = 4096
 

@@ -57,7 +57,7 @@ _ALWAYS = {
 
 
 class ConnectionLost(PeergateError):
-    """The pod was not reached, or the connection to it ended. What runs there goes on."""
+    """The pod was not reached, or the connection to it ended. What runs there continues."""
 
 
 class HostKeyRefused(Blocked):
@@ -169,7 +169,7 @@ def require_ssh() -> None:
 
 
 def failure(told: str, address: Address) -> PeergateError:
-    """Return the error that what ssh said stands for."""
+    """Return the error that an output of ssh means."""
     where = f"{address.destination}{f':{address.port}' if address.port else ''}"
     if "host key verification failed" in told.lower() or "host identification has changed" in told.lower():
         return HostKeyRefused(

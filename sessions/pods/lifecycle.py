@@ -59,7 +59,7 @@ def start(
     answer: Literal["retry", "approve", "stop"] | None,
     reason: str,
 ) -> dict[str, Any]:
-    """Start the session, or go on with it; returns the orchestrator's pid, and whether the session was there before.
+    """Start or resume the session; returns the orchestrator's pid, and whether the session was there before.
 
     Raises:
         Blocked: it runs already, an answer was given where nothing is asked, or the pod says why else it does not.
@@ -86,7 +86,7 @@ def start(
 
 
 def status_of(channel: Channel, log: int) -> tuple[Status, bytes]:
-    """Return how the pod says that it stands, and what its log has from an offset on.
+    """Return the status that the pod reports, and its log from an offset on.
 
     Raises:
         PeergateError: the pod says something that is no status.

@@ -72,14 +72,14 @@ class Rules(Contract):
 
 
 class Order(Contract):
-    """Start the orchestrator, or go on with the session. It is read from standard input: it holds the keys."""
+    """Start or resume the session. It is read from standard input: it holds the keys."""
 
     # An error about an order must not repeat what is in it.
     model_config = ConfigDict(hide_input_in_errors=True)
 
     python: str
     spec: str
-    """Relative to the folder the spec was brought to. A session that is there already goes on without it."""
+    """Relative to the folder the spec was brought to. A session that is there already does not need it."""
     profile: str | None = None
     answer: Literal["retry", "approve", "stop"] | None = None
     reason: str = ""
@@ -88,7 +88,7 @@ class Order(Contract):
 
 
 class Status(Contract):
-    """How the pod stands, as it says itself: a hint when to look, never evidence."""
+    """What the pod reports about itself: a hint when to look, never evidence."""
 
     orchestrator: Literal["running", "ended", "gone", "never"]
     """``gone``: it ended without leaving an exit code, so it was killed or the machine was restarted."""

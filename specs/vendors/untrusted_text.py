@@ -17,7 +17,7 @@ def enclose(what: str, data: str) -> str:
 
 
 def mark(what: str, data: str) -> str:
-    """Write untrusted text between markers, for readers who were told what they mean."""
+    """Write untrusted text between markers, for readers who know what they mean."""
     name = _name(data)
     return f"----- BEGIN {what.upper()} {name} -----\n{data}\n----- END {what.upper()} {name} -----"
 

@@ -99,7 +99,7 @@ def read_verdict(said: messages.Reviewed, who: str) -> Verdict:
 
 
 def party(process: ReviewerProcess, number: int) -> Apart:
-    """Return one of the reviewers of a process; a person is none of them.
+    """Return one of the reviewers of a process; a person is not among them.
 
     Raises:
         UserError: its key is not set, a package it needs is not installed, or no price is known of its model.

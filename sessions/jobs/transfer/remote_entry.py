@@ -29,14 +29,14 @@ TERM_S = 60.0
 def end_within(seconds: float) -> None:
     """Have this process asked to end after so long, as an engine does, and ended a minute later in any case.
 
-    A signal of its own needs nobody who is there then: a machine whose orchestrator is gone is let go too.
+    The signal comes from this process, so a machine whose orchestrator is gone is released too.
     """
 
     def end() -> None:
         print(f"the machine was held for {seconds:.0f} s, which is what max_hours allow", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(TERM_S)
-        # A transfer that hangs, or goes on for hours. The wrapper is asked to end by the kernel then.
+        # A transfer that hangs, or takes hours. The wrapper is asked to end by the kernel then.
         os._exit(1)
 
     timer = threading.Timer(seconds, end)

@@ -139,7 +139,7 @@ def _watch(place: Place, key: str, run: Path, folder: Path, wrapper: subprocess.
         try:
             _exchange(place, key, run, folder, seen)
         except EngineUnavailable as error:
-            # The job goes on; the orchestrator sees silence.
+            # The job continues; the orchestrator sees silence.
             print(error, file=sys.stderr)
         if code is not None:
             return

@@ -25,7 +25,7 @@ from specs.errors import AuditDamage, UserError
 from specs.text import plain
 
 ATOMIC = ("file", "local", "memory", "s3", "s3a", "gs", "gcs")
-"""Protocols of file systems that create a file only where there is none, atomically."""
+"""Protocols of file systems that can create a file atomically, and refuse if it exists."""
 PIECE = 1 << 22
 TABLE_BYTES = 64 << 20
 DEPTH = 16
@@ -110,7 +110,7 @@ class Place:
             self._put(self._at(path), lambda to: self._fs.pipe_file(to, data))
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write a file only where there is none; say whether there was none. Of any number of callers one gets True."""
+        """Create a file; False if it exists. Of any number of callers one gets True."""
         with self._writing():
             at = self._at(path)
             self._make_parent(at)
@@ -131,7 +131,7 @@ class Place:
             return True
 
     def read(self, path: str, most: int) -> bytes | None:
-        """Return a small file; None where there is none.
+        """Return a small file; None if it is missing.
 
         Raises:
             AuditDamage: it is larger than it can be.
@@ -239,7 +239,7 @@ class Place:
             raise EngineUnavailable(f"the place cannot be used: {plain(str(error), 200)}", where=self.url) from error
 
     def _make_parent(self, at: str) -> None:
-        """Make the folder of a file. Where there are none, s3fs would make the bucket: a slip of the pen is told."""
+        """Make the folder of a file. Not in a bucket: s3fs would make the bucket, and hide a misspelt name."""
         if self._has_folders:
             self._fs.makedirs(self._fs._parent(at), exist_ok=True)  # pyright: ignore[reportPrivateUsage]
 

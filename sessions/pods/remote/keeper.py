@@ -151,7 +151,7 @@ def end_pod(layout: Layout, orchestrator: Orchestrator, rules: Rules, reason: st
 
 
 def is_pulled(layout: Layout, entries: int) -> bool:
-    """Say whether whoever is attached has told that this many entries, and their files, are kept elsewhere."""
+    """Say whether an attached client reported that it keeps this many entries and their files."""
     told = process_state.read(layout.own / process_state.PULLED)
     return entries == 0 or (told is not None and told.get("entries") == entries)
 

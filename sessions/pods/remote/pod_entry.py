@@ -146,7 +146,7 @@ class Server:
         self.out.flush()
 
     def status(self, asked: dict[str, Any]) -> None:
-        """How the pod stands, and what the log has from an offset on. Asking is being attached."""
+        """Report the pod's state and the log from an offset on. Who asks counts as attached."""
         (self.layout.own / process_state.ATTACHED).touch()
         data = b""
         offset = int(asked["log"])
