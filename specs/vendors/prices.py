@@ -66,7 +66,7 @@ class ListedPrice:
 
     def usd(self, usage: Usage, written_tokens: int = 0) -> float:
         """Return what these tokens cost."""
-        return list_price_usd(self.vendor, self.model, *usage, written_tokens=written_tokens)
+        return list_price_usd(self.vendor, self.model, usage, written_tokens)
 
 
 def price_of(vendor: str, model: str, stated: TokenPrice | None, party: str) -> Price:
@@ -111,9 +111,7 @@ def missing_package(name: str, party: str = "reviewer") -> UserError:
     return UserError(f"package '{name}' is not installed", hint=f"pip install 'peergate[{party}s]'")
 
 
-def list_price_usd(
-    vendor: str, model: str, input_tokens: int, output_tokens: int, cached_tokens: int = 0, *, written_tokens: int = 0
-) -> float:
+def list_price_usd(vendor: str, model: str, usage: Usage, written_tokens: int = 0) -> float:
     """Return what these tokens cost at a vendor's list price.
 
     Those read from the prompt cache and those written into it are part of the input.
@@ -124,9 +122,9 @@ def list_price_usd(
     """
     prices: Any = importlib.import_module("genai_prices")
     counted = prices.Usage(
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        cache_read_tokens=cached_tokens or None,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cached_tokens or None,
         cache_write_tokens=written_tokens or None,
     )
     return float(prices.calc_price(counted, model, provider_id=vendor).total_price)
@@ -139,7 +137,7 @@ def is_listed(vendor: str, model: str) -> bool:
         ImportError: ``genai-prices`` is not installed.
     """
     try:
-        return list_price_usd(vendor, model, 1000, 1000) > 0
+        return list_price_usd(vendor, model, Usage(1000, 1000)) > 0
     except LookupError:
         return False
 
