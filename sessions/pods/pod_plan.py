@@ -15,7 +15,8 @@ from specs.vendors.api_keys import Party, variable_of
 def asking(spec: SessionSpec) -> list[tuple[Party, Builder | Reviewer]]:
     """Return everybody who asks a model, with the party they are."""
     parties: list[tuple[Party, Builder | Reviewer]] = [("builder", spec.builder)]
-    return [one for one in [*parties, *(("reviewer", one) for one in spec.reviewers())] if one[1].asks_a_model]
+    parties.extend(("reviewer", one) for one in spec.reviewers())
+    return [one for one in parties if one[1].asks_a_model]
 
 
 def keys_of(spec: SessionSpec) -> tuple[list[str], list[str]]:
