@@ -330,7 +330,7 @@ def close_with(session: Session, outcome: str) -> None:
         # Files are written before the entry that would be refused: not over those of who took the session over.
         session.trail.guard()
         written = report.write(session.run, session.trail.path.name, session.store.root.name, outcome)
-        recorded = session.trail.append("report", "report", {"files": written, "outcome": outcome})
+        recorded = session.trail.append("report", "report", written)
     session.trail.append("close", "close", {"decision": recorded.body["outcome"], "report": recorded.digest})
 
 

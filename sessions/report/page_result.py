@@ -27,7 +27,8 @@ WORDS = {
     "retracted": "Taken back",
 }
 OPEN = {"waiting": "Waiting for a person", "paused": "Not finished"}
-_UNREADABLE = (PeergateError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+UNREADABLE = (PeergateError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+"""What reading entries and values that nobody verified may raise."""
 
 
 def page_result(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
@@ -36,7 +37,7 @@ def page_result(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
         return None
     try:
         return _result(entries, store)
-    except _UNREADABLE:
+    except UNREADABLE:
         # Verifying is not the page's task: it shows what can be read.
         return None
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from specs.text import one_line
 
+NAMES = ("loss.svg", "accuracy.svg", "pairs.svg")
 NAME_CHARACTERS = 40
 
 

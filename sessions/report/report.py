@@ -34,7 +34,7 @@ from sessions.report.waiting_report import answers_to, question, reasons_of, res
 from specs import markdown
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import EvidenceMissing
-from specs.masking import current
+from specs.masking import Masker, current, forms_only
 from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds
 from specs.stages.registry import kind_of
@@ -55,22 +55,37 @@ Arms = tuple[tuple[Answered, ...], tuple[Answered, ...]]
 """The judged rows of the registered comparison: baseline, treatment."""
 
 
-def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FINAL) -> dict[str, str]:
-    """Write the report of a session that ends with ``outcome``; returns digests by path relative to the run folder."""
+def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FINAL) -> dict[str, Any]:
+    """Write the report of a session that ends with ``outcome``; returns the body of its entry in the trail."""
     entries, store = read_entries(run / trail), Store(run / store_name)
-    resolved, _ = registered_spec(entries, store)
     data, arms = _data(run, entries, store, outcome)
-    pictures = plots.draw(run / folder, data, _losses(entries, store, resolved))
-    data["plots"] = pictures
-    data = current().value(data)
-    markdown, for_machines = f"{folder}/report.md", f"{folder}/report.json"
-    write_durably(run / markdown, _rendered(data, arms).encode())
-    write_durably(
-        run / for_machines, json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False).encode()
-    )
-    told = transcript.write(run / folder, entries[0].entry.session, entries, store)
-    files = [for_machines, markdown, *(f"{folder}/{name}" for name in (*pictures, *told))]
-    return {name: digest_file(run / name) for name in files}
+    data["plots"] = plots.draw(run / folder, data, _losses(entries, store))
+    texts = _texts(data, arms, entries, store, current())
+    for name, text in texts.items():
+        write_durably(run / folder / name, text)
+    files = {f"{folder}/{name}": digest_file(run / folder / name) for name in (*texts, *data["plots"])}
+    return {"files": files, "entries": len(entries), "outcome": outcome}
+
+
+def rendered_again(folder: Path, entries: list[Recorded], store: Store, written: Recorded) -> dict[str, bytes]:
+    """Return the texts of a report as trail and store give them, by path; which plots there are, its entry says.
+
+    Args:
+        folder: the run folder, or an export.
+        entries: the whole trail.
+        store: the content store.
+        written: the ``report`` entry.
+
+    Raises:
+        EvidenceMissing: something that the report is made from is not in the store.
+        AuditDamage: it has other bytes than its name.
+    """
+    told = entries[: written.body["entries"]]
+    data, arms = _data(folder, told, store, written.body["outcome"])
+    data["plots"] = [name for name in plots.NAMES if f"{FINAL}/{name}" in written.body["files"]]
+    # What this process knows to be secret is its own: it does not change what another one wrote.
+    texts = _texts(data, arms, told, store, forms_only())
+    return {f"{FINAL}/{name}": text for name, text in texts.items()}
 
 
 def told_so_far(run: Path, trail: str, store_name: str) -> tuple[dict[str, Any], str]:
@@ -83,12 +98,26 @@ def told_so_far(run: Path, trail: str, store_name: str) -> tuple[dict[str, Any],
     if question(entries) is None:
         raise EvidenceMissing(f"session '{run.name}' asks nothing of a person", where=str(run))
     data, arms = _data(run, entries, store, WAITING)
-    return data, _rendered(data, arms)
+    return data, _markdown(data, arms, current())
+
+
+def _texts(
+    data: dict[str, Any], arms: Arms | None, entries: Sequence[Recorded], store: Store, masker: Masker
+) -> dict[str, bytes]:
+    """Return every file of a report but its plots, by name: the same data gives the same bytes."""
+    data = masker.value(data)
+    texts = {
+        "report.json": json.dumps(json.loads(canonical_bytes(data)), indent=2, ensure_ascii=False),
+        "report.md": _markdown(data, arms, masker),
+        transcript.MARKDOWN: transcript.rendered(entries, store, masker),
+    }
+    return {name: text.encode() for name, text in texts.items() if text}
 
 
 def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tuple[dict[str, Any], Arms | None]:
     """Return everything a report says but its plots, and the judged rows of both arms."""
     resolved, registered = registered_spec(entries, store)
+    session = entries[0].entry.session
     limits = resolved.spec.thresholds
     stages = [_stage(entries, store, stage.name, stage.kind, limits) for stage in resolved.spec.stages]
     arms = _arms(run, entries, store, resolved)
@@ -98,11 +127,11 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
     model = find(entries, "model")
     data: dict[str, Any] = {
         "schema_version": 1,
-        "session": entries[0].entry.session,
+        "session": session,
         "outcome": outcome,
         "result": result_of(asked) if asked else result_in_words(entries, resolved, outcome, comparison),
         "why": reasons_of(asked) if asked else why_it_ended(entries, store) if outcome != "approve" else [],
-        "answers": answers_to(entries, asked, run.name) if asked else [],
+        "answers": answers_to(entries, asked, session) if asked else [],
         "objective": resolved.spec.objective,
         "registration": registered,
         "analysis": resolved.spec.analysis.model_dump(mode="json"),
@@ -135,13 +164,13 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "hours": round(balance.hours, 4),
         "started": _when(entries[0]),
         "trail": {"entries": len(entries), "head": entries[-1].digest},
-        "verify": f"peergate audit verify {run.name}",
+        "verify": f"peergate audit verify {session}",
         "plots": [],
     }
     return data, arms
 
 
-def _rendered(data: dict[str, Any], arms: Arms | None) -> str:
+def _markdown(data: dict[str, Any], arms: Arms | None, masker: Masker) -> str:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         undefined=StrictUndefined,
@@ -150,7 +179,7 @@ def _rendered(data: dict[str, Any], arms: Arms | None) -> str:
         finalize=markdown.finalize,
     )
     environment.filters |= {"cell": markdown.cell, "code": markdown.code, "written": markdown.Markup}
-    return current().text(environment.get_template("report.md.j2").render(report=data, examples=_examples(arms)))
+    return masker.text(environment.get_template("report.md.j2").render(report=data, examples=_examples(arms)))
 
 
 _BY_PEOPLE = ("human", "override", "amendment", "retraction")
@@ -311,8 +340,9 @@ def _examples(arms: Arms | None) -> list[dict[str, Any]]:
     ]
 
 
-def _losses(entries: Sequence[Recorded], store: Store, resolved: ResolvedSpec) -> dict[str, list[float]]:
+def _losses(entries: Sequence[Recorded], store: Store) -> dict[str, list[float]]:
     """Return the step losses of each training attempt, from its raw rows."""
+    resolved, _ = registered_spec(entries, store)
     training = {stage.name for stage in resolved.spec.stages if kind_of(stage).trains}
     found: dict[str, list[float]] = {}
     for one in entries:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from agents.turns import Turn
 from reviews.gate.packet import DESIGN
 from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store, write_durably
+from reviews.trail.store import Store
 from specs import markdown
 from specs.errors import EvidenceMissing
 from specs.masking import Masker, current
@@ -232,10 +231,9 @@ _NOTE = (
 )
 
 
-def write(folder: Path, session: str, entries: Sequence[Recorded], store: Store) -> list[str]:
-    """Write the transcript into a report's folder; returns the names of the files."""
-    attempts = list(Transcript(store).attempts(entries))
+def rendered(entries: Sequence[Recorded], store: Store, masker: Masker) -> str:
+    """Return the transcript of a session as Markdown; empty if its builder called no tool."""
+    attempts = list(Transcript(store, masker).attempts(entries))
     if not any(one.kind == "call" for attempt in attempts for one in attempt.events):
-        return []
-    write_durably(folder / MARKDOWN, markdown_of(session, attempts).encode())
-    return [MARKDOWN]
+        return ""
+    return markdown_of(entries[0].entry.session, attempts)

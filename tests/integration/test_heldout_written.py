@@ -16,8 +16,8 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.nodes import act
-from sessions.report.claims import Report
 from sessions.report.overview import overview
+from sessions.report.report_check import ReportCheck
 from tests.fixtures.small_pipeline import Here, open_small, writing_model
 from tests.integration.test_pipeline_resumes import to_its_end
 
@@ -136,7 +136,7 @@ def test_one_is_taken_out_and_counted_and_the_session_goes_on(
     assert checks.body["summary"]["text.overlap"] == "WARN"
     (found,) = [one for one in Store(run / "store").get_value(checks.body["checks"]) if one["id"] == "text.overlap"]
     assert "1 of " in found["detail"] and [row["train_text"] for row in found["shown"]] == [collides]
-    report = Report(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True)
+    report = ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True)
     (claim,) = [
         one for one in report.measured if (one.set.stage, one.metric.id) == ("self_instruct", "instructions_held_out")
     ]

@@ -13,8 +13,8 @@ import torch
 from reviews.audit.verify import verify_run
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
-from sessions.report.claims import Report
 from sessions.report.overview import overview
+from sessions.report.report_check import ReportCheck
 from specs.session.loading import find_spec, load_spec
 from tests.fixtures.quick_session import drive, quick_session
 from tests.fixtures.small_pipeline import Here, Killed, open_small, writing_model
@@ -209,8 +209,8 @@ def test_what_differs_is_found(undisturbed: Callable[[str], tuple[Path, Result]]
 @one_or_both
 def test_every_number_is_followed_to_its_rows(undisturbed: Callable[[str], tuple[Path, Result]], name: str) -> None:
     run, result = undisturbed(name)
-    report = Report(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True)
-    assert report.problems == [] and not [one.problem for one in report.statements if one.problem]
+    report = ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True)
+    assert report.problems == []
     for one in report.measured:
         traced = report.trace(one)
         assert traced.problems == () and traced.again == one.metric.value, one.name

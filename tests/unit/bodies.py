@@ -60,7 +60,7 @@ BODIES: dict[EntryKind, dict[str, Any]] = {
     "keys": {**WHO, "role": "log", "old": "0" * 64, "new": "1" * 64, "revoked": False},
     "pause": {"by": "ada"},
     "resume": {"by": "ada"},
-    "report": {"files": {}, "outcome": "approve"},
+    "report": {"files": {}, "entries": 1, "outcome": "approve"},
     "close": {"decision": "approve", "report": NAME},
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.commands.audit.claim_command import show_claim
-from sessions.report.claims import Report
+from sessions.report import report
+from sessions.report.report_check import ReportCheck
 from specs.digests import digest_file
 from specs.errors import UserError
+from specs.masking import current
 from specs.trail.builder_tools import SubmitStage
 from specs.trail.grant_and_claim import Claim
 from tests.fixtures.quick_session import drive, open_quick, quick_session
+from tests.unit.bodies import body_of
 
 CLAIMS = (
     Claim(stage="tuned", metric="accuracy_gain", value=1.0),
@@ -72,9 +76,11 @@ def test_a_number_is_followed_to_its_rows_and_to_who_claims_it(run: Path, capsys
     assert (one["name"], one["entry"]) == ("tuned.1.accuracy_gain", measured.entry.seq)
     assert one["metric_set"] == measured.body["metrics"] and one["code"] == measured.body["code"]
     assert one["code_is_at_hand"] and one["computed_again"] == one["metric"]["value"] == 1
-    places = {each["where"] for each in one["stated"] if each["part"] == "value"}
-    assert {"report.json /comparison/metrics/accuracy_gain/value", "report.md line 1"} < places
-    assert {each["part"] for each in one["stated"]} == {"value", "low", "high", "n"}
+    assert {"report.json /comparison/metrics/accuracy_gain", "report.md line 1"} < set(one["stated"])
+    text = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
+    lines = [text[int(each.split()[-1]) - 1] for each in one["stated"] if each.startswith("report.md")]
+    assert len(lines) == 4 and all("gain" in line and "1" in line for line in lines), lines
+    assert sum(line.startswith("| accuracy_gain | 1 |") for line in lines) == 2
     assert [(each["name"], each["entry"] is not None, each["holds"]) for each in one["rows"]] == [
         ("baseline", True, True), ("tuned", True, True)
     ]  # fmt: skip
@@ -101,14 +107,21 @@ def test_every_number_of_a_report_is_found_and_holds(run: Path, capsys: pytest.C
     code, data = shown(run, None, capsys)
     assert (code, data["problems"]) == (0, [])
     report = json.loads((run / "report" / "report.json").read_bytes())
+    stages = report["stages"]
     measured = {
         f"{stage['stage']}.{each['attempt']}.{name}"
-        for stage in report["stages"]
+        for stage in stages
         for each in stage["attempts"]
         for name in each["metrics"]
     }
-    in_text = {one["name"] for one in data["statements"] if one["where"].startswith("report.md")}
-    assert measured == in_text == {one["name"] for one in data["statements"]}
+    assert measured == {one["name"] for one in data["numbers"]}
+    text = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
+    for one in data["numbers"]:
+        stage, attempt, name = one["name"].split(".")
+        place = next(number for number, each in enumerate(stages) if each["stage"] == stage)
+        assert f"report.json /stages/{place}/attempts/{int(attempt) - 1}/metrics/{name}" in one["stated"]
+        rows = [text[int(each.split()[-1]) - 1] for each in one["stated"] if each.startswith("report.md line")]
+        assert any(row.startswith(f"| {name} | {one['value']:.4g} |") for row in rows), one
 
 
 def test_it_works_on_an_export_too(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,43 +137,129 @@ def no_page(_entries: list[Recorded], _store: Store) -> str:
 # ---- planted contradictions --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "told"),
-    [
-        ("report.md", "gain +1.000", "gain +1.001", "report.md line 1 states accuracy_gain +1.001"),
-        ("report.md", "[+0.587,", "[+0.687,", "report.md line 1 states low of accuracy_gain +0.687"),
-        ("report.md", "| acceptance_rate | 0.5 |", "| acceptance_rate | 0.6 |", "states acceptance_rate 0.6, entry"),
-        ("report.md", ">= 0.1, measured 0.5", ">= 0.1, measured 0.7", "states acceptance_rate 0.7, entry"),
-        ("report.md", "| treatment accuracy | 1.0000 |", "| treatment accuracy | 0.9999 |", "accuracy 0.9999, entry"),
-        ("report.json", '"treatment_accuracy": 1', '"treatment_accuracy": 0.99', "accuracy 0.99, entry"),
-        ("report.json", '"baseline_metrics": "sha256:', '"baseline_metrics": "sha256:0', "which was not measured"),
-        ("report.json", '"gained": {', '"gained ": {', "states gained  12, which was not measured"),
-    ],
-)
-def test_a_number_that_is_not_the_measured_one_is_found(
-    run: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, told: str
-) -> None:
+def forge(run: Path, file: str, old: str, new: str) -> None:
+    """Change a file of the report once."""
     path = run / "report" / file
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     assert path.read_text(encoding="utf-8") != text
-    code, data = shown(run, None, capsys)
-    assert code == 5 and any(told in one for one in data["problems"]), data["problems"]
-    assert any(f"report/{file} is sha256:" in one for one in data["problems"])
 
 
-def test_a_lie_that_was_recorded_is_found_as_well(run: Path) -> None:
-    """A report that states another number, whose digest the trail has: nobody tampered, Peergate itself was wrong."""
-    path = run / "report" / "report.md"
-    path.write_text(path.read_text(encoding="utf-8").replace("gain +1.000", "gain +0.900", 1), encoding="utf-8")
+def recorded_as_it_is(run: Path) -> list[Recorded]:
+    """Return the trail as if the report had been recorded as it is now: nobody tampered, Peergate itself was wrong."""
     entries = read_entries(run / "trail.sqlite")
     written = next(one for one in entries if one.entry.kind == "report")
-    body = written.body | {"files": written.body["files"] | {"report/report.md": digest_file(path)}}
+    files = {str(path.relative_to(run)): digest_file(path) for path in (run / "report").iterdir()}
+    body = written.body | {"files": files}
     entries[written.entry.seq] = written._replace(entry=written.entry.model_copy(update={"body": body}))
-    report = Report(run, entries, Store(run / "store"), apart=True)
-    assert report.problems == []
-    (traced,) = map(report.trace, report.called("accuracy_gain"))
-    assert [one.split(", entry")[0] for one in traced.problems] == ["report.md line 1 states accuracy_gain +0.900"]
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "told"),
+    [
+        ("report.md", "gain +1.000", "gain +1.001", "report.md line 1 says '"),
+        ("report.md", "[+0.587,", "[+0.687,", "report.md line 1 says '"),
+        ("report.md", "| acceptance_rate | 0.5 |", "| acceptance_rate | 0.6 |", "says '| acceptance_rate | 0.5"),
+        ("report.md", ">= 0.1, measured 0.5", ">= 0.1, measured 0.7", ">= 0.1, measured 0.5'"),
+        ("report.md", "| treatment accuracy | 1.0000 |", "| treatment accuracy | 0.9999 |", "accuracy | 1.0000 |"),
+        ("report.md", "## Gates\n", "## Gates\n\nEvery gate was easy.\n", "the trail says '### design'"),
+        ("report.md", "- one seed: variation", "- variation", "the trail says '- one seed: variation"),
+        ("report.md", "n = 12", "n = 120", "the trail says '"),
+        ("report.json", '"treatment_accuracy": 1', '"treatment_accuracy": 0.99', "says '\"treatment_accuracy\": 1,"),
+        ("report.json", '"baseline_metrics": "sha256:', '"baseline_metrics": "sha256:0', "the trail says '"),
+        ("report.json", '"gained": {', '"gained ": {', "the trail says '\"gained\": {'"),
+        ("report.json", "\n}", ',\n  "more": 1\n}', "the trail says '"),
+    ],
+)  # fmt: skip
+def test_a_report_that_says_something_else_is_found(
+    run: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, told: str
+) -> None:
+    forge(run, file, old, new)
+    code, data = shown(run, None, capsys)
+    assert code == 5 and any(told in one and f"report/{file} line" in one for one in data["problems"]), data["problems"]
+    assert any(f"report/{file} is sha256:" in one for one in data["problems"])
+    # A number by itself is no better than the report it was taken from.
+    assert shown(run, "sample.acceptance_rate", capsys)[0] == 5
+
+
+def test_the_first_line_that_differs_is_shown_with_what_the_trail_says_there(run: Path) -> None:
+    lines = (run / "report" / "report.md").read_text(encoding="utf-8").split("\n")
+    number = next(at for at, line in enumerate(lines, 1) if line.startswith("| acceptance_rate"))
+    forge(run, "report.md", "| acceptance_rate | 0.5 |", "| acceptance_rate | 0.6 |")
+    forge(run, "report.md", "- one seed: variation", "- variation")
+    check = ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True)
+    (problem,) = check.problems
+    said, _, ran = problem.partition(" (the session ran ")
+    changed = lines[number - 1].replace("0.5 |", "0.6 |", 1)
+    assert said == f"report/report.md line {number} says '{changed}', the trail says '{lines[number - 1]}'"
+    assert "digest sha256:" in ran
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda text: text.replace("gain +1.000", "gain +0.900", 1), "report/report.md line 1 says"),
+        (lambda text: text.replace("## Gates\n", "", 1), "says '', the trail says '## Gates'"),
+        (lambda text: text + "\nmore", "says 'more', the trail says nothing"),
+        (lambda text: text[: text.rindex("\n- ")], "says nothing, the trail says '- that nothing was cut off"),
+    ],
+)  # fmt: skip
+def test_a_lie_that_was_recorded_is_found_as_well(run: Path, change: Callable[[str], str], told: str) -> None:
+    assert ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True).problems == []
+    path = run / "report" / "report.md"
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+    check = ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True)
+    assert len(check.problems) == 1 and told in check.problems[0], check.problems
+
+
+def test_a_file_that_is_gone_or_that_the_trail_does_not_give_is_found(run: Path) -> None:
+    (run / "report" / "other.md").write_text("# What the builder did\n", encoding="utf-8")
+    (run / "report" / "report.json").unlink()
+    problems = ReportCheck(run, recorded_as_it_is(run), Store(run / "store"), apart=True).problems
+    assert [one.split(" says ")[0] for one in problems] == [
+        "report/other.md line 1", "report/report.json line 1"
+    ] and "the trail says nothing" in problems[0]  # fmt: skip
+    problems = ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True).problems
+    assert len(problems) == 1 and "report/report.json cannot be read" in problems[0], problems
+
+
+def test_it_is_the_same_where_other_secrets_are_known(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "acceptance_rate")
+    assert current().text("acceptance_rate") == "[masked: SOME_TOKEN]"
+    assert ReportCheck(run, read_entries(run / "trail.sqlite"), Store(run / "store"), apart=True).problems == []
+
+
+def test_what_was_recorded_while_the_report_was_written_does_not_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_quick(tmp_path)
+    session = quick_session(run)
+    write = report.write
+
+    def and_then_somebody_asks(*arguments: Any) -> dict[str, Any]:
+        body = write(*arguments)
+        session.trail.append("asked", "asked/1", body_of("asked"))
+        return body
+
+    monkeypatch.setattr(report, "write", and_then_somebody_asks)
+    drive(session)
+    entries = read_entries(run / "trail.sqlite")
+    written = next(one for one in entries if one.entry.kind == "report")
+    assert written.body["entries"] == written.entry.seq - 1
+    assert ReportCheck(run, entries, Store(run / "store"), apart=True).problems == []
+
+
+@pytest.mark.drawn
+def test_plots_are_compared_with_their_digests(tmp_path: Path) -> None:
+    run = open_quick(tmp_path)
+    drive(quick_session(run))
+    entries = read_entries(run / "trail.sqlite")
+    assert ReportCheck(run, entries, Store(run / "store"), apart=True).problems == []
+    assert "![pairs.svg](pairs.svg)" in (run / "report" / "report.md").read_text(encoding="utf-8")
+    forge(run, "pairs.svg", "</svg>", "<!-- --></svg>")
+    (problem,) = ReportCheck(run, entries, Store(run / "store"), apart=True).problems
+    assert problem.startswith("report/pairs.svg is sha256:")
 
 
 def test_rows_that_were_changed_are_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,16 +273,16 @@ def test_rows_that_were_changed_are_found(run: Path, capsys: pytest.CaptureFixtu
 def test_a_metric_that_the_rows_do_not_give_is_found(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sessions.report import claims
+    from sessions.report import report_check
 
-    true_measure = claims.measure
+    true_measure = report_check.measure
 
     def wrong(evidence: Any) -> Any:
         found = true_measure(evidence)
         metric = found.metrics["accuracy"].model_copy(update={"value": 0.5})
         return found.model_copy(update={"metrics": found.metrics | {"accuracy": metric}})
 
-    monkeypatch.setattr(claims, "measure", wrong)
+    monkeypatch.setattr(report_check, "measure", wrong)
     code, data = shown(run, "tuned.accuracy", capsys)
     assert code == 5 and any("the rows give 0.5, entry" in one for one in data["problems"])
 
@@ -191,13 +290,13 @@ def test_a_metric_that_the_rows_do_not_give_is_found(
 def test_a_claim_that_was_called_supported_and_is_not_is_found(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sessions.report import claims
+    from sessions.report import report_check
     from specs.trail.grant_and_claim import ClaimResult
 
     def contradicted(stated: list[Claim], _: Any) -> tuple[ClaimResult, ...]:
         return tuple(ClaimResult(claim=one, status="contradicted", measured=1.0) for one in stated)
 
-    monkeypatch.setattr(claims, "look_up", contradicted)
+    monkeypatch.setattr(report_check, "look_up", contradicted)
     code, data = shown(run, "tuned.accuracy", capsys)
     assert code == 5 and any(
         "a claim of 0.9999 supported, looked up again it is contradicted" in one for one in data["problems"]
@@ -214,5 +313,5 @@ def test_for_people_it_says_the_same(run: Path, capsys: pytest.CaptureFixture[st
     show_claim(run, "accuracy_gain", False)
     told = capsys.readouterr().out
     assert "tuned.1.accuracy_gain = 1 fraction, 95 % interval 0.5873 to 1, n 12" in told
-    assert "report.md line 1: +1.000" in told and "12 of 12 gained: wrong before, right after: lines 1-12" in told
+    assert "\n  report.md line 1\n" in told and "12 of 12 gained: wrong before, right after: lines 1-12" in told
     assert "1 +- 0: supported" in told and told.endswith("every number holds\n")

@@ -12,10 +12,8 @@ from reviews.trail.trail import Trail
 from sessions.cli import app
 from sessions.report.remarks import critic_in_words
 from sessions.report.report import told_so_far
-from sessions.report.stated import stated_in_markdown
 from specs.errors import EvidenceMissing
 from specs.session.thresholds import Thresholds
-from specs.stages.metric_catalog import METRICS
 from specs.trail.entry import EntryKind
 from tests.fixtures.quick_session import open_quick
 from tests.unit.bodies import body_of
@@ -137,13 +135,3 @@ def test_limits_are_the_registered_ones() -> None:
     )
     assert critic_in_words("evaluate", measured(0.5, 0.2, 0.3), Thresholds()) is None
     assert critic_in_words("critique_instructions", {}, Thresholds()) is None
-
-
-def test_the_table_can_be_held_against_the_trail() -> None:
-    # `audit show RUN claim` reads these rows as it reads the table of metrics.
-    row = "| instructions_kappa | 0.3 | -0.0099 to 0.5897 | 40 | >= 0.6 | the same beyond luck |"
-    report = f"### judge (critique_instructions)\n\nAttempt 1: job ended\n\n{row}"
-    stated = list(stated_in_markdown(report, "base", "tuned", frozenset(METRICS)))
-    assert [(one.metric, one.stage, one.attempt, one.part) for one in stated] == [
-        ("instructions_kappa", "judge", 1, part) for part in ("value", "n", "low", "high")
-    ]

@@ -13,9 +13,9 @@ from agents.workbench_protocol import Workbench
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
 from sessions.cli import app
-from sessions.report.transcript import MARKDOWN, Transcript, lines_of, markdown_of, write
+from sessions.report.transcript import MARKDOWN, Transcript, lines_of, markdown_of, rendered
 from sessions.session import Session
-from specs.masking import Masker
+from specs.masking import Masker, forms_only
 from specs.trail.verdict import Packet
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.unit.benches import bench_of, call, new_session, open_stage, take, turn
@@ -177,7 +177,7 @@ def test_a_closed_session_has_its_transcript_among_the_files_of_the_report(tmp_p
     assert {one.id: one.status for one in packet_of(run, "base").checks}["claims.as_measured"] == "PASS"
 
 
-def test_without_a_call_nothing_is_written(tmp_path: Path) -> None:
+def test_without_a_call_there_is_no_transcript(tmp_path: Path) -> None:
     made = new_session(tmp_path)
-    assert write(tmp_path, "small", list(made.trail.iterate()), made.store) == []
+    assert rendered(list(made.trail.iterate()), made.store, forms_only()) == ""
     made.trail.close()

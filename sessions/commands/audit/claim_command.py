@@ -10,7 +10,7 @@ from reviews.evidence.weight_lineage import Made
 from sessions.commands.audit.trail_place import place_of
 from sessions.commands.audit.verify_command import way_of
 from sessions.commands.output import print_json, print_line, print_table
-from sessions.report.claims import Report, Statement, Traced
+from sessions.report.report_check import ReportCheck, Traced
 from sessions.terminal import masked_line
 from specs.errors import ExitCode
 
@@ -22,7 +22,7 @@ def show_claim(run: Path, name: str | None, as_json: bool) -> None:
     """Trace the numbers of a name, or list every number of the report; ends with 5 when something does not hold."""
     place = place_of(run)
     entries = place.entries()
-    report = Report(place.folder, entries, place.store, apart=not place.is_export)
+    report = ReportCheck(place.folder, entries, place.store, apart=not place.is_export)
     if name is None:
         problems = _list(report, as_json)
     else:
@@ -39,43 +39,37 @@ def show_claim(run: Path, name: str | None, as_json: bool) -> None:
         raise SystemExit(int(ExitCode.DAMAGED))
 
 
-def _list(report: Report, as_json: bool) -> list[str]:
-    problems = [*report.problems, *(one.problem for one in report.statements if one.problem)]
+def _list(report: ReportCheck, as_json: bool) -> list[str]:
+    found = [(one, list(report.stated(one))) for one in report.measured]
     if as_json:
-        stated = [_statement(one) for one in report.statements]
-        print_json({"report": report.entry.entry.seq, "statements": stated, "problems": problems})
-        return problems
-    rows: list[tuple[str, ...]] = []
-    for one in report.measured:
-        places = [each for each in report.statements if each.measured == one]
-        if places:
-            wrong = sum(bool(each.problem) for each in places)
-            told = f"{len(places)} times" + (f", {wrong} of them otherwise" if wrong else "")
-            rows.append((one.name, f"{one.metric.value:.10g}", str(one.entry.entry.seq), told))
+        numbers = [{"name": one.name, "value": one.metric.value, "stated": places} for one, places in found]
+        print_json({"report": report.entry.entry.seq, "numbers": numbers, "problems": report.problems})
+        return report.problems
+    rows = [
+        (one.name, f"{one.metric.value:.10g}", str(one.entry.entry.seq), f"{len(places)} times")
+        for one, places in found
+        if places
+    ]
     print_table(("number", "measured", "entry", "stated in the report"), rows)
-    _end(problems)
-    return problems
+    _end(report.problems)
+    return report.problems
 
 
 def _end(problems: list[str]) -> None:
     for one in problems:
         print_line(f"DOES NOT HOLD: {masked_line(one, 2000)}")
     if not problems:
-        print_line("every number holds")
+        print_line("the report says what the trail says, and every number holds")
 
 
-def _tell(one: Traced, report: Report) -> None:
+def _tell(one: Traced, report: ReportCheck) -> None:
     metric, entry = one.measured.metric, one.measured.entry.entry
     interval = f", 95 % interval {metric.interval[0]:.4g} to {metric.interval[1]:.4g}" if metric.interval else ""
     print_line(f"{one.measured.name} = {metric.value:.10g} {metric.unit}{interval}, n {metric.n}")
     print_line(f"  {metric.definition}; over {metric.population}")
     print_line(f"stated in the report of entry {report.entry.entry.seq}")
-    for each in one.statements:
-        what = "" if each.stated.part == "value" else f" {each.stated.part}"
-        otherwise = ", OTHERWISE" if each.problem else ""
-        print_line(f"  {each.stated.where}:{what} {masked_line(str(each.stated.value), 100)}{otherwise}")
-    if not one.statements:
-        print_line("  nowhere")
+    for where in one.stated or ("nowhere",):
+        print_line(f"  {where}")
     print_line(f"measured in entry {entry.seq} {masked_line(entry.key, 200)}")
     print_line(f"  metric set {one.measured.digest}")
     print_line(f"  by the code {one.measured.set.code}, {'as at hand' if one.same_code else 'which is not at hand'}")
@@ -110,19 +104,6 @@ def _made(made: Made) -> str:
     return f"{made.reference} {made.digest}, made by {made.by}{by}, attempt {made.attempt}{where}, from"
 
 
-def _statement(one: Statement) -> dict[str, Any]:
-    stated = one.stated
-    return {
-        "where": stated.where,
-        "metric": stated.metric,
-        "part": stated.part,
-        "stated": stated.value,
-        "measured": stated.measured(one.measured.metric) if one.measured else None,
-        "name": one.measured.name if one.measured else None,
-        "agrees": not one.problem,
-    }
-
-
 def _as_data(one: Traced) -> dict[str, Any]:
     measured = one.measured
     return {
@@ -132,7 +113,7 @@ def _as_data(one: Traced) -> dict[str, Any]:
         "metric_set": measured.digest,
         "code": measured.set.code,
         "code_is_at_hand": one.same_code,
-        "stated": [_statement(each) for each in one.statements],
+        "stated": list(one.stated),
         "rows": [
             {"name": rows.name, "digest": rows.digest, "path": rows.path, "holds": not rows.problem}
             | {"entry": rows.entry.entry.seq if rows.entry else None}

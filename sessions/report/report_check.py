@@ -1,7 +1,7 @@
-"""A session's report held against its trail: every number followed to the metrics entry, the code and the raw rows.
+"""A session's report checked against its trail: rendered again, byte for byte, and each number followed to its rows.
 
-Nothing is believed on the way: files are compared with their recorded digests, the metric is computed again from the
-rows, and what the builder claimed is looked up again.
+Nothing in the report or the trail is believed: files are compared with their recorded digests, metrics are computed
+again from the rows, and what the builder claimed is looked up again.
 """
 
 from __future__ import annotations
@@ -9,27 +9,37 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from os.path import commonprefix
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from jinja2 import TemplateError
 
 from reviews.audit.metric_lines import parts_of
 from reviews.checks.claim_lookup import look_up
 from reviews.checks.measuring_code import measuring_code
-from reviews.evidence.gather import gather, registered_spec
+from reviews.evidence.gather import gather
 from reviews.evidence.row_lines import BASELINE, ROWS, Part
 from reviews.evidence.weight_lineage import Lineage
 from reviews.gate.measurer import measure
 from reviews.trail.envelope import Recorded
+from reviews.trail.recorded_code import code_lines
 from reviews.trail.store import Store
-from sessions.report.stated import Stated, stated_in_json, stated_in_markdown
+from sessions.report.page_result import UNREADABLE
+from sessions.report.report import REPORT_JSON, REPORT_MARKDOWN, rendered_again
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing, PeergateError, UserError
 from specs.stages.metric import Metric, MetricSet
-from specs.stages.metric_catalog import METRICS
+from specs.text import one_line
 from specs.trail.grant_and_claim import ClaimResult
 
-REPORT_JSON, REPORT_MARKDOWN = "report/report.json", "report/report.md"
+SHOWN = 200
+"""Characters of a line that differs, from a little before the first difference."""
+_BEFORE = 40
 _NAME = re.compile(r"(?:([^.]+)\.(?:(\d+)\.)?)?(\w+)")
+_ATTEMPT = re.compile(r"Attempt (\d+):")
+_IN_HEADLINE = ("accuracy_gain", "gained", "lost", "mcnemar_p")
 
 
 class Measured(NamedTuple):
@@ -45,14 +55,6 @@ class Measured(NamedTuple):
     def name(self) -> str:
         """What it is called by: STAGE.ATTEMPT.METRIC."""
         return f"{self.set.stage}.{self.set.attempt}.{self.metric.id}"
-
-
-class Statement(NamedTuple):
-    """A number in the report, what it should be, and why it is not that; empty when it is."""
-
-    stated: Stated
-    measured: Measured | None
-    problem: str
 
 
 class Rows(NamedTuple):
@@ -77,7 +79,8 @@ class Traced(NamedTuple):
     """A number of the report, followed to its rows."""
 
     measured: Measured
-    statements: tuple[Statement, ...]
+    stated: tuple[str, ...]
+    """Where the report states it: a JSON pointer, or a line."""
     rows: tuple[Rows, ...]
     same_code: bool
     """Whether it was measured by the code that is at hand."""
@@ -90,7 +93,7 @@ class Traced(NamedTuple):
     problems: tuple[str, ...]
 
 
-class Report:
+class ReportCheck:
     """The report of a session beside its trail.
 
     Args:
@@ -111,10 +114,11 @@ class Report:
         if written is None:
             raise UserError("there is no report yet", where=str(folder), hint="it is written when the session closes")
         self.entry = written
-        self.problems: list[str] = []
-        """What there is against the report as a whole."""
         self.measured = tuple(self._measured())
-        self.statements = tuple(self._statement(one) for one in self._stated())
+        self._rendered: dict[str, bytes] = {}
+        """What the trail and the store give, by path."""
+        self.problems = list(self._problems())
+        """Where the report differs from that, or from what was recorded."""
 
     def _measured(self) -> Iterator[Measured]:
         for one in self._entries:
@@ -124,49 +128,58 @@ class Report:
                 for metric in found.metrics.values():
                     yield Measured(one, digest, found, metric)
 
-    def _stated(self) -> Iterator[Stated]:
+    def _problems(self) -> Iterator[str]:
+        files: dict[str, str] = self.entry.body["files"]
+        saved: dict[str, bytes] = {}
+        for name, digest in files.items():
+            try:
+                saved[name] = (self._folder / name).read_bytes() if self._apart else self._store.get(digest)
+            except (OSError, PeergateError) as error:
+                yield f"{name} cannot be read: {str(error).splitlines()[0]}"
+                continue
+            if digest_bytes(saved[name]) != digest:
+                yield f"{name} is {digest_bytes(saved[name])}, entry {self.entry.entry.seq} recorded {digest}"
         try:
-            yield from stated_in_json(json.loads(self._file(REPORT_JSON) or "{}"))
-        except (ValueError, RecursionError) as error:
-            self.problems.append(f"{REPORT_JSON} is no JSON: {str(error).splitlines()[0]}")
-        analysis = registered_spec(self._entries, self._store)[0].spec.analysis
-        text = (self._file(REPORT_MARKDOWN) or b"").decode("utf-8", "replace")
-        yield from stated_in_markdown(
-            text, analysis.baseline, analysis.treatment, frozenset(METRICS), analysis.primary_metric
-        )
+            self._rendered = rendered_again(self._folder, list(self._entries), self._store, self.entry)
+        except (*UNREADABLE, TemplateError) as error:
+            yield f"the report cannot be rendered again: {one_line(str(error), SHOWN)}"
+            return
+        texts = sorted({name for name in files if not name.endswith(".svg")} | self._rendered.keys())
+        differences = [
+            _difference(name, saved.get(name, b""), self._rendered.get(name, b""))
+            for name in texts
+            if name in saved or name not in files
+        ]
+        if any(differences):
+            # Another version may well write another report.
+            ran = "; ".join(code_lines(self._entries[: self.entry.entry.seq], self._store))
+            yield from (f"{one} (the session ran {ran})" for one in differences if one)
 
-    def _file(self, name: str) -> bytes | None:
-        recorded = str(self.entry.body.get("files", {}).get(name))
-        try:
-            data = (self._folder / name).read_bytes() if self._apart else self._store.get(recorded)
-        except (OSError, PeergateError) as error:
-            self.problems.append(f"{name} cannot be read: {str(error).splitlines()[0]}")
-            return None
-        if digest_bytes(data) != recorded:
-            self.problems.append(f"{name} is {digest_bytes(data)}, entry {self.entry.entry.seq} recorded {recorded}")
-        return data
-
-    def _statement(self, stated: Stated) -> Statement:
-        """Find what a number should be. Without an attempt it is of the stage's newest, as the comparison is."""
-        of_metric = [one for one in self.measured if one.metric.id == stated.metric]
-        if stated.metric_set is not None:
-            fitting = [one for one in of_metric if one.digest == stated.metric_set]
-        else:
-            fitting = [
-                one for one in of_metric if one.set.stage == stated.stage and stated.attempt in (None, one.set.attempt)
-            ]
-        if not fitting:
-            return Statement(
-                stated, None, f"{stated.where} states {stated.metric} {stated.value}, which was not measured"
-            )
-        found = fitting[-1]
-        problem = ""
-        if not stated.agrees(found.metric):
-            measured = stated.measured(found.metric)
-            told = "none" if measured is None else format(measured, ".10g")
-            what = stated.metric if stated.part == "value" else f"{stated.part} of {stated.metric}"
-            problem = f"{stated.where} states {what} {stated.value}, entry {found.entry.entry.seq} measured {told}"
-        return Statement(stated, found, problem)
+    def stated(self, one: Measured) -> Iterator[str]:
+        """Yield where the report states a metric, as pointers into its JSON and lines of its Markdown."""
+        name, report = one.metric.id, json.loads(self._rendered.get(REPORT_JSON, b"{}"))
+        compared: dict[str, Any] = report.get("comparison") or {}
+        is_treatment = compared.get("treatment_metrics") == one.digest
+        for arm in ("baseline", "treatment"):
+            if compared.get(f"{arm}_metrics") == one.digest and name == compared["primary_metric"]:
+                yield f"report.json /comparison/{arm}_accuracy"
+        if is_treatment and name in compared["metrics"]:
+            yield f"report.json /comparison/metrics/{name}"
+        for number, stage in enumerate(report.get("stages", ())):
+            for place, attempt in enumerate(stage["attempts"]):
+                if attempt["metrics_digest"] == one.digest:
+                    yield f"report.json /stages/{number}/attempts/{place}/metrics/{name}"
+        # The comparison stands before the first stage.
+        here, wanted = (one.set.stage, one.set.attempt if is_treatment else 0), (one.set.stage, one.set.attempt)
+        for number, line in enumerate(self._rendered.get(REPORT_MARKDOWN, b"").decode().split("\n"), 1):
+            if line.startswith("### "):
+                here = line.split(" ")[1], 0
+            elif found := _ATTEMPT.match(line):
+                here = here[0], int(found[1])
+            in_headline = number == 1 and is_treatment and name in (*_IN_HEADLINE, compared["primary_metric"])
+            row = (f"| {name} |", f"- met: {name} ", f"- not met: {name} ")
+            if in_headline or (here == wanted and line.startswith(row)):
+                yield f"report.md line {number}"
 
     def called(self, name: str) -> tuple[Measured, ...]:
         """Return the metrics of a name: METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC.
@@ -191,7 +204,6 @@ class Report:
 
     def trace(self, one: Measured) -> Traced:
         """Follow a metric to the code and the rows it was computed from, and back to whoever states it."""
-        statements = tuple(each for each in self.statements if each.measured == one)
         rows = [self._rows(name, digest) for name, digest in one.set.rows.items()]
         problems: list[str] = []
         again, parts, ways = None, (), dict[str, Lineage]()
@@ -208,7 +220,7 @@ class Report:
             rows += [self._rows(file, evidence.output_digests[file]) for file in files]
         except (EvidenceMissing, PeergateError) as error:
             problems.append(f"the rows give nothing now: {str(error).splitlines()[0]}")
-        problems[:0] = [each.problem for each in (*statements, *rows) if each.problem]
+        problems[:0] = [each.problem for each in rows if each.problem]
         same_code = one.set.code == measuring_code()
         if again is not None and again != one.metric.value:
             by = "" if same_code else ", by other code than is at hand"
@@ -222,7 +234,7 @@ class Report:
             for each in claims
             if each.now != each.recorded
         ]
-        return Traced(one, statements, tuple(rows), same_code, again, parts, claims, ways, tuple(problems))
+        return Traced(one, tuple(self.stated(one)), tuple(rows), same_code, again, parts, claims, ways, tuple(problems))
 
     def _rows(self, name: str, digest: str) -> Rows:
         for one in self._entries:
@@ -250,3 +262,16 @@ class Report:
                     continue
                 if not own or packet.body.get("attempt") == one.set.attempt:
                     yield Claimed(packet, recorded, look_up([recorded.claim], {one.set.stage: one.set})[0])
+
+
+def _difference(name: str, saved: bytes, rendered: bytes) -> str:
+    """Say where a file first differs from what the trail gives; empty if it does not."""
+    if saved == rendered:
+        return ""
+    lines = [data.decode("utf-8", "replace").split("\n") if data else [] for data in (saved, rendered)]
+    for number, (there, given) in enumerate(zip_longest(*lines), 1):
+        if there != given:
+            start = max(0, len(commonprefix([there or "", given or ""])) - _BEFORE)
+            said, told = ("nothing" if one is None else f"'{one_line(one[start:], SHOWN)}'" for one in (there, given))
+            return f"{name} line {number} says {said}, the trail says {told}"
+    return f"{name} has bytes that are no text"
