@@ -73,7 +73,7 @@ FORMS: dict[EntryKind, Form] = {
     "keys": Form(Keys),
     "pause": Form(By),
     "resume": Form(Resume, version=4),
-    "report": Form(Report),
+    "report": Form(Report, version=2),
     "close": Form(Close),
 }
 
