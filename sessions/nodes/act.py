@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reviews.evidence.gather import accepted_attempt
-from reviews.evidence.heldout_screen import is_screened, screened
 from reviews.gate import grants
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import write_durably
@@ -23,27 +21,22 @@ from sessions.jobs.sandbox.code_admission import keep_files
 from sessions.jobs.untrusted_files import NotReadable, is_own_file, open_file
 from sessions.money import ledger
 from sessions.nodes.build import watch_over, work_through
-from sessions.nodes.resume_point import with_takeover
-from sessions.nodes.starting_weights import prepare_model
+from sessions.nodes.job_order import current_attempt, ensure_model, entry_body, order_of, resolve_input, resumed
 from sessions.report import report
 from sessions.session import Session
 from sessions.state import State
 from specs.digests import digest_path, list_tree
 from specs.errors import PeergateError
-from specs.job_records import Artifact, JobOrder, Manifest, Observed, Progress
+from specs.job_records import JobOrder, Manifest, Observed, Progress
 from specs.masking import current
 from specs.resources import held_hours
-from specs.session.model_kind import kind_in_order
-from specs.session.session_spec import ModelSource
 from specs.stages.recipes.parameters import RecipeParameters
-from specs.stages.registry import Stage, outputs_of, resolve_parameters
+from specs.stages.registry import Stage, outputs_of
 from specs.stages.stage import FOLDERS
 from specs.strict_json import read_json
 
 CANCEL_WAIT_S = 30.0
 MANIFEST_BYTES = 1 << 26
-CONTROL = "model/control"
-"""The key under which the second checkpoint of a session is recorded."""
 RESTART_S = 30.0
 """A launched job nobody has claimed for this long is started again; its claim keeps that harmless."""
 FIRST_TOLD_S, LATER_TOLD_S = 60.0, 1800.0
@@ -86,63 +79,37 @@ def plan(session: Session, state: State) -> State:
 
 def build(session: Session, state: State) -> State:
     """Pin inputs and parameters and mint the grant that binds them."""
-    stage, attempt, _ = _current(session, state)
-    changes = _body(session, f"plan/{stage.name}.{attempt}")["changes"]
+    stage, attempt, _ = current_attempt(session, state)
+    changes = entry_body(session, f"plan/{stage.name}.{attempt}")["changes"]
     inputs = {role: resolve_input(session, reference) for role, reference in sorted(stage.inputs.items())}
     grants.mint(
         session.trail,
         session.resolved,
         changes=changes,
         inputs={role: artifact.digest for role, artifact in inputs.items()},
-        model=_body(session, "model")["digest"],
+        model=entry_body(session, "model")["digest"],
         price_cap_usd=ledger.price_cap(session.resolved.spec.budget, stage),
     )
-    session.store.put_value(_order(session, state))
+    session.store.put_value(order_of(session, state))
     return {"route": "go"}
 
 
 def launch(session: Session, state: State) -> State:
     """Reserve the money, then hand the job to the launcher, which checks the grant again."""
-    stage, _, key = _current(session, state)
+    stage, _, key = current_attempt(session, state)
     folder = job_folder(session.run, key)
     if session.trail.find(f"launch/{key}") is not None and (
         (folder / "claim").exists() or (folder / "exit.json").exists()
     ):
         # It has begun. Before that a kill may have come between the entry and the start, and all is looked at again.
         return {"route": "go"}
-    order = with_takeover(session, _order(session, state))
+    order = resumed(session, order_of(session, state))
     session.store.put_value(order)
     budget = session.resolved.spec.budget
     keeps = _expected_bytes(session, stage, order) if budget.storage_usd_per_gb is not None else 0
     ledger.reserve_job(session.trail, budget, stage, key, keeps)
     submit(session.launcher, session.trail, session.run, order, session.resolved.registration())
     return {"route": "go"}
-
-
-def _order(session: Session, state: State) -> JobOrder:
-    """Rebuild the order from the recorded grant: the same bytes every time."""
-    stage, attempt, key = _current(session, state)
-    changes = _body(session, f"plan/{stage.name}.{attempt}")["changes"]
-    return JobOrder.model_validate(
-        {
-            "key": key,
-            "kind": stage.kind,
-            "parameters": resolve_parameters(stage, changes).model_dump(mode="json"),
-            "inputs": {role: resolve_input(session, reference) for role, reference in sorted(stage.inputs.items())},
-            "task": session.resolved.spec.task,
-            "grant": _body(session, f"grant/{key}"),
-            "code": _running_code(session),
-            "max_seconds": stage.max_minutes * 60,
-            "dead_man_minutes": session.resolved.spec.budget.dead_man_minutes,
-            "model_kind": kind_in_order(session.resolved.spec, stage),
-        }
-    )
-
-
-def _running_code(session: Session) -> str:
-    """Return the digest of the code that was stated when the session was opened or taken up last."""
-    stated = [one.body.get("code_state") for one in session.trail.iterate("open", "resume")]
-    return next(one["digest"] for one in reversed(stated) if one is not None)
 
 
 def _expected_bytes(session: Session, stage: Stage, order: JobOrder) -> int:
@@ -156,7 +123,7 @@ def _expected_bytes(session: Session, stage: Stage, order: JobOrder) -> int:
 
 def wait(session: Session, state: State) -> State:
     """Watch the job, whether or not this process started it, and record how it ended."""
-    stage, attempt, key = _current(session, state)
+    stage, attempt, key = current_attempt(session, state)
     folder = job_folder(session.run, key)
     if session.launcher.poll(folder).state in ("pending", "running"):
         watch_over(session, stage, attempt)
@@ -332,69 +299,6 @@ def close_with(session: Session, outcome: str) -> None:
         written = report.write(session.run, session.trail.path.name, session.store.root.name, outcome)
         recorded = session.trail.append("report", "report", written)
     session.trail.append("close", "close", {"decision": recorded.body["outcome"], "report": recorded.digest})
-
-
-def ensure_model(session: Session) -> Recorded:
-    """Find or convert the weights the session starts from and record their digest, once.
-
-    Raises:
-        SpecError: the checkpoint's digest is not the one the spec pins.
-    """
-    spec = session.resolved.spec
-    if spec.control is not None:
-        _ensure(session, CONTROL, spec.control)
-    return _ensure(session, "model", spec.model)
-
-
-def _ensure(session: Session, key: str, source: ModelSource) -> Recorded:
-    found = session.trail.find(key)
-    if found is not None:
-        return found
-    path, digest = prepare_model(session.resolved, source, session.cache, session.display.say)
-    body = {"source": source.source, "kind": source.kind, "path": str(path), "digest": digest}
-    return session.trail.append("model", key, body)
-
-
-def resolve_input(session: Session, reference: str) -> Artifact:
-    """Return the artifact a reference of the spec stands for: one whose digest is in the trail, or what is left of it.
-
-    Instructions that a model wrote are handed on without those that are held-out prompts.
-    """
-    if reference in ("model", "control"):
-        body = _body(session, CONTROL if reference == "control" else "model")
-        return Artifact(name=reference, path=body["path"], digest=body["digest"], bytes=0)
-    owner, _, output = reference.partition(".")
-    if reference in ("heldout", "constitution") or owner == "data":
-        pinned = session.resolved.data_digests | {"constitution": session.resolved.constitution_digest}
-        digest = pinned[output if owner == "data" else reference]
-        path = session.store.path(digest)
-        relative = path.relative_to(session.run).as_posix()
-        return Artifact(name=reference, path=relative, digest=digest, bytes=path.stat().st_size)
-    attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), owner)
-    if attempt is None:
-        raise PeergateError(f"stage '{owner}' has no accepted attempt", where=reference)
-    made = _body(session, f"exit/{session.name}.{owner}.{attempt}")["outputs"][output]
-    left = None
-    if is_screened(session.resolved.spec.stage(owner), output):
-        left = screened(session.store, session.resolved, made["digest"])
-    if left is None:
-        return Artifact(name=reference, path=made["path"], digest=made["digest"], bytes=made["bytes"])
-    digest = session.store.put(left)
-    path = session.store.path(digest).relative_to(session.run).as_posix()
-    return Artifact(name=reference, path=path, digest=digest, bytes=len(left))
-
-
-def _current(session: Session, state: State) -> tuple[Stage, int, str]:
-    stage = session.resolved.spec.stage(state.get("stage", ""))
-    attempt = state.get("attempt", 0)
-    return stage, attempt, f"{session.name}.{stage.name}.{attempt}"
-
-
-def _body(session: Session, key: str) -> dict[str, Any]:
-    recorded = session.trail.find(key)
-    if recorded is None:
-        raise PeergateError(f"the trail has no entry '{key}'", where=session.name)
-    return recorded.body
 
 
 def _show_progress(session: Session, stage: str, path: Path, seen: int) -> int:

@@ -36,7 +36,7 @@ def interruptions(entries: Sequence[Recorded]) -> list[Interruption]:
                 found.append(Interruption(one, lost_in_words(body)))
             case "launch" if body.get("resumes"):
                 resumed = body["resumes"]
-                what = f"job {body['key']} goes on from step {resumed['step']} of attempt {resumed['attempt']}"
+                what = f"job {body['key']} resumes from step {resumed['step']} of attempt {resumed['attempt']}"
                 found.append(Interruption(one, what))
             case _:
                 pass

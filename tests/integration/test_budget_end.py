@@ -231,10 +231,10 @@ def test_the_audit_finds_a_launch_under_a_grant_that_was_overtaken(short: Path) 
 
 def quick_order(run: Path, stage: str, attempt: int) -> dict[str, Any]:
     """Return the order of a granted attempt that was not launched."""
-    from sessions.nodes import act
+    from sessions.nodes.job_order import order_of
 
     session = quick_session(run)
-    order = act._order(session, {"stage": stage, "attempt": attempt})  # pyright: ignore[reportPrivateUsage]
+    order = order_of(session, {"stage": stage, "attempt": attempt})
     session.trail.close()
     return order.model_dump(mode="json")
 

@@ -194,7 +194,7 @@ def test_a_lost_training_goes_on_from_its_last_step_to_the_same_weights(tmp_path
     assert len(launches) == 2 and launches[0].get("resumes") is None
     resumed = launches[1]["resumes"]
     log = (run / "jobs" / "small.train.2" / "log.txt").read_text(encoding="utf-8")
-    assert f"goes on from step {resumed['step']}, saved by attempt 1 ({resumed['digest']})" in log
+    assert f"resumes from step {resumed['step']}, saved by attempt 1 ({resumed['digest']})" in log
     print(f"{house.name}: went on from step {resumed['step']}")
 
 

@@ -94,7 +94,7 @@ def test_the_attempt_after_a_lost_one_ends_with_the_same_weights(
     assert [row.step for row in rows(again.folder)] == list(range(1, 9))
     assert taken == {"resumed": {"attempt": 1, "step": 6, "checkpoint": found.digest}}
     assert done.facts["resumed_from"] == 6
-    assert f"goes on from step 6, saved by attempt 1 ({found.digest})" in capsys.readouterr().out
+    assert f"resumes from step 6, saved by attempt 1 ({found.digest})" in capsys.readouterr().out
     # What was saved is of no use any more here, and what the lost attempt saved is as it was.
     assert not (again.folder / FOLDER).exists()
     assert offered(ground, lost, 1) == found

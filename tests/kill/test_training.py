@@ -51,6 +51,6 @@ def test_a_training_that_is_killed_ends_with_the_same_weights(training: Ground, 
     for one in launches[-1:]:
         log = (ran.run / "jobs" / one["key"] / "log.txt").read_text(encoding="utf-8")
         taken = one.get("resumes")
-        assert ("goes on from step" in log) == (taken is not None)
+        assert ("resumes from step" in log) == (taken is not None)
         if taken is not None:
-            assert f"goes on from step {taken['step']}, saved by attempt {taken['attempt']} ({taken['digest']})" in log
+            assert f"resumes from step {taken['step']}, saved by attempt {taken['attempt']} ({taken['digest']})" in log

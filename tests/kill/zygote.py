@@ -52,6 +52,7 @@ def wire(weights: Path) -> None:
     import reviews.reviewers.process.confinement
     import sessions.jobs.local_launcher
     import sessions.nodes.act
+    import sessions.nodes.job_order
     import sessions.report.plots
     import sessions.runtime
     import sessions.wiring
@@ -85,7 +86,7 @@ def wire(weights: Path) -> None:
     sessions.runtime.is_confined = not_confined  # type: ignore[assignment]
     keys.key_apart = key_here
     sessions.report.plots.draw = undrawn
-    sessions.nodes.act.prepare_model = prepared
+    sessions.nodes.job_order.prepare_model = prepared
     sessions.nodes.act.POLL_S, sessions.nodes.act.RESTART_S = POLL_S, RESTART_S
     sessions.wiring.EngineLauncher = partial(EngineLauncher, patience=IMPATIENT, ask_every_s=ASK_EVERY_S)  # type: ignore[misc, assignment]
     wrapper.HEARTBEAT_S, wrapper.TERM_GRACE_S = 0.5, 0.5

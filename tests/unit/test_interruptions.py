@@ -83,4 +83,4 @@ def test_a_lost_job_says_why_in_harmless_words(trail: Trail) -> None:
 
 def test_a_training_that_goes_on_says_from_where(trail: Trail) -> None:
     put(trail, "launch", resumes=STEP)
-    assert told(trail) == ["job small.sft.1 goes on from step 6 of attempt 1"]
+    assert told(trail) == ["job small.sft.1 resumes from step 6 of attempt 1"]

@@ -115,7 +115,7 @@ def take_over(order: JobOrder, run: Path, job_folder: Path) -> dict[str, Any]:
     target = job_folder / FOLDER / source.name
     target.parent.mkdir(exist_ok=True)
     shutil.copytree(source, target, copy_function=_link)
-    print(f"goes on from step {resumes.step}, saved by attempt {resumes.attempt} ({resumes.digest})", flush=True)
+    print(f"resumes from step {resumes.step}, saved by attempt {resumes.attempt} ({resumes.digest})", flush=True)
     return {"resumed": {"attempt": resumes.attempt, "step": resumes.step, "checkpoint": resumes.digest}}
 
 

@@ -1,0 +1,193 @@
+"""What a job is ordered to do: its parameters, its inputs, the weights it starts from, the step it resumes from.
+
+Everything in an order is in the trail before the job exists, so an order that is built again is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from reviews.evidence.gather import accepted_attempt
+from reviews.evidence.heldout_screen import is_screened, screened
+from reviews.evidence.resumable_steps import sources
+from reviews.trail.envelope import Recorded
+from sessions.jobs.launcher import job_folder
+from sessions.jobs.local_launcher import job_environment
+from sessions.session import Session
+from sessions.state import State
+from specs.errors import PeergateError, UserError
+from specs.job_records import Artifact, JobOrder
+from specs.session.model_kind import kind_in_order
+from specs.session.session_spec import ModelSource, ResolvedSpec
+from specs.stages.registry import Stage, resolve_parameters
+from training.jobs.saved_steps import offered
+
+CONTROL = "model/control"
+"""The key under which the second checkpoint of a session is recorded."""
+
+
+def order_of(session: Session, state: State) -> JobOrder:
+    """Rebuild the order from the recorded grant: the same bytes every time."""
+    stage, attempt, key = current_attempt(session, state)
+    changes = entry_body(session, f"plan/{stage.name}.{attempt}")["changes"]
+    return JobOrder.model_validate(
+        {
+            "key": key,
+            "kind": stage.kind,
+            "parameters": resolve_parameters(stage, changes).model_dump(mode="json"),
+            "inputs": {role: resolve_input(session, reference) for role, reference in sorted(stage.inputs.items())},
+            "task": session.resolved.spec.task,
+            "grant": entry_body(session, f"grant/{key}"),
+            "code": _running_code(session),
+            "max_seconds": stage.max_minutes * 60,
+            "dead_man_minutes": session.resolved.spec.budget.dead_man_minutes,
+            "model_kind": kind_in_order(session.resolved.spec, stage),
+        }
+    )
+
+
+def resumed(session: Session, order: JobOrder) -> JobOrder:
+    """Return the order with the newest whole step of the attempts it may resume from, if one saved any.
+
+    The step is bound by its digest, and what was launched stays as it was.
+    """
+    launched = session.trail.find(f"launch/{order.key}")
+    if launched is not None:
+        return JobOrder.model_validate_json(session.store.get(launched.body["order"]))
+    for before in sources(list(session.trail.iterate()), session.store, order):
+        try:
+            found = offered(session.run, job_folder(session.run, before.key), before.grant.attempt)
+        except (OSError, ValueError) as error:
+            session.display.say(
+                f"{order.key} starts anew: what attempt {before.grant.attempt} saved is no use: {error}"
+            )
+            continue
+        if found is not None:
+            session.display.say(f"{order.key} resumes from step {found.step} of attempt {found.attempt}")
+            return order.model_copy(update={"resumes": found})
+    return order
+
+
+def ensure_model(session: Session) -> Recorded:
+    """Find or convert the weights the session starts from and record their digest, once.
+
+    Raises:
+        SpecError: the checkpoint's digest is not the one the spec pins.
+    """
+    spec = session.resolved.spec
+    if spec.control is not None:
+        _ensure(session, CONTROL, spec.control)
+    return _ensure(session, "model", spec.model)
+
+
+def _ensure(session: Session, key: str, source: ModelSource) -> Recorded:
+    found = session.trail.find(key)
+    if found is not None:
+        return found
+    path, digest = prepare_model(session.resolved, source, session.cache, session.display.say)
+    body = {"source": source.source, "kind": source.kind, "path": str(path), "digest": digest}
+    return session.trail.append("model", key, body)
+
+
+def resolve_input(session: Session, reference: str) -> Artifact:
+    """Return the artifact a reference of the spec stands for: one whose digest is in the trail, or what is left of it.
+
+    Instructions that a model wrote are handed on without those that are held-out prompts.
+    """
+    if reference in ("model", "control"):
+        body = entry_body(session, CONTROL if reference == "control" else "model")
+        return Artifact(name=reference, path=body["path"], digest=body["digest"], bytes=0)
+    owner, _, output = reference.partition(".")
+    if reference in ("heldout", "constitution") or owner == "data":
+        pinned = session.resolved.data_digests | {"constitution": session.resolved.constitution_digest}
+        digest = pinned[output if owner == "data" else reference]
+        path = session.store.path(digest)
+        relative = path.relative_to(session.run).as_posix()
+        return Artifact(name=reference, path=relative, digest=digest, bytes=path.stat().st_size)
+    attempt = accepted_attempt(list(session.trail.iterate("decision", "human", "retraction")), owner)
+    if attempt is None:
+        raise PeergateError(f"stage '{owner}' has no accepted attempt", where=reference)
+    made = entry_body(session, f"exit/{session.name}.{owner}.{attempt}")["outputs"][output]
+    left = None
+    if is_screened(session.resolved.spec.stage(owner), output):
+        left = screened(session.store, session.resolved, made["digest"])
+    if left is None:
+        return Artifact(name=reference, path=made["path"], digest=made["digest"], bytes=made["bytes"])
+    digest = session.store.put(left)
+    path = session.store.path(digest).relative_to(session.run).as_posix()
+    return Artifact(name=reference, path=path, digest=digest, bytes=len(left))
+
+
+def prepare_model(
+    resolved: ResolvedSpec, source: ModelSource, cache: Path, say: Callable[[str], None]
+) -> tuple[Path, str]:
+    """Return folder and digest of a checkpoint the spec names, converting or copying it into the cache at need.
+
+    Raises:
+        UserError: the source cannot be had, or its digest is not the one the spec pins.
+    """
+    say(f"model {source.source}: finding the checkpoint (the first time it is converted, about half a minute)")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "training.jobs.base_model",
+            source.source,
+            "--origin",
+            resolved.origin,
+            "--cache",
+            str(cache),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=job_environment(),
+        cwd=resolved.origin,
+        check=False,
+    )
+    if done.returncode != 0:
+        message = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message"
+        raise UserError(f"the model cannot be prepared: {message}", where=source.source)
+    try:
+        found = json.loads(done.stdout.strip().splitlines()[-1])
+        path, digest = Path(found["path"]), str(found["digest"])
+    except (ValueError, KeyError, IndexError) as error:
+        raise PeergateError(f"training.jobs.base_model printed no result: {error}", where=source.source) from error
+    if source.digest is not None and digest != source.digest:
+        raise UserError(
+            f"the checkpoint's digest is {digest}, the spec pins {source.digest}",
+            where=source.source,
+            hint="these are other weights; if that is what you want, change the digest in a new spec",
+        )
+    return path, digest
+
+
+def _running_code(session: Session) -> str:
+    """Return the digest of the code that was stated when the session was opened or taken up last."""
+    stated = [one.body.get("code_state") for one in session.trail.iterate("open", "resume")]
+    return next(one["digest"] for one in reversed(stated) if one is not None)
+
+
+def current_attempt(session: Session, state: State) -> tuple[Stage, int, str]:
+    """Return the stage that is open, its attempt, and the key of that attempt's job."""
+    stage = session.resolved.spec.stage(state.get("stage", ""))
+    attempt = state.get("attempt", 0)
+    return stage, attempt, f"{session.name}.{stage.name}.{attempt}"
+
+
+def entry_body(session: Session, key: str) -> dict[str, Any]:
+    """Return the body of an entry.
+
+    Raises:
+        PeergateError: there is none.
+    """
+    recorded = session.trail.find(key)
+    if recorded is None:
+        raise PeergateError(f"the trail has no entry '{key}'", where=session.name)
+    return recorded.body
