@@ -3,7 +3,6 @@
 PeergateError                1  fault: Peergate or its surroundings broke
 |-- UserError                2  you asked for something that cannot be
 |   `-- SpecError            2  the spec is wrong; carries every problem of the file
-|-- GateRejected             3  a gate said no
 |-- Blocked                  4  something a gate needs is missing
 |   |-- EvidenceMissing      4  raw rows, a manifest or an exit record is absent
 |   |-- GrantRefused         4  no matching, unused, unexpired grant
@@ -118,12 +117,6 @@ class SpecError(UserError):
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
         self.hint = f"{count} problem{'s' if count != 1 else ''} found; nothing was started"
-
-
-class GateRejected(PeergateError):
-    """A gate's decision was reject."""
-
-    exit_code = ExitCode.REJECTED
 
 
 class Blocked(PeergateError):

@@ -22,7 +22,6 @@ from specs.digests import canonical_bytes, digest_bytes
 from specs.trail.entry import Entry
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 MAX_ENTRY_BYTES = 65_535
 """Entry bundles give the length in two bytes. Evidence goes into the content store; an entry holds digests."""
 MAX_DEPTH = 64

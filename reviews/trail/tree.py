@@ -107,30 +107,6 @@ def prove_inclusion(tree: Tree, index: int) -> list[bytes]:
     return path[::-1]
 
 
-def prove_consistency(tree: Tree, older: int) -> list[bytes]:
-    """Return the proof of RFC 6962, section 2.1.2, that the tree of ``older`` entries is a beginning of this one.
-
-    Raises:
-        ValueError: the older tree is empty or larger than this one.
-    """
-    if not 0 < older <= len(tree):
-        raise ValueError(f"a tree of {older} entries is no beginning of one of {len(tree)}")
-    start, end = 0, len(tree)
-    path: list[bytes] = []
-    while older < end:
-        middle = start + _split(end - start)
-        if older <= middle:
-            path.append(tree.root(middle, end))
-            end = middle
-        else:
-            path.append(tree.root(start, middle))
-            start = middle
-    # The older tree itself is known to who asks, so its root is left out.
-    if start:
-        path.append(tree.root(start, end))
-    return path[::-1]
-
-
 def is_included(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
     """Say whether ``path`` proves that ``leaf`` is entry ``index`` of the tree (RFC 9162, section 2.1.3.2)."""
     if not 0 <= index < size or not _are_hashes(leaf, root, *path):
@@ -142,33 +118,6 @@ def is_included(leaf: bytes, index: int, size: int, path: Sequence[bytes], root:
         right = level >= inner or index >> level & 1
         leaf = node_hash(sibling, leaf) if right else node_hash(leaf, sibling)
     return leaf == root
-
-
-def is_consistent(older: int, newer: int, path: Sequence[bytes], older_root: bytes, newer_root: bytes) -> bool:
-    """Say whether ``path`` proves that the older tree is a beginning of the newer one (RFC 9162, section 2.1.4.2).
-
-    Of an empty older tree nothing can be proven, so the answer is False.
-    """
-    if not 0 < older <= newer or not _are_hashes(older_root, newer_root, *path):
-        return False
-    if older == newer:
-        return not path and older_root == newer_root
-    shift = (older & -older).bit_length() - 1
-    whole = older >> shift == 1  # a power of two: its root is a node of the newer tree and not in the path
-    inner = ((older - 1) ^ (newer - 1)).bit_length() - shift
-    border = (older - 1 >> shift + inner).bit_count()
-    if len(path) != (0 if whole else 1) + inner + border:
-        return False
-    start, rest = (older_root, path) if whole else (path[0], path[1:])
-    index = older - 1 >> shift
-    old = new = start
-    for level, sibling in enumerate(rest):
-        if level >= inner or index >> level & 1:
-            old = node_hash(sibling, old)
-            new = node_hash(sibling, new)
-        else:
-            new = node_hash(new, sibling)
-    return old == older_root and new == newer_root
 
 
 def _are_hashes(*values: bytes) -> bool:

@@ -12,10 +12,8 @@ from reviews.trail.tree import (
     EMPTY_ROOT,
     Frontier,
     Tree,
-    is_consistent,
     is_included,
     leaf_hash,
-    prove_consistency,
     prove_inclusion,
     root_of,
 )
@@ -66,19 +64,6 @@ def path(m: int, entries: list[bytes]) -> list[bytes]:
     return [*path(m - k, entries[k:]), mth(entries[:k])]
 
 
-def proof(m: int, entries: list[bytes]) -> list[bytes]:
-    return subproof(m, entries, known=True)
-
-
-def subproof(m: int, entries: list[bytes], *, known: bool) -> list[bytes]:
-    if m == len(entries):
-        return [] if known else [mth(entries)]
-    k = split(len(entries))
-    if m <= k:
-        return [*subproof(m, entries[:k], known=known), mth(entries[k:])]
-    return [*subproof(m - k, entries[k:], known=False), mth(entries[:k])]
-
-
 def entries_of(size: int) -> list[bytes]:
     return [b"entry %d" % n for n in range(size)]
 
@@ -108,10 +93,6 @@ def test_roots_and_proofs_are_those_of_the_standard(size: int) -> None:
         found = prove_inclusion(Tree(leaves), index)
         assert found == path(index, entries)
         assert is_included(leaves[index], index, size, found, mth(entries))
-    for older in range(1, size + 1):
-        found = prove_consistency(Tree(leaves), older)
-        assert found == proof(older, entries)
-        assert is_consistent(older, size, found, mth(entries[:older]), mth(entries))
 
 
 def test_what_cannot_be_proven_is_refused() -> None:
@@ -119,9 +100,6 @@ def test_what_cannot_be_proven_is_refused() -> None:
     for index in (-1, 5):
         with pytest.raises(ValueError, match="is not in a tree of 5 entries"):
             prove_inclusion(Tree(leaves), index)
-    for older in (-1, 0, 6):
-        with pytest.raises(ValueError, match="is no beginning of one of 5"):
-            prove_consistency(Tree(leaves), older)
 
 
 # ---- what must not pass ------------------------------------------------------------------------------------------
@@ -150,21 +128,6 @@ def test_a_proof_proves_nothing_else(size: int) -> None:
         assert not is_included(leaves[index], index, size, found, bytes(32))
 
 
-@pytest.mark.parametrize("newer", range(1, 20))
-def test_a_consistency_proof_proves_nothing_else(newer: int) -> None:
-    leaves = leaves_of(newer)
-    roots = [root_of(leaves[:n]) for n in range(newer + 1)]
-    for older in range(1, newer + 1):
-        found = prove_consistency(Tree(leaves), older)
-        assert not any(is_consistent(older, newer, one, roots[older], roots[newer]) for one in wrong(found))
-        assert not any(
-            is_consistent(n, newer, found, roots[n], roots[newer]) for n in range(1, newer + 1) if n != older
-        )
-        other = root_of([*leaves[: older - 1], leaf_hash(b"another history")])
-        assert not is_consistent(older, newer, found, other, roots[newer])
-    assert not is_consistent(0, newer, [], EMPTY_ROOT, roots[newer])
-
-
 @settings(max_examples=300, deadline=None)
 @given(
     st.integers(-5, 2**70),
@@ -178,7 +141,6 @@ def test_nonsense_proves_nothing_and_raises_nothing(
 ) -> None:
     same = first == second and len(first) == 32
     assert not is_included(first, one, two, hashes, second) or (two == 1 and same)
-    assert not is_consistent(one, two, hashes, first, second) or (one == two and same)
 
 
 # ---- the growing tree --------------------------------------------------------------------------------------------

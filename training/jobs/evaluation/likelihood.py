@@ -7,7 +7,7 @@ compare per byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 
@@ -64,16 +64,13 @@ def continuation(tokenizer: Any, context: str, text: str) -> Scored:
     return Scored(tuple(whole), max(1, min(same, len(whole) - 1)))
 
 
-def nats_of(
-    model: Any, rows: Sequence[Scored], *, batch_size: int, on_batch: Callable[[int], None] = lambda _: None
-) -> list[float]:
+def nats_of(model: Any, rows: Sequence[Scored], *, batch_size: int) -> list[float]:
     """Return the negative log-likelihood of the scored tokens of each row, summed.
 
     Args:
         model: a causal language model of transformers, in evaluation mode.
         rows: as from :func:`windows_of` or :func:`continuation`.
         batch_size: rows read together; the logits of a batch are ``batch_size * longest row * vocabulary`` floats.
-        on_batch: told how many rows are done.
 
     Raises:
         ValueError: a row is longer than the model's context, or scores nothing.
@@ -104,5 +101,4 @@ def nats_of(
                 given = logits[place, row.start - 1 : len(row.ids) - 1].float()
                 due = ids[place, row.start : len(row.ids)]
                 found[index] = float(torch.nn.functional.cross_entropy(given, due, reduction="sum"))
-        on_batch(begin + len(chosen))
     return found
