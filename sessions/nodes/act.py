@@ -266,7 +266,7 @@ def _known_in(path: Path) -> str | None:
 
 
 def _log(session: Session, stage: Stage, folder: Path) -> bytes:
-    """Return the job's log without secrets; what is no file of the job is none, which its exit record shows."""
+    """Return the job's log without secrets; empty if the job left no regular file."""
     try:
         with open_file(folder / "log.txt") as handle:
             log = handle.read()

@@ -95,9 +95,9 @@ def _ensure(session: Session, key: str, source: ModelSource) -> Recorded:
 
 
 def resolve_input(session: Session, reference: str) -> Artifact:
-    """Return the artifact a reference of the spec stands for: one whose digest is in the trail, or what is left of it.
+    """Return the artifact that a reference of the spec names, without what the held-out screen takes out.
 
-    Instructions that a model wrote are handed on without those that are held-out prompts.
+    Instructions that a model wrote are passed on without held-out prompts.
     """
     if reference in ("model", "control"):
         body = entry_body(session, CONTROL if reference == "control" else "model")

@@ -15,7 +15,7 @@ from specs.text import plain
 
 
 class Interruption(NamedTuple):
-    """One thing that happened, and the entry that tells it."""
+    """One interruption and the entry that records it."""
 
     entry: Recorded
     what: str
@@ -46,13 +46,13 @@ def interruptions(entries: Sequence[Recorded]) -> list[Interruption]:
 
 
 def lost_in_words(body: Mapping[str, Any]) -> str:
-    """Say that a job was lost, and why as far as it was told."""
+    """Say that a job was lost, and why if the reason is known."""
     why = plain(str(body.get("why") or ""), 300)
     return f"job {plain(str(body.get('key')), 200)} was lost" + (f": {why}" if why else "")
 
 
 def taken_over(body: Mapping[str, Any]) -> str:
-    """Say from whom a `resume` took the session over; empty when nobody held it."""
+    """Return from whom a `resume` took the session over; empty if nobody held it."""
     over = (body.get("lease") or {}).get("over")
     if not over:
         return ""

@@ -1,8 +1,8 @@
-"""Where a session stands, read from its trail alone: for `list`, `status` and the report."""
+"""The state of a session, read from its trail alone: for `list`, `status` and the report."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ OPEN: tuple[SessionState, ...] = ("waiting", "paused")
 TOLD_BY: tuple[EntryKind, ...] = (
     *("open", "plan", "packet", "verdict", "decision", "human", "budget", "amendment", "retraction", "close"),
 )
-"""The kinds of entries that say where a session stands."""
+"""The kinds of entries that the state of a session follows from."""
 
 EXIT_CODES: dict[str, ExitCode] = {
     "approve": ExitCode.DONE,
@@ -56,22 +56,11 @@ class Overview:
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `list --json` and `status --json`."""
-        return {
-            "name": self.name,
-            "path": str(self.path),
-            "state": self.state,
-            "decision": self.decision,
-            "started": self.started,
-            "ended": self.ended,
-            "stage": self.stage,
-            "attempt": self.attempt,
-            "reasons": list(self.reasons),
-            "entries": self.entries,
-        }
+        return asdict(self) | {"path": str(self.path), "reasons": list(self.reasons)}
 
 
 def overview(run: Path) -> Overview:
-    """Read where the session of a run folder stands; a damaged trail is a state, not an error."""
+    """Read the state of the session in a run folder; a damaged trail is a state, not an error."""
     try:
         entries = read_entries(run / TRAIL)
     except (PeergateError, OSError) as error:
@@ -81,12 +70,12 @@ def overview(run: Path) -> Overview:
 
 
 def damaged(name: str, path: Path, error: Exception) -> Overview:
-    """Return what is told of a session whose trail cannot be read."""
+    """Return the overview of a session whose trail cannot be read."""
     return Overview(name, path, "damaged", None, None, None, None, None, (str(error),), 0)
 
 
 def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overview:
-    """Tell from a trail where a session stands, whether or not somebody runs it now.
+    """Return the state of a session by its trail, whether or not a process runs it now.
 
     Args:
         name: of the session.
@@ -106,8 +95,8 @@ def summary(name: str, path: Path, entries: list[Recorded], count: int) -> Overv
         decision="retracted" if taken_back else decision,
         stage=last_plan.body["stage"] if last_plan else None,
         attempt=last_plan.body["attempt"] if last_plan else None,
-        started=_when(entries[0]) if entries else None,
-        ended=_when(closed) if closed else None,
+        started=when(entries[0]) if entries else None,
+        ended=when(closed) if closed else None,
         reasons=_reasons(entries, judged),
         entries=count,
     )
@@ -162,5 +151,6 @@ def find_runs(runs: Path) -> list[Path]:
     return sorted(path for path in below if not path.name.startswith(".") and is_run(path))
 
 
-def _when(recorded: Recorded) -> str:
+def when(recorded: Recorded) -> str:
+    """Return the time of an entry, in UTC, to the second."""
     return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).isoformat(timespec="seconds")

@@ -32,7 +32,7 @@ UNREADABLE = (PeergateError, ValueError, LookupError, TypeError, AttributeError,
 
 
 def page_result(entries: list[Recorded], store: Store) -> dict[str, Any] | None:
-    """Return what stands above everything else; None for a trail of no session, or one whose entries do not say it."""
+    """Return the head of the page; None if the trail is not of a session, or if its entries lack something."""
     if not entries or entries[0].entry.kind != "open":
         return None
     try:

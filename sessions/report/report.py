@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,10 @@ from reviews.trail.tables.open_table import read_entries
 from sessions.money import ledger
 from sessions.report import plots, transcript
 from sessions.report.interruptions import interruptions
+from sessions.report.overview import when
 from sessions.report.remarks import critic_in_words, trained_by_scripts
 from sessions.report.result import checks_of, comparison_of, result_in_words, why_it_ended
+from sessions.report.timeline import is_override
 from sessions.report.waiting_report import answers_to, question, reasons_of, result_of
 from specs import markdown
 from specs.digests import canonical_bytes, digest_file
@@ -83,7 +84,7 @@ def rendered_again(folder: Path, entries: list[Recorded], store: Store, written:
     told = entries[: written.body["entries"]]
     data, arms = _data(folder, told, store, written.body["outcome"])
     data["plots"] = [name for name in plots.NAMES if f"{FINAL}/{name}" in written.body["files"]]
-    # What this process knows to be secret is its own: it does not change what another one wrote.
+    # Secrets that only this process knows must not change the result.
     texts = _texts(data, arms, told, store, forms_only())
     return {f"{FINAL}/{name}": text for name, text in texts.items()}
 
@@ -149,10 +150,10 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "not_reached": [stage["stage"] for stage in stages if not stage["attempts"]],
         "evaluations_of_heldout": evaluations(entries, resolved),
         "interruptions": [
-            {"at": _when(one.entry), "entry": one.entry.entry.seq, "what": one.what} for one in interruptions(entries)
+            {"at": when(one.entry), "entry": one.entry.entry.seq, "what": one.what} for one in interruptions(entries)
         ],
         "people": [_person(one) for one in entries if one.entry.kind in _BY_PEOPLE],
-        "overrides": sum(_is_override(one) for one in entries),
+        "overrides": sum(is_override(one) for one in entries),
         "conditions": [
             {"id": one.id, "stage": one.condition.stage, "text": one.condition.text, "state": one.state}
             for one in obligations(entries, int(entries[-1].entry.time_ns))
@@ -162,7 +163,7 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
         "spent_usd": round(balance.spent_usd, 6),
         "max_cost_usd": resolved.spec.budget.max_cost_usd,
         "hours": round(balance.hours, 4),
-        "started": _when(entries[0]),
+        "started": when(entries[0]),
         "trail": {"entries": len(entries), "head": entries[-1].digest},
         "verify": f"peergate audit verify {session}",
         "plots": [],
@@ -185,18 +186,8 @@ def _markdown(data: dict[str, Any], arms: Arms | None, masker: Masker) -> str:
 _BY_PEOPLE = ("human", "override", "amendment", "retraction")
 
 
-def _is_override(one: Recorded) -> bool:
-    """Say whether a person put their word in the place of the gate's."""
-    kind, body = one.entry.kind, one.body
-    return (
-        kind == "override"
-        or (kind == "human" and body["answer"] == "approve")
-        or (kind == "amendment" and body["overridden"])
-    )
-
-
 def _person(one: Recorded) -> dict[str, Any]:
-    """Say what a person did, in a sentence, with who and why."""
+    """Return what a person did in one sentence, with their name and reason."""
     kind, body = one.entry.kind, one.body
     match kind:
         case "human":
@@ -216,9 +207,9 @@ def _person(one: Recorded) -> dict[str, Any]:
         "what": plain(what, 1000),
         "by": plain(body["by"], 100),
         "reason": plain(body["reason"], 1000),
-        "override": _is_override(one),
+        "override": is_override(one),
         "expires": body.get("expires"),
-        "at": _when(one),
+        "at": when(one),
     }
 
 
@@ -254,7 +245,7 @@ def _gate(entries: Sequence[Recorded], store: Store, stage: str, attempt: int) -
 
 
 def _stage(entries: Sequence[Recorded], store: Store, name: str, kind: str, limits: Thresholds) -> dict[str, Any]:
-    """Return every attempt of a stage: those that failed stand beside the one that was accepted."""
+    """Return every attempt of a stage, failed ones included."""
     session = entries[0].entry.session
     attempts: list[dict[str, Any]] = []
     for plan in (one for one in entries if one.entry.kind == "plan" and one.body["stage"] == name):
@@ -359,7 +350,3 @@ def _losses(entries: Sequence[Recorded], store: Store) -> dict[str, list[float]]
 def _not_judged(entries: Sequence[Recorded], store: Store) -> tuple[str, ...]:
     judged = next((one for one in reversed(entries) if one.entry.kind == "verdict"), None)
     return Verdict.model_validate(store.get_value(judged.body["verdict"])).not_judged if judged else NOT_JUDGED
-
-
-def _when(recorded: Recorded) -> str:
-    return datetime.fromtimestamp(int(recorded.entry.time_ns) / 1e9, UTC).isoformat(timespec="seconds")

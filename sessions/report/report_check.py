@@ -68,7 +68,7 @@ class Rows(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What a builder claimed of a metric: the packet that showed it, and what was and what is found for it."""
+    """A builder's claim about a metric: the packet that showed it, the result on record and the result now."""
 
     packet: Recorded
     recorded: ClaimResult
@@ -169,7 +169,7 @@ class ReportCheck:
             for place, attempt in enumerate(stage["attempts"]):
                 if attempt["metrics_digest"] == one.digest:
                     yield f"report.json /stages/{number}/attempts/{place}/metrics/{name}"
-        # The comparison stands before the first stage.
+        # The comparison comes before the first stage.
         here, wanted = (one.set.stage, one.set.attempt if is_treatment else 0), (one.set.stage, one.set.attempt)
         for number, line in enumerate(self._rendered.get(REPORT_MARKDOWN, b"").decode().split("\n"), 1):
             if line.startswith("### "):
@@ -203,7 +203,7 @@ class ReportCheck:
         return found
 
     def trace(self, one: Measured) -> Traced:
-        """Follow a metric to the code and the rows it was computed from, and back to whoever states it."""
+        """Follow a metric to the code and the rows it was computed from, and to the places that state it."""
         rows = [self._rows(name, digest) for name, digest in one.set.rows.items()]
         problems: list[str] = []
         again, parts, ways = None, (), dict[str, Lineage]()
@@ -265,7 +265,7 @@ class ReportCheck:
 
 
 def _difference(name: str, saved: bytes, rendered: bytes) -> str:
-    """Say where a file first differs from what the trail gives; empty if it does not."""
+    """Return where a file first differs from what the trail gives; empty if nowhere."""
     if saved == rendered:
         return ""
     lines = [data.decode("utf-8", "replace").split("\n") if data else [] for data in (saved, rendered)]

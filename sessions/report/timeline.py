@@ -1,6 +1,6 @@
-"""A trail told in order, for people: what was registered, every gate, every job, every request, every human act.
+"""The timeline of a trail, for people: what was registered, every gate, every job, every request, every human act.
 
-For display: nothing is verified here, and an entry that lacks what its kind should have is told without it.
+For display: nothing is verified here, and an entry that lacks a part of its kind is shown without it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BY_PEOPLE = {"human": "answer", "override": "reason", "amendment": "outcome", "
 
 
 class Told(NamedTuple):
-    """One step: the entry, what happened in a sentence, and what there is to say about it."""
+    """One step: the entry, what happened in a sentence, and details."""
 
     entry: Recorded
     what: str
@@ -27,7 +27,7 @@ class Told(NamedTuple):
 
 
 def tell(entries: Sequence[Recorded], store: Store) -> Iterator[Told]:
-    """Yield what happened, in the order of the trail. Texts are as they stand in it: not made plain yet."""
+    """Yield what happened, in the order of the trail. Texts are as in the trail, not made plain yet."""
     verdicts = {one.entry.key.partition("/")[2]: one for one in entries if one.entry.kind == "verdict"}
     for one in entries:
         found = _tell(one, verdicts, store)
@@ -69,6 +69,16 @@ def _tell(one: Recorded, verdicts: Mapping[str, Recorded], store: Store) -> tupl
             return f"close: {body.get('decision', '')}", []
         case _:
             return None
+
+
+def is_override(one: Recorded) -> bool:
+    """Return whether a person decided instead of the gate."""
+    kind, body = one.entry.kind, one.body
+    return (
+        kind == "override"
+        or (kind == "human" and body.get("answer") == "approve")
+        or (kind == "amendment" and bool(body.get("overridden")))
+    )
 
 
 def _by(body: Mapping[str, Any]) -> str:

@@ -84,7 +84,7 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         most_reasons=MOST_REASONS,
         closed=decision,
         closed_state=_state(decision),
-        overrides=sum(_is_override(one) for one in entries),
+        overrides=sum(timeline.is_override(one) for one in entries),
         keys=_keys(entries),
         gates=_gates(entries, store),
         told=[
@@ -195,15 +195,6 @@ def _time(one: Recorded) -> str:
 def _state(outcome: Any) -> str:
     """Return what a decision is drawn as: no text of an entry becomes a name of a style."""
     return outcome if outcome in STATES else ""
-
-
-def _is_override(one: Recorded) -> bool:
-    kind, body = one.entry.kind, one.body
-    return (
-        kind == "override"
-        or (kind == "human" and body.get("answer") == "approve")
-        or (kind == "amendment" and bool(body.get("overridden")))
-    )
 
 
 def _stored(store: Store, digest: Any) -> Any:

@@ -1,19 +1,19 @@
 """What a builder said and did in each attempt, and what the gate said after: read from the trail, for people.
 
-Texts are cut to a size; where something is left out the digest of the whole stands beside it, and `peergate audit show`
+Texts are cut to a size; where something is left out the digest of the whole is beside it, and `peergate audit show`
 prints that. Everything in it was written by models, jobs and reviewers: it is made printable, and masked once more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from agents.turns import Turn
 from reviews.gate.packet import DESIGN
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
+from sessions.report.overview import when
 from specs import markdown
 from specs.errors import EvidenceMissing
 from specs.masking import Masker, current
@@ -35,7 +35,7 @@ class Text(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One entry of the trail, told."""
+    """One entry of the trail, in words."""
 
     seq: int
     time: str
@@ -67,7 +67,7 @@ class Attempt(NamedTuple):
 
 
 class Transcript:
-    """Tells the entries of a trail."""
+    """Describes the entries of a trail."""
 
     def __init__(self, store: Store, masker: Masker | None = None) -> None:
         self._store = store
@@ -89,12 +89,11 @@ class Transcript:
         if tell is None:
             return None
         what, texts = tell(self, one.body)
-        when = datetime.fromtimestamp(int(one.entry.time_ns) / 1e9, UTC).isoformat(timespec="seconds")
         body = one.body
         usd = body["usd"] if one.entry.kind == "turn" else 0.0
         line = self.line(what)
         phase, helper = body.get("phase", ""), self.line(body.get("helper", ""))
-        return Event(one.entry.seq, when, one.entry.kind, line, texts, phase, helper, usd)
+        return Event(one.entry.seq, when(one), one.entry.kind, line, texts, phase, helper, usd)
 
     def line(self, text: str) -> str:
         """Return a text as one printable line without secrets."""
@@ -106,7 +105,7 @@ class Transcript:
         return Text(clean, None) if len(clean) <= most else Text(plain(clean, most), digest)
 
     def stored(self, digest: str, most: int) -> Text:
-        """Return a text of the store; one that is not there is told, because the rest can still be read."""
+        """Return a text of the store; a missing one is named as missing, because the rest can still be read."""
         try:
             return self.text(self._store.get(digest).decode("utf-8", "replace"), most, digest)
         except EvidenceMissing:
@@ -116,7 +115,7 @@ class Transcript:
         return self._masker.text(plain(text, len(text)))
 
     def turn(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Tell an answer of the model."""
+        """Describe an answer of the model."""
         usage = body["usage"] or {}
         tokens = ", ".join(f"{count} {name.removesuffix('_tokens')}" for name, count in usage.items() if count)
         cost = f"{body['usd']:.4f} USD{'' if body['usd_is_measured'] else ' at most'}"
@@ -129,24 +128,24 @@ class Transcript:
         return what, (self.text(said, SAID, body["said"]),) if said.strip() else ()
 
     def call(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Tell what was asked of a tool."""
+        """Describe a call of a tool."""
         asked = self.stored(body["arguments"], ASKED)
         return f"call {body['number']}: {body['tool']}", (asked,) if asked.shown.strip() not in ("", "{}") else ()
 
     def result(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Tell what came of a call."""
+        """Describe the result of a call."""
         ends = ", the phase ends" if body["ends_phase"] else ""
         return f"{'refused' if body['is_error'] else 'done'}{ends}", (self.stored(body["text"], TOLD),)
 
     def plan(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Tell how the planning ended."""
+        """Describe how the planning ended."""
         if body["escalate"]:
             return "a person is asked", (self.text(body["reason"], SHORT),)
         changes = ", ".join(f"{name} = {value}" for name, value in body["changes"].items()) or "as the spec says"
         return f"launched, {changes}", (self.text(body["reason"], SHORT),)
 
     def submit(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Tell what was handed in."""
+        """Describe what the builder submitted."""
         back = f", {body['sent_back']} sent back before" if body["sent_back"] else ""
         if body["unsubmitted"]:
             return f"nothing was handed in: {body['unsubmitted']}{back}", ()
@@ -154,23 +153,23 @@ class Transcript:
         return f"handed in with {len(claims)} claims{back}", (self.text("\n".join(claims), SHORT),) if claims else ()
 
     def decision(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Tell what the gate decided."""
+        """Describe the decision of the gate."""
         required = [f"required: {name} = {value:g}" for name, value in body["required"].items()]
         told = "\n".join([*body["reasons"], *required])
         return f"the gate: {body['outcome']}", (self.text(told, TOLD),) if told else ()
 
     def verdict(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Tell who judged, or why nobody did; what a verdict leads to, the decision says."""
+        """Name the reviewer, or why there is no verdict."""
         if not body["error"]:
             return f"judged by {body['reviewer']}", ()
         return f"no verdict from {body['reviewer']} ({body.get('cause')})", (self.text(body["error"], SHORT),)
 
     def human(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Tell what a person answered."""
+        """Describe the answer of a person."""
         return f"{body['by']} answered: {body['answer']}", (self.text(body["reason"], SHORT),)
 
     def job(self, body: dict[str, Any]) -> tuple[str, tuple[Text, ...]]:
-        """Tell that a job began or ended; which of the two, its kind of entry says."""
+        """Name the job that began or ended."""
         return body["key"], ()
 
 
@@ -206,7 +205,7 @@ def lines_of(attempt: Attempt) -> Iterator[str]:
 
 
 def markdown_of(session: str, attempts: Iterable[Attempt]) -> str:
-    """Return all attempts as Markdown. Texts stand in fenced blocks that they cannot end."""
+    """Return all attempts as Markdown. Texts are in fenced blocks that they cannot end."""
     parts = [f"# {markdown.line(session)}: what the builder did", _NOTE]
     for attempt in attempts:
         parts.append(f"## {markdown.line(attempt.stage)}, attempt {attempt.attempt}")
@@ -226,7 +225,7 @@ def markdown_of(session: str, attempts: Iterable[Attempt]) -> str:
 
 
 _NOTE = (
-    "Read from the trail. What stands in blocks was written by models, jobs and reviewers. `peergate audit show RUN` "
+    "Read from the trail. Models, jobs and reviewers wrote what is in blocks. `peergate audit show RUN` "
     "with an entry or a digest prints it in full."
 )
 
