@@ -7,7 +7,7 @@ and logs are not among it; a report may quote a few rows, held-out ones too.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,8 @@ TRAIL = "trail.sqlite"
 STORE = "store"
 REPORT = "report/report.md"
 REPORT_JSON = "report/report.json"
+RENDERED = "rendered again/"
+"""Before the name of a report that was made again from the trail."""
 
 
 class RunEvidence(NamedTuple):
@@ -42,14 +44,15 @@ def is_run(path: Path) -> bool:
     return is_trail(path / TRAIL)
 
 
-def add_run(reader: Reader, run: Path, *, claims: bool, machine_report: bool = False) -> RunEvidence:
+def add_run(reader: Reader, run: Path, *, claims: bool, rendered: Mapping[str, bytes] | None = None) -> RunEvidence:
     """Add a run folder to what is read.
 
     Args:
         reader: collects the files.
         run: the run folder.
         claims: read its report as claims too.
-        machine_report: read the report for machines as well, which repeats the numbers of the other.
+        rendered: the report's files as the trail gives them, by path: evidence against the saved ones. Then the report
+            for machines is read too, which repeats the numbers of the other.
 
     Raises:
         EvidenceMissing: the session has no report yet, or its registration is gone.
@@ -59,12 +62,13 @@ def add_run(reader: Reader, run: Path, *, claims: bool, machine_report: bool = F
     entries, store = read_entries(run / TRAIL), Store(run / STORE)
     resolved, _ = registered_spec(entries, store)
     if claims:
-        reports = (REPORT, REPORT_JSON) if machine_report else (REPORT,)
-        for name in reports:
-            if not (run / name).is_file():
+        for name in (REPORT,) if rendered is None else (REPORT, REPORT_JSON):
+            if not (run / name).is_file() or (rendered is not None and name not in rendered):
                 hint = f"`peergate status {run.name}` says how it stands; a report is written when the session closes"
                 raise EvidenceMissing("the session has no report yet", where=str(run), hint=hint)
             reader.add_text(f"{run.name}/{name}", (run / name).read_bytes(), "claims")
+            if rendered is not None:
+                reader.add_text(f"{RENDERED}{run.name}/{name}", rendered[name], "evidence")
     reader.add_text(f"{run.name}/registered.json", _pretty(resolved.spec.model_dump(mode="json")), "evidence")
     measured = _measured(entries, store)
     for (stage, attempt), metrics in measured.items():

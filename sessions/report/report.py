@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 from reviews.comparison.subgroups import Pair, each_kind
 from reviews.evidence.gather import accepted_attempt, evaluations, find, gather, is_in_force, registered_spec
@@ -28,18 +28,20 @@ from sessions.money import ledger
 from sessions.report import plots, transcript
 from sessions.report.interruptions import interruptions
 from sessions.report.overview import when
+from sessions.report.page_result import UNREADABLE
 from sessions.report.remarks import critic_in_words, trained_by_scripts
 from sessions.report.result import checks_of, comparison_of, result_in_words, why_it_ended
 from sessions.report.timeline import is_override
 from sessions.report.waiting_report import answers_to, question, reasons_of, result_of
+from sessions.run.run_layout import STORE, TRAIL
 from specs import markdown
 from specs.digests import canonical_bytes, digest_file
-from specs.errors import EvidenceMissing
+from specs.errors import AuditDamage, EvidenceMissing, PeergateError
 from specs.masking import Masker, current, forms_only
 from specs.session.session_spec import ResolvedSpec
 from specs.session.thresholds import Thresholds
 from specs.stages.registry import kind_of
-from specs.text import plain
+from specs.text import one_line, plain
 from specs.trail.verdict import Packet, Verdict
 from training.rules.tasks.conversation import said_in
 
@@ -68,8 +70,15 @@ def write(run: Path, trail: str, store_name: str, outcome: str, folder: str = FI
     return {"files": files, "entries": len(entries), "outcome": outcome}
 
 
-def rendered_again(folder: Path, entries: list[Recorded], store: Store, written: Recorded) -> dict[str, bytes]:
-    """Return the texts of a report as trail and store give them, by path; which plots there are, its entry says.
+def rendered_again(run: Path) -> dict[str, bytes]:
+    """Return the texts of a run folder's report as :func:`render` does; empty if the trail records no report."""
+    entries = read_entries(run / TRAIL)
+    written = find(entries, "report")
+    return {} if written is None else render(run, entries, Store(run / STORE), written)
+
+
+def render(folder: Path, entries: list[Recorded], store: Store, written: Recorded) -> dict[str, bytes]:
+    """Return the texts of a report as trail and store give them, by path. Its entry names the plots.
 
     Args:
         folder: the run folder, or an export.
@@ -79,13 +88,18 @@ def rendered_again(folder: Path, entries: list[Recorded], store: Store, written:
 
     Raises:
         EvidenceMissing: something that the report is made from is not in the store.
-        AuditDamage: it has other bytes than its name.
+        AuditDamage: trail or store have no report that could be made from them.
     """
     told = entries[: written.body["entries"]]
-    data, arms = _data(folder, told, store, written.body["outcome"])
-    data["plots"] = [name for name in plots.NAMES if f"{FINAL}/{name}" in written.body["files"]]
-    # Secrets that only this process knows must not change the result.
-    texts = _texts(data, arms, told, store, forms_only())
+    try:
+        data, arms = _data(folder, told, store, written.body["outcome"])
+        data["plots"] = [name for name in plots.NAMES if f"{FINAL}/{name}" in written.body["files"]]
+        # Secrets that only this process knows must not change the result.
+        texts = _texts(data, arms, told, store, forms_only())
+    except PeergateError:
+        raise
+    except (*UNREADABLE, TemplateError) as error:
+        raise AuditDamage(f"the report cannot be rendered: {one_line(str(error), 200)}", where=str(folder)) from error
     return {f"{FINAL}/{name}": text for name, text in texts.items()}
 
 

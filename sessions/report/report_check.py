@@ -14,8 +14,6 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import TemplateError
-
 from reviews.audit.metric_lines import parts_of
 from reviews.checks.claim_lookup import look_up
 from reviews.checks.measuring_code import measuring_code
@@ -26,8 +24,7 @@ from reviews.gate.measurer import measure
 from reviews.trail.envelope import Recorded
 from reviews.trail.recorded_code import code_lines
 from reviews.trail.store import Store
-from sessions.report.page_result import UNREADABLE
-from sessions.report.report import REPORT_JSON, REPORT_MARKDOWN, rendered_again
+from sessions.report.report import REPORT_JSON, REPORT_MARKDOWN, render
 from specs.digests import digest_bytes
 from specs.errors import EvidenceMissing, PeergateError, UserError
 from specs.stages.metric import Metric, MetricSet
@@ -140,9 +137,9 @@ class ReportCheck:
             if digest_bytes(saved[name]) != digest:
                 yield f"{name} is {digest_bytes(saved[name])}, entry {self.entry.entry.seq} recorded {digest}"
         try:
-            self._rendered = rendered_again(self._folder, list(self._entries), self._store, self.entry)
-        except (*UNREADABLE, TemplateError) as error:
-            yield f"the report cannot be rendered again: {one_line(str(error), SHOWN)}"
+            self._rendered = render(self._folder, list(self._entries), self._store, self.entry)
+        except PeergateError as error:
+            yield f"the report cannot be rendered again: {str(error).splitlines()[0]}"
             return
         texts = sorted({name for name in files if not name.endswith(".svg")} | self._rendered.keys())
         differences = [

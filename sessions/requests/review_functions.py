@@ -27,6 +27,7 @@ from reviews.requests.file_reading import FOR_MODEL, FOR_RULES, Reader
 from reviews.requests.registered_values import Registered
 from reviews.requests.rules.rule_findings import Material
 from reviews.requests.run_evidence import RunEvidence, add_run, is_run
+from sessions.report.report import rendered_again
 from sessions.requests.consult_context import Desk, Requested
 from sessions.requests.request_runner import Book
 from specs.errors import UserError
@@ -132,8 +133,8 @@ def adversarial_review(request: AdversarialRequest, desk: Desk) -> Requested:
 def _add_claims(reader: Reader, path: Path, desk: Desk, runs: list[RunEvidence], for_model: bool) -> None:
     if is_run(path):
         _readable_run(desk, path)
-        # What a model is shown is paid for, and the report for machines repeats the other one's numbers.
-        runs.append(add_run(reader, path, claims=True, machine_report=not for_model))
+        # What a model is shown is paid for: the report once, as it was saved.
+        runs.append(add_run(reader, path, claims=True, rendered=None if for_model else rendered_again(path)))
     elif path.is_dir():
         reader.add(path, lambda name: "claims" if name.lower().endswith(CLAIM_SUFFIXES) else "evidence")
     else:

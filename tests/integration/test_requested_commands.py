@@ -131,7 +131,11 @@ def test_a_report_is_held_against_a_session(here: Path) -> None:
     assert done.returncode == 0 and "1. **contradicted**: accuracy is 0.99" in done.stdout
     assert "1 contradicted, 0 unsupported, 0 supported of 1 claims." in done.stdout
     own = peergate(here, "review", "adversarial", run)
-    assert own.returncode == 0 and "0 contradicted" in own.stdout
+    assert own.returncode == 0 and "0 contradicted, 0 unsupported, 2 supported of 2 claims." in own.stdout
+    path = run / "report" / "report.md"
+    path.write_text(path.read_text(encoding="utf-8").replace("59 gained", "69 gained", 1), encoding="utf-8")
+    forged = peergate(here, "review", "adversarial", run)
+    assert forged.returncode == 0 and "1. **contradicted**: the report says " in forged.stdout
 
 
 def test_model_text_cannot_fake_our_output(here: Path, api: Api) -> None:

@@ -285,7 +285,7 @@ def test_a_full_review_points_at_lines_that_are_there(api: Api, vendor: str, des
 
 def test_claims_are_held_against_the_evidence_of_a_session(api: Api, vendor: str, desk: MakeDesk, here: Path) -> None:
     run = small_run(here / "runs")
-    report = {"file": "small/report/report.md", "first_line": 3, "last_line": 3, "quote": "gain >= 0.1"}
+    report = {"file": "small/report/report.md", "first_line": 1, "last_line": 1, "quote": "gain >= 0.1"}
     shows = {
         "file": "small/metrics/tuned.1.json",
         "first_line": 5,

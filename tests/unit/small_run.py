@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from reviews.trail.store import Store
 from reviews.trail.trail import Trail
+from sessions.report import report
 from specs.digests import digest_bytes
 from specs.stages.metric import Metric, MetricSet
 from specs.stages.metric_catalog import METRICS
@@ -22,26 +22,6 @@ MEASURED = {
         "mean_output_tokens": 23.78,
     },
 }
-REPORT = """# small: accepted: held-out accuracy 0.050 -> 0.533, gain +0.483, 59 gained, 1 lost, McNemar p = 1.1e-16
-
-(registered: p < 0.05 and gain >= 0.1)
-
-### base (evaluate)
-
-| metric | value |
-|---|---|
-| accuracy | 0.05 |
-| truncation_rate | 0.0917 |
-
-| check | status | what was found |
-|---|---|---|
-| parity.items | PASS | of 104 whole pairs 52 gained, 1 lost, p = 1.2e-14 |
-
-### tuned (evaluate)
-
-| accuracy | 0.5333 |
-| accuracy_gain | 0.4833 |
-"""
 
 
 def metric_set(stage: str, attempt: int, values: dict[str, float]) -> MetricSet:
@@ -49,6 +29,7 @@ def metric_set(stage: str, attempt: int, values: dict[str, float]) -> MetricSet:
         id: Metric(
             id=id,
             value=value,
+            interval=(value - 0.1, value + 0.1) if id == "accuracy_gain" else None,
             n=120,
             unit=METRICS[id].unit,
             population=METRICS[id].population,
@@ -92,17 +73,8 @@ def small_run(
     digest = store.put_value([result.model_copy(update=check or {}).model_dump(mode="json")])
     trail.append("checks", "checks/base.1", {"stage": "base", "attempt": 1, "checks": digest, "summary": {}})
     if with_report:
-        (run / "report").mkdir()
-        (run / "report" / "report.md").write_text(REPORT, encoding="utf-8")
-        stages = [
-            {
-                "stage": stage,
-                "attempts": [{"attempt": attempt, "metrics": json.loads(one.model_dump_json())["metrics"]}],
-            }
-            for (stage, attempt), one in sets.items()
-        ]
-        report = {"schema_version": 1, "stages": stages}
-        (run / "report" / "report.json").write_text(json.dumps(report, indent=2), encoding="utf-8")
+        body = report.write(run, "trail.sqlite", "store", "approve")
+        trail.append("report", "report", body)
     if closed:
         trail.append("close", "close", body_of("close"))
     trail.close()

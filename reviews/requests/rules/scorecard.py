@@ -13,9 +13,9 @@ from typing import NamedTuple
 from reviews.checks.claim_lookup import agrees
 from reviews.requests.answer_forms import in_order
 from reviews.requests.rules.rule_findings import place
-from reviews.requests.rules.session_report import rows_of_checks, rows_of_metrics
+from reviews.requests.rules.session_report import rows_of_report
 from reviews.requests.rules.stated_numbers import Held, Stated, held_in, stated_in
-from reviews.requests.run_evidence import REPORT_JSON, RunEvidence
+from reviews.requests.run_evidence import RENDERED, RunEvidence
 from specs.exact import holds
 from specs.stages.metric_catalog import METRICS
 from specs.trail.requested_review import (
@@ -65,9 +65,10 @@ def score(reading: Reading, runs: Sequence[RunEvidence]) -> AdversarialAnswer:
     values = [value for file in evidence for value in _values(file, runs)]
     names = {value.held.name for value in values}
     rows: list[ScoreRow] = []
+    rendered = {one.name.removeprefix(RENDERED): one for one in evidence if one.name.startswith(RENDERED)}
     for file in claims:
-        if file.name.endswith(REPORT_JSON) and runs:
-            rows += rows_of_metrics(file, evidence, runs)
+        if runs and file.name in rendered:
+            rows += rows_of_report(file, rendered[file.name])
         else:
             rows += _of_text(file, names, values, evidence, runs)
     overclaimed = [one for file in claims for one in _overclaims(file)]
@@ -97,7 +98,7 @@ def _values(file: ReadFile, runs: Sequence[RunEvidence]) -> list[_Value]:
         for stage, attempt in run.measured
     }
     others = {f"{run.name}/{name}.json" for run in runs for name in ("registered", "checks", "decisions")}
-    if file.name in others:
+    if file.name in others or file.name.startswith(RENDERED):
         return []
     stage, attempt = made.get(file.name, ("", 0))
     return [_Value(held, stage, attempt) for held in held_in(file)]
@@ -115,11 +116,9 @@ def _of_text(
             # A report writes "### pilot (generate)": the stage comes first, its kind may be another stage's name.
             heading = _stage_in(line.split("(")[0], stages, arms)
         around[number] = heading
-    rows, of_checks = rows_of_checks(file, evidence, runs)
+    rows: list[ScoreRow] = []
     for stated in stated_in(file, names):
         line = file.lines[stated.line - 1]
-        if stated.line in of_checks:
-            continue
         # The stage is what stands before the number: "baseline accuracy 0.05, after training 0.53".
         stage = _stage_in(line[: line.find(stated.text)], stages, arms) or around[stated.line]
         rows.append(_row(_as_fraction(stated), _candidates(stated, stage, values), evidence, runs))
