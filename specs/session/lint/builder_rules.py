@@ -15,12 +15,11 @@ _MODEL_ONLY = ("base_url", "usd_per_million_tokens", "max_output_tokens", "timeo
 def lint_builder(spec: SessionSpec) -> Iterator[LintProblem]:
     """Endpoint and price belong together, and no reviewer is the builder's model at another address."""
     builder = spec.builder
-    vendor: Loc = ("builder", "vendor")
     yield from _lint_model_vendor(spec)
     if not builder.asks_a_model:
         for key in _MODEL_ONLY:
             if key in builder.model_fields_set:
-                yield LintProblem(("builder", key), f"'{builder.vendor}' asks no model", "remove the line", (vendor,))
+                yield LintProblem(("builder", key), f"'{builder.vendor}' asks no model", "remove the line")
         return
     yield from lint_endpoint(("builder",), builder)
     yield from _lint_makers(spec)
@@ -30,11 +29,10 @@ def _lint_model_vendor(spec: SessionSpec) -> Iterator[LintProblem]:
     """An external builder says whose model it is before another model may judge it: nothing else shows it."""
     builder = spec.builder
     stated: Loc = ("builder", "model_vendor")
-    uses: tuple[Loc, ...] = (("builder", "vendor"),)
     if builder.vendor != "external":
         if builder.model_vendor is not None:
             message = f"vendor '{builder.vendor}' says whose model it is already; model_vendor is for 'external'"
-            yield LintProblem(stated, message, "remove the line", uses)
+            yield LintProblem(stated, message, "remove the line")
         return
     for place, reviewer in reviewers_of(spec):
         if not reviewer.asks_a_model:
@@ -42,11 +40,11 @@ def _lint_model_vendor(spec: SessionSpec) -> Iterator[LintProblem]:
         if builder.model_vendor is None:
             message = "the reviewer is a model and nobody says whose model the external builder is"
             hint = "add model_vendor: anthropic, openai or other to the builder; or take 'checklist' or 'person'"
-            yield LintProblem((*place, "vendor"), message, hint, uses)
+            yield LintProblem((*place, "vendor"), message, hint)
         elif builder.model_vendor in makers(reviewer):
             message = f"the reviewer is of the builder's model vendor '{builder.model_vendor}'"
             hint = "it would judge its own work: take another vendor, or 'checklist'"
-            yield LintProblem((*place, "vendor"), message, hint, (*uses, stated))
+            yield LintProblem((*place, "vendor"), message, hint)
 
 
 def _lint_makers(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -54,9 +52,7 @@ def _lint_makers(spec: SessionSpec) -> Iterator[LintProblem]:
     for place, reviewer in reviewers_of(spec):
         same = sorted(makers(spec.builder) & makers(reviewer))
         if same and reviewer.vendor != spec.builder.vendor:
-            uses: tuple[Loc, ...] = tuple(("builder", key) for key in ("vendor", "model", "base_url"))
-            uses = (*uses, (*place, "model"), (*place, "base_url"))
             message = (
                 f"builder and reviewer are both {same[0]}'s, by vendor, address or model: it would judge its own work"
             )
-            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'", uses)
+            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'")

@@ -45,10 +45,10 @@ def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
         return
     if "reviewer" in spec.model_fields_set:
         message = "both a reviewer and a panel are given; one of them reviews"
-        yield LintProblem(("panel",), message, "remove the other", (("reviewer",),))
+        yield LintProblem(("panel",), message, "remove the other")
     if panel.quorum > len(panel.members):
         message = f"quorum is {panel.quorum}, the panel has {len(panel.members)} members"
-        yield LintProblem(("panel", "quorum"), message, "lower it or add members", (("panel", "members"),))
+        yield LintProblem(("panel", "quorum"), message, "lower it or add members")
     vendors = {member.vendor for member in panel.members}
     first: dict[tuple[str, str | None, str | None], int] = {}
     for index, member in enumerate(panel.members):
@@ -59,21 +59,20 @@ def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
     if panel.tie_breaker is not None and panel.tie_breaker.vendor in vendors:
         loc: Loc = ("panel", "tie_breaker", "vendor")
         message = f"vendor '{panel.tie_breaker.vendor}' is a member already: it would break the tie for itself"
-        yield LintProblem(loc, message, "take another vendor, or a person", (("panel", "members"),))
+        yield LintProblem(loc, message, "take another vendor, or a person")
 
 
 def _lint_one(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
-    vendor: Loc = (*place, "vendor")
     if not reviewer.asks_a_model:
         for key in _MODEL_ONLY:
             if key in reviewer.model_fields_set:
-                yield LintProblem((*place, key), f"'{reviewer.vendor}' asks no model", "remove the line", (vendor,))
+                yield LintProblem((*place, key), f"'{reviewer.vendor}' asks no model", "remove the line")
         return
     yield from lint_endpoint(place, reviewer)
     if reviewer.base_url is None and reviewer.api != "responses":
         message = f"'{reviewer.api}' is for an endpoint of your own; vendor '{reviewer.vendor}' has one API"
         hint = "remove the line, or name the endpoint under base_url"
-        yield LintProblem((*place, "api"), message, hint, (vendor,))
+        yield LintProblem((*place, "api"), message, hint)
     yield from _lint_times(place, reviewer)
 
 
@@ -81,14 +80,13 @@ def lint_endpoint(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem
     """Address and price of whoever asks a model belong together."""
     if party.base_url is not None:
         loc: Loc = (*place, "base_url")
-        vendor: Loc = (*place, "vendor")
         if party.vendor != "openai":
             message = f"vendor '{party.vendor}' has one address; an address of your own is for vendor openai"
-            yield LintProblem(loc, message, "remove the line, or take vendor openai", (vendor,))
+            yield LintProblem(loc, message, "remove the line, or take vendor openai")
         elif party.usd_per_million_tokens is None:
             message = "the price of an endpoint of your own is not known"
             hint = "add usd_per_million_tokens: {input: ..., output: ...}, 0 if it costs nothing"
-            yield LintProblem(loc, message, hint, (vendor, (*place, "usd_per_million_tokens")))
+            yield LintProblem(loc, message, hint)
     elif party.usd_per_million_tokens is None and party.model:
         yield from _lint_price(place, party.vendor, party.model)
 
@@ -97,8 +95,7 @@ def _lint_price(place: Loc, vendor: str, model: str) -> Iterator[LintProblem]:
     """A price is known of the model before it is asked anything. Without the price list, the start refuses."""
     try:
         if not is_listed(vendor, model):
-            uses: tuple[Loc, ...] = tuple((*place, key) for key in ("vendor", "base_url", "usd_per_million_tokens"))
-            yield LintProblem((*place, "model"), *unlisted(vendor, model), uses)
+            yield LintProblem((*place, "model"), *unlisted(vendor, model))
     except ImportError:
         return
 
@@ -116,9 +113,8 @@ def _lint_times(at: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
         if effort.timeout_s < needed:
             place: Loc = (*at, "effort", tier)
             said = f"a review with {effort.reasoning} reasoning takes up to {needed} s"
-            uses: tuple[Loc, ...] = ((*place, "reasoning"), (*at, "vendor"), (*at, "base_url"))
             hint = "allow more time, or less reasoning"
-            yield LintProblem((*place, "timeout_s"), f"timeout_s is {effort.timeout_s:g}; {said}", hint, uses)
+            yield LintProblem((*place, "timeout_s"), f"timeout_s is {effort.timeout_s:g}; {said}", hint)
 
 
 def _lint_share(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -129,10 +125,8 @@ def _lint_share(spec: SessionSpec) -> Iterator[LintProblem]:
             f"one review of every gate may cost {needed:.2f} USD, "
             f"held_back.review keeps {share:.2f} USD ({spec.budget.held_back.review:g} of {spec.budget.max_cost_usd:g})"
         )
-        uses: tuple[Loc, ...] = (("reviewer", "effort"), ("reviewer", "vendor"), ("panel",), ("budget", "max_cost_usd"))
-        stakes: tuple[Loc, ...] = tuple(("stages", index, "gate") for index in range(len(spec.stages)))
         hint = "raise held_back.review or max_cost_usd, or lower reviewer.effort"
-        yield LintProblem(("budget", "held_back", "review"), message, hint, (*uses, *stakes))
+        yield LintProblem(("budget", "held_back", "review"), message, hint)
 
 
 def cost_of_all(spec: SessionSpec) -> float:

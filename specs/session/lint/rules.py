@@ -63,8 +63,7 @@ def _lint_data(spec: SessionSpec) -> Iterator[LintProblem]:
             yield LintProblem(("data", name), "'heldout' is reserved for the held-out split", "choose another name")
         if data.path == spec.heldout.path:
             message = f"'{data.path}' is the held-out split"
-            uses: tuple[Loc, ...] = (("heldout", "path"),)
-            yield LintProblem(("data", name, "path"), message, "no stage may train on it; name another file", uses)
+            yield LintProblem(("data", name, "path"), message, "no stage may train on it; name another file")
 
 
 def _lint_seeds(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -76,9 +75,7 @@ def _lint_seeds(spec: SessionSpec) -> Iterator[LintProblem]:
             given = "seed" in stage.parameters.model_fields_set
             message = f"seed is {seed}{'' if given else ' (the default)'}, the analysis registers {registered}"
             loc: Loc = ("stages", index, "parameters", "seed")
-            yield LintProblem(
-                loc, message, f"write seed: {registered}", (("analysis", "seeds"), ("stages", index, "kind"))
-            )
+            yield LintProblem(loc, message, f"write seed: {registered}")
 
 
 def _lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -86,17 +83,16 @@ def _lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
     for place, reviewer in reviewers_of(spec):
         if spec.builder.vendor == reviewer.vendor:
             message = f"the reviewer is from the builder's vendor '{spec.builder.vendor}': it would judge its own work"
-            uses: tuple[Loc, ...] = (("builder", "vendor"),)
-            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'", uses)
+            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'")
     parties: list[tuple[Loc, str, str | None]] = [(("builder",), spec.builder.vendor, spec.builder.model)]
     parties += [(place, reviewer.vendor, reviewer.model) for place, reviewer in reviewers_of(spec)]
     for place, vendor, model in parties:
         without = vendor in ("playbook", "external", "checklist", "person")
         loc: Loc = (*place, "model")
         if without and model is not None:
-            yield LintProblem(loc, f"'{vendor}' works without a model", "remove the line", ((*place, "vendor"),))
+            yield LintProblem(loc, f"'{vendor}' works without a model", "remove the line")
         elif not without and not model:
-            yield LintProblem(loc, f"vendor '{vendor}' needs a model", "name it under model", ((*place, "vendor"),))
+            yield LintProblem(loc, f"vendor '{vendor}' needs a model", "name it under model")
 
 
 def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -122,27 +118,23 @@ def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
                 f"(all stages: {every:.2f} USD)"
             )
             hint = "raise max_cost_usd, or lower max_minutes or held_back"
-            yield LintProblem(("budget", "max_cost_usd"), message, hint, _costs(spec))
+            yield LintProblem(("budget", "max_cost_usd"), message, hint)
             return
 
 
 def _lint_limits(spec: SessionSpec) -> Iterator[LintProblem]:
     """The limits of stages and builder leave room for one attempt, and are not larger than what they limit."""
     budget = spec.budget
-    rate: tuple[Loc, ...] = (("budget", "machine_usd_per_hour"),)
     for index, stage in enumerate(spec.with_resources().stages):
         cap = attempt_usd(budget, stage)
         if stage.max_cost_usd is not None and cap > stage.max_cost_usd + 1e-9:
             message = (
                 f"one attempt of '{stage.name}' may cost {cap:.2f} USD, its max_cost_usd is {stage.max_cost_usd:g}"
             )
-            uses: tuple[Loc, ...] = (*rate, ("stages", index, "max_minutes"), ("stages", index, "kind"))
-            yield LintProblem(("stages", index, "max_cost_usd"), message, "raise it, or lower max_minutes", uses)
+            yield LintProblem(("stages", index, "max_cost_usd"), message, "raise it, or lower max_minutes")
     if budget.builder_max_usd is not None and budget.builder_max_usd > budget.max_cost_usd:
         message = f"builder_max_usd is {budget.builder_max_usd:g}, max_cost_usd of the session {budget.max_cost_usd:g}"
-        yield LintProblem(
-            ("budget", "builder_max_usd"), message, "lower it: it is a part of it", (("budget", "max_cost_usd"),)
-        )
+        yield LintProblem(("budget", "builder_max_usd"), message, "lower it: it is a part of it")
 
 
 def _lint_hours(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -150,14 +142,7 @@ def _lint_hours(spec: SessionSpec) -> Iterator[LintProblem]:
     if hours > spec.budget.max_hours + 1e-9:
         message = f"one attempt of each stage may take {hours:.2f} h, max_hours is {spec.budget.max_hours:g}"
         hint = "raise max_hours or lower max_minutes"
-        yield LintProblem(("budget", "max_hours"), message, hint, _costs(spec)[2:])
-
-
-def _costs(spec: SessionSpec) -> tuple[Loc, ...]:
-    stages: tuple[Loc, ...] = tuple(
-        ("stages", index, key) for index in range(len(spec.stages)) for key in ("max_minutes", "kind", "resources")
-    )
-    return (("budget", "machine_usd_per_hour"), ("budget", "held_back"), ("resources",), *stages)
+        yield LintProblem(("budget", "max_hours"), message, hint)
 
 
 def lint_constitution(constitution: Constitution) -> list[LintProblem]:
@@ -168,21 +153,17 @@ def lint_constitution(constitution: Constitution) -> list[LintProblem]:
     for index, principle in enumerate(constitution.principles):
         loc: Loc = ("principles", index)
         if principle.id in ids:
-            first: Loc = ("principles", ids[principle.id], "id")
             message = f"id '{principle.id}' is already used by principles[{ids[principle.id]}]"
-            problems.append(LintProblem((*loc, "id"), message, "ids are unique", (first,)))
+            problems.append(LintProblem((*loc, "id"), message, "ids are unique"))
         same = " ".join(principle.text.lower().split())
         if same in texts:
-            first = ("principles", texts[same], "text")
             message = f"the same text as principles[{texts[same]}]"
-            problems.append(LintProblem((*loc, "text"), message, "remove one of the two", (first,)))
+            problems.append(LintProblem((*loc, "text"), message, "remove one of the two"))
         ids.setdefault(principle.id, index)
         texts.setdefault(same, index)
 
     held = Counter(principle.category for principle in constitution.principles)
     said = constitution.totals
-    # A principle that could not be read still counts, but its category is not known.
-    categories: tuple[Loc, ...] = tuple(("principles", index, "category") for index in range(held.total()))
     if said.principles != held.total():
         message = f"says {said.principles} principles, the file holds {held.total()}"
         problems.append(LintProblem(("totals", "principles"), message, f"write {held.total()}"))
@@ -190,10 +171,10 @@ def lint_constitution(constitution: Constitution) -> list[LintProblem]:
         if number != held[category]:
             message = f"says {number} in category '{category}', the file holds {held[category]}"
             hint = f"write {held[category]}" if held[category] else suggest(category, held, "categories in the file")
-            problems.append(LintProblem(("totals", "by_category", category), message, hint, categories))
+            problems.append(LintProblem(("totals", "by_category", category), message, hint))
     for category in held:
         if category not in said.by_category:
             message = f"category '{category}' has {held[category]} principles but no total"
             hint = f"add {category}: {held[category]}"
-            problems.append(LintProblem(("totals", "by_category", category), message, hint, categories))
+            problems.append(LintProblem(("totals", "by_category", category), message, hint))
     return problems
