@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import typer
 
 from sessions.commands.lazy_group import LazyGroup
-from specs.errors import ExitCode, PeergateError
+from specs.errors import ExitCode, PeergateError, UserError
+from specs.home import HOME, PACKAGES
 
 
 class _Root(LazyGroup):
@@ -57,10 +60,25 @@ app = typer.Typer(
 )
 
 
+def require_own_packages() -> None:
+    """Make sure the five packages all come from one place: `openai-agents` also brings a package `agents`.
+
+    Raises:
+        UserError: one is missing or belongs to another distribution.
+    """
+    for name in PACKAGES:
+        found = find_spec(name)
+        where = Path(found.origin).resolve().parent.parent if found and found.origin else None
+        if where != HOME:
+            raise UserError(
+                f"import name '{name}' is provided by {where or 'nothing'}, not by Peergate in {HOME}",
+                hint="install peergate in an environment of its own (openai-agents also installs 'agents')",
+            )
+
+
 def main() -> None:
     """Run the command line; every error Peergate raises on purpose is one message and its exit code."""
     try:
-        from sessions.import_guard import require_own_packages
         from sessions.run.private_files import keep_private
         from sessions.terminal import mask_output
 

@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from specs.resources import attempt_usd, held_hours
+from specs import plugins
+from specs.resources import LAUNCHERS, attempt_usd, held_hours
 from specs.session.constitution import Constitution
 from specs.session.lint.arm_rules import lint_arms, lint_controls
-from specs.session.lint.builder_rules import lint_builder
 from specs.session.lint.criterion_rules import lint_criteria
 from specs.session.lint.evaluation_rules import lint_evaluation, lint_examples
 from specs.session.lint.model_kind_rules import lint_judges
+from specs.session.lint.party_rules import lint_builder, lint_parties, lint_reviewer
 from specs.session.lint.pilot_rules import lint_pilots
-from specs.session.lint.plugin_rules import lint_plugins
-from specs.session.lint.resource_rules import lint_machines
-from specs.session.lint.reviewer_rules import lint_reviewer, reviewers_of
 from specs.session.lint.stage_rules import lint_code, lint_inputs, lint_names, lint_ranges, lint_samples, lint_trained
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import kind_of
+from specs.stages.stage import TASKS
 
 __all__ = ["LintProblem", "lint", "lint_constitution"]
 
@@ -31,7 +30,7 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
     """Return every rule the spec breaks; an empty list means it can be registered."""
     rules = (
         lint_names,
-        lint_plugins,
+        _lint_plugins,
         lint_inputs,
         lint_samples,
         lint_code,
@@ -46,10 +45,10 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
         lint_examples,
         lint_judges,
         _lint_seeds,
-        _lint_parties,
+        lint_parties,
         lint_builder,
         lint_reviewer,
-        lint_machines,
+        _lint_machines,
         _lint_budget,
         _lint_hours,
     )
@@ -76,23 +75,6 @@ def _lint_seeds(spec: SessionSpec) -> Iterator[LintProblem]:
             message = f"seed is {seed}{'' if given else ' (the default)'}, the analysis registers {registered}"
             loc: Loc = ("stages", index, "parameters", "seed")
             yield LintProblem(loc, message, f"write seed: {registered}")
-
-
-def _lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
-    """Builder and reviewer come from different vendors, and name a model exactly when they need one."""
-    for place, reviewer in reviewers_of(spec):
-        if spec.builder.vendor == reviewer.vendor:
-            message = f"the reviewer is from the builder's vendor '{spec.builder.vendor}': it would judge its own work"
-            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'")
-    parties: list[tuple[Loc, str, str | None]] = [(("builder",), spec.builder.vendor, spec.builder.model)]
-    parties += [(place, reviewer.vendor, reviewer.model) for place, reviewer in reviewers_of(spec)]
-    for place, vendor, model in parties:
-        without = vendor in ("playbook", "external", "checklist", "person")
-        loc: Loc = (*place, "model")
-        if without and model is not None:
-            yield LintProblem(loc, f"'{vendor}' works without a model", "remove the line")
-        elif not without and not model:
-            yield LintProblem(loc, f"vendor '{vendor}' needs a model", "name it under model")
 
 
 def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -143,6 +125,69 @@ def _lint_hours(spec: SessionSpec) -> Iterator[LintProblem]:
         message = f"one attempt of each stage may take {hours:.2f} h, max_hours is {spec.budget.max_hours:g}"
         hint = "raise max_hours or lower max_minutes"
         yield LintProblem(("budget", "max_hours"), message, hint)
+
+
+def _lint_plugins(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Every task and launcher that is named is there."""
+    named: list[tuple[Loc, str, plugins.Group, tuple[str, ...]]] = [
+        (("task",), spec.task, "peergate.tasks", TASKS),
+        (("launcher",), spec.launcher, "peergate.launchers", LAUNCHERS),
+    ]
+    for index, stage in enumerate(spec.stages):
+        if scorer := getattr(stage.parameters, "scorer", None):
+            named.append((("stages", index, "parameters", "scorer"), scorer, "peergate.tasks", TASKS))
+        if stage.launcher is not None:
+            named.append((("stages", index, "launcher"), stage.launcher, "peergate.launchers", LAUNCHERS))
+    for loc, name, group, own in named:
+        known = (*own, *(one.name for one in plugins.installed(group)))
+        if name not in known:
+            yield LintProblem(
+                loc, f"unknown {group.removeprefix('peergate.')[:-1]} '{name}'", suggest(name, known, "known")
+            )
+
+
+def _lint_machines(spec: SessionSpec) -> Iterator[LintProblem]:
+    """What a stage asks for, its session's values included, is something its launcher can give and the ledger hold."""
+    for index, stage in enumerate(spec.with_resources().stages):
+        asked, launcher = stage.resources, spec.launcher_of(stage.name)
+        own: Loc = ("stages", index, "launcher")
+        if launcher == "skypilot" and (asked is None or asked.max_usd_per_hour is None):
+            message = "a rented machine has a price, and nobody says how much it may cost"
+            place = own if stage.launcher else ("launcher",)
+            yield LintProblem(place, message, "add resources.max_usd_per_hour to the stage or the session")
+        if launcher == "ray" and getattr(stage.parameters, "device", None) == "cuda" and not (asked and asked.gpus):
+            # It hides them from what asks for cores alone; what asks for nothing sees all, with whoever else does.
+            message = "the stage has device: cuda, and Ray keeps a GPU only for what asks for one"
+            device: Loc = ("stages", index, "parameters", "device")
+            yield LintProblem(device, message, "add resources.gpus: 1 to the stage or the session")
+        if asked is None:
+            continue
+        if asked.spot and launcher != "skypilot":
+            message = f"'{launcher}' rents no machines, so none can be a spot machine"
+            yield LintProblem(_place(spec, index, "spot"), message, "remove the line, or take skypilot")
+        if asked.gpu is not None and launcher == "local":
+            message = f"'local' cannot choose the kind of GPU '{asked.gpu}': it has what this machine has"
+            yield LintProblem(_place(spec, index, "gpu"), message, "remove the line, or take another launcher")
+        if asked.gpu is not None and not asked.gpus:
+            message = f"the kind of GPU is '{asked.gpu}', and no number of them is asked for"
+            yield LintProblem(_place(spec, index, "gpu"), message, "add gpus: 1")
+        if launcher == "skypilot" and asked.gpus and asked.gpu is None:
+            message = f"{asked.gpus} GPUs of no kind: SkyPilot rents machines by the kind of their GPU"
+            yield LintProblem(_place(spec, index, "gpus"), message, "add gpu, as SkyPilot names it: gpu: H200")
+        if held_hours(stage) * 60 < stage.max_minutes - 1e-9:
+            message = (
+                f"the machine is held for {held_hours(stage):g} h at most, the job may take {stage.max_minutes:g} min"
+            )
+            hint = "raise max_hours: it includes the machine's start; or lower max_minutes"
+            yield LintProblem(_place(spec, index, "max_hours"), message, hint)
+
+
+def _place(spec: SessionSpec, index: int, key: str) -> Loc:
+    """Return where a value of a stage's resources was written: in the stage, or in the session."""
+    own = spec.stages[index].resources
+    if own is not None and key in own.model_fields_set:
+        return ("stages", index, "resources", key)
+    return ("resources", key)
 
 
 def lint_constitution(constitution: Constitution) -> list[LintProblem]:
