@@ -145,6 +145,12 @@ def test_a_profile_leaves_out_what_only_measures_and_keeps_the_places_of_the_res
     told = {one.keys: lines[one.line - 1][: one.column + 14].strip() for one in caught.value.problems}
     assert set(told) == {"stages[4].parameters.probe_items", "stages[4].max_minutes"}, told
     assert "probe_items" in told["stages[4].parameters.probe_items"] and "few" in told["stages[4].max_minutes"]
+    path.write_text(text.replace("    kind: package\n", ""), encoding="utf-8")
+    with pytest.raises(SpecError) as caught:
+        load_spec(path, "few")
+    (missing,) = caught.value.problems
+    assert missing.keys == "stages[4].kind"
+    assert "name: ship" in path.read_text(encoding="utf-8").splitlines()[missing.line - 1]
 
 
 def test_every_profile_is_checked(tmp_path: Path) -> None:
