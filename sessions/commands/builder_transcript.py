@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.commands.options import Json, RunPath
 from sessions.commands.output import print_json, print_line
 from sessions.report.transcript import Transcript, lines_of
 from sessions.run.run_layout import STORE, TRAIL, require_run, run_folder
 from specs.errors import UserError
 
+app = typer.Typer()
 
-def transcript(run: Path, named: str | None, as_json: bool) -> None:
-    """Print the transcript of all attempts, of a stage, or of one attempt.
 
-    Raises:
-        UserError: nothing of that name is on record.
+@app.command()
+def transcript(
+    run: RunPath,
+    attempt: Annotated[
+        str | None, typer.Argument(metavar="[STAGE[.ATTEMPT]]", help="Only this stage, or this attempt of it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what the builder said and did, and what the gate answered.
+
+    Turns, calls, their results and costs, attempt by attempt.
     """
     run = require_run(run_folder(run))
     told = list(Transcript(Store(run / STORE)).attempts(read_entries(run / TRAIL)))
-    if named is not None:
-        stage, attempt = _place(named)
-        chosen = [one for one in told if one.stage == stage and attempt in (None, one.attempt)]
+    if attempt is not None:
+        stage, number = _place(attempt)
+        chosen = [one for one in told if one.stage == stage and number in (None, one.attempt)]
         if not chosen:
             there = ", ".join(f"{one.stage}.{one.attempt}" for one in told) or "nothing yet"
-            raise UserError(f"nothing is on record of '{named}'", where=str(run), hint=f"there is: {there}")
+            raise UserError(f"nothing is on record of '{attempt}'", where=str(run), hint=f"there is: {there}")
         told = chosen
     if as_json:
         print_json({"session": run.resolve().name, "attempts": [one.as_json() for one in told]})

@@ -1,10 +1,12 @@
-"""`peergate check list | explain | run`: what is asked of every stage, and the same questions again. Reading only."""
+"""`peergate check list | explain | run`: the checks of every stage, and running them again. Reading only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from reviews.evidence.gather import gather, registered_spec
 from reviews.gate.check_catalog import Listed, find_check, listing
@@ -15,6 +17,7 @@ from reviews.gate.packet_derivation import check_design
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.commands.options import Json, RunPath
 from sessions.commands.output import print_block, print_json, print_line, print_table
 from sessions.run.run_layout import STORE, TRAIL, run_folder
 from sessions.terminal import masked_line
@@ -43,8 +46,12 @@ class Rerun(NamedTuple):
         }
 
 
-def list_checks(as_json: bool) -> None:
-    """List every check."""
+app = typer.Typer(help="List and explain the checks of every stage, and run them again.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_checks(as_json: Json = False) -> None:
+    """List every check: id, stage kinds, blocking or advice, threshold, question."""
     found = listing()
     if as_json:
         print_json({"checks": [one.as_json() for one in found]})
@@ -58,8 +65,11 @@ def list_checks(as_json: bool) -> None:
     print_line("`peergate check explain CHECK` shows what a check does and where it comes from")
 
 
-def explain_check(id: str, as_json: bool) -> None:
-    """Tell everything about one check."""
+@app.command("explain")
+def explain_check(
+    id: Annotated[str, typer.Argument(help="Id of a check, for example leakage.overlap.")], as_json: Json = False
+) -> None:
+    """Explain one check: where it comes from, what it needs, and its code."""
     found = find_check(id)
     if as_json:
         print_json(found.as_json() | {"what": found.what(), "code": found.code()})
@@ -78,11 +88,16 @@ def explain_check(id: str, as_json: bool) -> None:
     print_block(found.code(), 20_000)
 
 
-def run_again(run: Path, stage: str | None, attempt: int | None, as_json: bool) -> None:
-    """Measure and check recorded attempts again; ends with 3 or 4 when a blocking check closes the gate.
+@app.command("run")
+def run_again(
+    run: RunPath,
+    stage: Annotated[str | None, typer.Option("--stage", help="Only this stage; 'design' for the design.")] = None,
+    attempt: Annotated[int | None, typer.Option("--attempt", help="This attempt, not the newest.", min=1)] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure and check recorded attempts again from their saved evidence: the newest of each stage.
 
-    Raises:
-        UserError: there is no such attempt.
+    Read-only; it decides nothing. Exit codes: 0 nothing closes a gate, 3 a blocking check fails, 4 one has no answer.
     """
     run = run_folder(run)
     entries = read_entries(run / TRAIL)

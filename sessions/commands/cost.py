@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
+
+import typer
 
 from reviews.evidence.gather import find, registered_spec
 from reviews.gate.human_answers import waits_for_budget
@@ -11,6 +12,7 @@ from reviews.trail.envelope import Recorded
 from reviews.trail.retractions import newest_judgement
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.commands.options import Json, RunPath
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.money.accounts import PARTIES, Accounts
 from sessions.money.ledger import active_hours, price_cap
@@ -21,13 +23,14 @@ from specs.resources import held_hours
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import Stage
 
+app = typer.Typer()
 
-def cost(run: Path, as_json: bool) -> None:
-    """Print the accounts of a session.
 
-    Raises:
-        UserError: there is no session.
-        AuditDamage: its trail cannot be read.
+@app.command()
+def cost(run: RunPath, as_json: Json = False) -> None:
+    """Show what is spent, reserved and left, and what the next stage may take.
+
+    Amounts are listed by party and by stage. Can be called while the session runs.
     """
     run = run_folder(run)
     if not is_run(run):

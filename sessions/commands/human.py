@@ -1,49 +1,50 @@
-"""`peergate override | retract | amend`, and `review show | give` for a person who reviews."""
+"""`peergate override | retract | amend`: what only people can do."""
 
 from __future__ import annotations
 
 import getpass
-import sys
 import time
-from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
-from reviews.reviewers.person import give, summary, template, waiting
+import typer
+
 from reviews.trail.envelope import Recorded
-from reviews.trail.store import Store
-from reviews.trail.tables.open_table import read_entries
-from reviews.trail.trail import Trail
 from sessions import human_actions
 from sessions.amendment import amend as amend_session
-from sessions.commands import run as runs_of
-from sessions.commands.output import print_json, print_line
+from sessions.commands.options import DEFAULT_RUNS, By, Name, Runs
+from sessions.commands.output import print_line
+from sessions.commands.run import carry_on
 from sessions.report.live_display import Terminal
-from sessions.run.run_layout import STORE, TRAIL, require_run, run_folder
 from sessions.terminal import masked_line
 from specs.errors import ExitCode, UserError
 from specs.session.loading import find_spec
-from specs.text import json_text
-from specs.trail.verdict import Packet
+
+app = typer.Typer()
+Why = Annotated[str, typer.Option("--reason", help="Why; recorded in the trail and in every report.")]
 
 
+@app.command()
 def override(
-    name: str,
-    runs: Path,
-    gate: bool,
-    check: str | None,
-    stage: str | None,
-    condition: str | None,
-    by: str | None,
-    reason: str,
-    expires: str | None,
+    name: Name,
+    reason: Why,
+    gate: Annotated[bool, typer.Option("--gate", help="Approve the gate that waits, and continue.")] = False,
+    check: Annotated[str | None, typer.Option("--check", help="Lift this check from now on; needs --stage.")] = None,
+    stage: Annotated[str | None, typer.Option("--stage", help="The stage a check is lifted for.")] = None,
+    condition: Annotated[str | None, typer.Option("--condition", help="Waive this condition of an approval.")] = None,
+    by: By = None,
+    expires: Annotated[str | None, typer.Option("--expires", help="When it ends: 90m, 12h, 2d.")] = None,
+    runs: Runs = DEFAULT_RUNS,
 ) -> None:
-    """Record an override; one of the waiting gate also goes on with the session."""
+    """Lift a gate, a check or a condition, in your name.
+
+    Only people can; every report counts it.
+    """
     who = by or getpass.getuser()
     if [gate, check is not None, condition is not None].count(True) != 1:
         raise UserError("say what is lifted", hint="one of --gate, --check ID --stage STAGE, --condition ID")
     if gate:
         ends = human_actions.expiry(expires, time.time())
-        runs_of.resume(name, runs, "approve", reason, who, ends)
+        carry_on(name, runs, "approve", reason, who, ends)
     elif check is not None:
         if stage is None:
             raise UserError("a check is lifted for one stage", hint=f"add --stage to --check {check}")
@@ -58,8 +59,15 @@ def override(
         )
 
 
-def retract(name: str, runs: Path, entry: str, by: str | None, reason: str) -> None:
-    """Take a judgement back."""
+@app.command()
+def retract(
+    name: Name,
+    entry: Annotated[str, typer.Argument(help="The judgement: its entry number or key, for example decision/sft.1.")],
+    reason: Why,
+    by: By = None,
+    runs: Runs = DEFAULT_RUNS,
+) -> None:
+    """Take a decision back, with everything that was granted after it."""
     taken = human_actions.retract(runs / name, entry, by or getpass.getuser(), reason, Terminal())
     _said(taken, f"taken back: {', '.join(taken.body['judgements'])}")
     print_line(
@@ -67,9 +75,21 @@ def retract(name: str, runs: Path, entry: str, by: str | None, reason: str) -> N
     )
 
 
-def amend(name: str, runs: Path, spec: str, by: str | None, reason: str, override_review: bool) -> NoReturn:
-    """Amend the registered spec; ends with the exit code of the amendment's review."""
-    recorded = amend_session(runs / name, find_spec(spec), by or getpass.getuser(), reason, override_review, Terminal())
+@app.command()
+def amend(
+    name: Name,
+    spec: Annotated[str, typer.Argument(help="The changed spec, where its data files are found as before.")],
+    reason: Why,
+    by: By = None,
+    override: Annotated[bool, typer.Option("--override", help="Put it in force whatever its review says.")] = False,
+    runs: Runs = DEFAULT_RUNS,
+) -> NoReturn:
+    """Change the registered spec of an open session.
+
+    The change is reviewed like a design. Exit codes: 0 in force, 2 it cannot be amended, 3 or 4 the review did not
+    approve.
+    """
+    recorded = amend_session(runs / name, find_spec(spec), by or getpass.getuser(), reason, override, Terminal())
     body = recorded.body
     in_force = body["outcome"] == "approve" or body["overridden"]
     _said(recorded, f"amendment: {body['outcome']}{', overridden' if body['overridden'] else ''}")
@@ -83,43 +103,6 @@ def amend(name: str, runs: Path, spec: str, by: str | None, reason: str, overrid
     print_line("in force" if in_force else "not in force: the session stays as it was registered")
     refused = ExitCode.REJECTED if body["outcome"] == "reject" else ExitCode.BLOCKED
     raise SystemExit(int(ExitCode.DONE if in_force else refused))
-
-
-def show_packet(run: Path, as_json: bool) -> None:
-    """Print the packet that waits for a person's verdict, with the form of an answer."""
-    run = run_folder(run)
-    packet, digest = _waiting(run)
-    if as_json:
-        print_json({"packet": packet.model_dump(mode="json"), "digest": digest, "form": template(packet)})
-        return
-    for line in summary(packet):
-        print_line(line)
-    print_line()
-    print_line(f"the whole packet: peergate audit show {run} {digest}")
-    print_line("fill this in and hand it in with `peergate review give`:")
-    print_line()
-    sys.stdout.write(json_text(template(packet)) + "\n")
-
-
-def give_verdict(run: Path, file: Path) -> None:
-    """Record a person's verdict; the session takes it when it is resumed."""
-    run = require_run(run_folder(run))
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot be read: {error}", where=str(file)) from error
-    trail = Trail(run / TRAIL, run.resolve().name)
-    try:
-        trail.verify_chain()
-        given = give(trail, Store(run / STORE), text)
-    finally:
-        trail.close()
-    print_line(f"recorded as {given.entry.key}, signed with your key; `peergate resume {run.name}` goes on")
-
-
-def _waiting(run: Path) -> tuple[Packet, str]:
-    _, digest = waiting(read_entries(require_run(run) / TRAIL))
-    return Packet.model_validate(Store(run / STORE).get_value(digest)), digest
 
 
 def _said(recorded: Recorded, text: str) -> None:

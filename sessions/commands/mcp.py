@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from sessions.commands.options import DEFAULT_RUNS, Profile, Runs, SessionName, below
 from sessions.commands.output import print_line
 from sessions.commands.run import finish
 from sessions.report.overview import find_runs
@@ -18,13 +21,25 @@ if TYPE_CHECKING:
     from sessions.builder.mcp.transports import Transport
 
 
-def serve(
-    target: str, runs: Path, name: str | None, http: str | None, token_file: Path | None, profile: str | None = None
-) -> None:
-    """Serve a session's tools, and end with the session's exit code.
+app = typer.Typer()
 
-    Raises:
-        UserError: there is no such run or spec, or the address and the token do not fit.
+
+@app.command("mcp")
+def serve(
+    target: Annotated[str, typer.Argument(metavar="RUN|SPEC", help="A session, or the spec to open one with.")],
+    name: SessionName = None,
+    runs: Runs = DEFAULT_RUNS,
+    http: Annotated[
+        str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP there, not over stdio.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="The bearer token for HTTP, mode 0600; made if not there.")
+    ] = None,
+    profile: Profile = None,
+) -> None:
+    """Let an MCP client, such as Claude Code or Codex, build a session (docs/how-to/mcp.md).
+
+    Ends with the session's exit code.
     """
     try:
         from sessions.builder.mcp.session_driver import Serving, find_target
@@ -36,8 +51,7 @@ def serve(
     try:
         run = serving.serve(found)
     except Paused as paused:
-        where = "" if runs == Path("runs") else f" --runs {runs}"
-        print_line(f"paused; `peergate mcp {paused}{where}` goes on", err=True)
+        print_line(f"paused; `peergate mcp {paused}{below(runs)}` continues", err=True)
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     with redirect_stdout(sys.stderr):
         finish(run)

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn
+from typing import Annotated, NoReturn
+
+import typer
 
 from reviews.trail.tables.open_table import read_entries
+from sessions.commands.options import (
+    Answer,
+    AnswerReason,
+    Json,
+    Name,
+    Profile,
+    SessionName,
+    SpecName,
+    need_reason,
+)
 from sessions.commands.output import print_json, print_line
 from sessions.pods import host_key, pod_plan
 from sessions.pods.attach import Attached, Ended
@@ -26,52 +38,64 @@ from specs.errors import ExitCode, UserError
 from specs.session.loading import find_spec, load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
 
+app = typer.Typer(help="Run a whole session on a machine you reach over SSH.", no_args_is_help=True)
+
+Host = Annotated[
+    str | None, typer.Option("--host", metavar="USER@HOST[:PORT]", help="The machine, or a Host of ~/.ssh/config.")
+]
+PodOption = Annotated[
+    Path | None, typer.Option("--pod", metavar="FILE", help="Pod file: machine, root, price, what ends it.")
+]
+Pods = Annotated[Path, typer.Option("--pods", help="Folder that holds what is kept of pods here.", show_default=True)]
+DEFAULT_PODS = Path("pods")
+
 
 def say(text: str) -> None:
     """Tell a person something; what the pod wrote in it has been made printable."""
     print_line(text, err=True)
 
 
-class Wanted(NamedTuple):
-    """What a person asks for: a spec, a machine, and how the session is called."""
+def _read(
+    spec: str, host: str | None, pod: Path | None, profile: str | None
+) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
+    """Read spec and pod file.
 
-    spec: str
-    host: str | None
-    pod: Path | None
-    name: str | None
-    profile: str | None
-
-    def read(self) -> tuple[Path, ResolvedSpec, Bundle, PodFile]:
-        """Read spec and pod file.
-
-        Raises:
-            SpecError: one of them is wrong.
-            UserError: no machine is named, or two; the session cannot run where nobody is.
-        """
-        if (self.host is None) == (self.pod is None):
-            raise UserError("say which machine", hint="either --host user@host or --pod FILE.yaml")
-        path = find_spec(self.spec)
-        resolved = load_spec(path, self.profile)
-        if resolved.spec.builder.vendor == "external":
-            hint = "a builder of another vendor, or `peergate mcp` on the machine itself"
-            raise UserError("an external builder is a client beside the session, and nobody is on the pod", hint=hint)
-        rented = [stage.name for stage in resolved.spec.stages if resolved.spec.launcher_of(stage.name) == "skypilot"]
-        if rented:
-            raise UserError(
-                f"stage '{rented[0]}' has launcher 'skypilot', and the accounts for that are here, not on a pod",
-                hint="with `local` or `ray` its jobs run on the pod; `peergate start` rents machines for it",
-            )
-        if self.host is not None:
-            read_address(self.host)
-        file = PodFile(host=self.host) if self.host else read_pod_file(self.pod or Path())
-        file = file.model_copy(update={"gpus": max(file.gpus, gpus_of(resolved.spec))})
-        return path, resolved, bundle_of(path, resolved), file
+    Raises:
+        SpecError: one of them is wrong.
+        UserError: no machine is named, or two; the session cannot run without a person beside it.
+    """
+    if (host is None) == (pod is None):
+        raise UserError("say which machine", hint="either --host user@host or --pod FILE.yaml")
+    path = find_spec(spec)
+    resolved = load_spec(path, profile)
+    if resolved.spec.builder.vendor == "external":
+        hint = "a builder of another vendor, or `peergate mcp` on the machine itself"
+        raise UserError("an external builder is a client beside the session, and nobody is on the pod", hint=hint)
+    rented = [stage.name for stage in resolved.spec.stages if resolved.spec.launcher_of(stage.name) == "skypilot"]
+    if rented:
+        raise UserError(
+            f"stage '{rented[0]}' has launcher 'skypilot', and the accounts for that are here, not on a pod",
+            hint="with `local` or `ray` its jobs run on the pod; `peergate start` rents machines for it",
+        )
+    if host is not None:
+        read_address(host)
+    file = PodFile(host=host) if host else read_pod_file(pod or Path())
+    file = file.model_copy(update={"gpus": max(file.gpus, gpus_of(resolved.spec))})
+    return path, resolved, bundle_of(path, resolved), file
 
 
-def plan(wanted: Wanted, as_json: bool) -> None:
-    """Print what will happen and what it costs at most; connects to nothing."""
-    path, resolved, bundle, file = wanted.read()
-    told = pod_plan.plan(path, resolved, bundle, file, wanted.name or resolved.spec.name)
+@app.command("plan")
+def plan(
+    spec: SpecName,
+    host: Host = None,
+    pod: PodOption = None,
+    name: SessionName = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Say what would happen, what ends the pod, and what it costs at most. Connects to nothing."""
+    path, resolved, bundle, file = _read(spec, host, pod, profile)
+    told = pod_plan.plan(path, resolved, bundle, file, name or resolved.spec.name)
     if as_json:
         print_json(told)
         return
@@ -79,11 +103,26 @@ def plan(wanted: Wanted, as_json: bool) -> None:
         print_line(line)
 
 
-def up(wanted: Wanted, pin: str | None, pods: Path, as_json: bool) -> None:
-    """Check the machine, install, and bring the spec."""
+@app.command("up")
+def up(
+    spec: SpecName,
+    host: Host = None,
+    pod: PodOption = None,
+    name: SessionName = None,
+    profile: Profile = None,
+    pin: Annotated[
+        str | None, typer.Option("--host-key", metavar="SHA256:...", help="The host key it has to have.")
+    ] = None,
+    pods: Pods = DEFAULT_PODS,
+    as_json: Json = False,
+) -> None:
+    """Check the machine, install Peergate there, and bring the spec. Safe to repeat.
+
+    Exit codes: 0 ready, 2 the spec or the pod file is wrong, 4 a check failed or the host key is not confirmed.
+    """
     require_ssh()
-    _, resolved, bundle, file = wanted.read()
-    place = place_of(pods, wanted.name or resolved.spec.name)
+    _, resolved, bundle, file = _read(spec, host, pod, profile)
+    place = place_of(pods, name or resolved.spec.name)
     place.folder.mkdir(parents=True, exist_ok=True)
     connection = place.connection(file)
     found: list[Check] = []
@@ -100,7 +139,7 @@ def up(wanted: Wanted, pin: str | None, pods: Path, as_json: bool) -> None:
         key = host_key.confirm(connection, pins, _ask_person if sys.stdin.isatty() else None)
         report(Check("host_key", "PASS", f"{key.kind} {key.fingerprint}"))
         record = prepare(connection, place, file, resolved, bundle, report)
-        place.write(record.model_copy(update={"profile": wanted.profile}), resolved)
+        place.write(record.model_copy(update={"profile": profile}), resolved)
     finally:
         connection.close()
         if as_json:
@@ -114,27 +153,40 @@ def _ask_person(key: HostKey) -> bool:
     return sys.stdin.readline().strip().lower() == "yes"
 
 
-def start(name: str, pods: Path, answer: Literal["retry", "approve", "stop"] | None, reason: str) -> None:
-    """Start the session there, or go on with it."""
-    if answer and not reason:
-        raise UserError("an answer needs a reason", hint='for example --reason "the first job ran out of memory"')
+@app.command("start")
+def start(
+    name: Name,
+    pods: Pods = DEFAULT_PODS,
+    answer: Annotated[
+        Answer | None,
+        typer.Option("--answer", help="Settle what a waiting session asks, as with `peergate resume`."),
+    ] = None,
+    reason: AnswerReason = "",
+) -> None:
+    """Start the session there, detached, or continue one that was paused, killed or waits."""
+    need_reason(answer, reason)
     place, record, connection = _known(name, pods)
     try:
         resolved = read_resolved(place.resolved_path.read_bytes())
         told = start_there(connection, record, secrets_of(resolved.spec), answer, reason)
     finally:
         connection.close()
-    verb = "goes on" if told["begun"] else "started"
+    verb = "continues" if told["begun"] else "started"
     say(f"{name} {verb} on {record.pod.host}, orchestrator {told['pid']}; `peergate pod attach {name}{_option(pods)}`")
 
 
-def attach(name: str, pods: Path) -> NoReturn:
-    """Show the session, pull at every gate, and end with its exit code."""
+@app.command("attach")
+def attach(name: Name, pods: Pods = DEFAULT_PODS) -> NoReturn:
+    """Show the session, pull trail and files at every gate, and keep the signed head here.
+
+    A lost connection is made again. Ctrl-C detaches; the session continues. Exit codes: those of the session, 4 the
+    orchestrator is gone or waits for a person, 5 what came from the pod does not hold, 130 detached or paused.
+    """
     place, record, connection = _known(name, pods)
     try:
         ended = Attached(connection, place, record, say).watch()
     except KeyboardInterrupt:
-        say(f"detached; the session goes on there, `peergate pod attach {name}{_option(pods)}` shows it again")
+        say(f"detached; the session continues there, `peergate pod attach {name}{_option(pods)}` shows it again")
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     finally:
         connection.close()
@@ -164,7 +216,7 @@ def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
             if status.code is not None
             else "is gone without an exit code: it was killed, or the machine was restarted"
         )
-        say(f"the orchestrator (process {status.pid}) {how}; nothing is lost, {again} goes on")
+        say(f"the orchestrator (process {status.pid}) {how}; nothing is lost, {again} continues")
         return ExitCode.BLOCKED
     waits = ended.pulled is not None and is_waiting(read_entries(place.run / TRAIL))
     if status.ending is not None:
@@ -175,13 +227,21 @@ def _told(ended: Ended, place: Place, pods: Path) -> ExitCode:
             say(f"  - {masked_line(reason, 2000)}")
         say(f"it waits for a person: {again} --answer retry|approve|stop --reason WHY")
     else:
-        say(f"the orchestrator ended with {status.code}; {again} goes on")
+        say(f"the orchestrator ended with {status.code}; {again} continues")
     known = {int(one): one for one in ExitCode}
     return known.get(status.code or 0, ExitCode.FAULT) if status.code else ExitCode.BLOCKED
 
 
-def down(name: str, pods: Path, pause: bool) -> None:
-    """End the pod after everything was pulled and verified."""
+@app.command("down")
+def down(
+    name: Name,
+    pods: Pods = DEFAULT_PODS,
+    pause: Annotated[bool, typer.Option("--pause", help="Pause a session that runs first.")] = False,
+) -> None:
+    """Pull and verify everything here, then end what runs there and run the shutdown command.
+
+    Nothing is ended before everything is verified. Exit codes: 0 ended, 4 the session runs, 5 the copy does not hold.
+    """
     place, record, connection = _known(name, pods)
     try:
         pulled = end_pod(connection, place, record, say, pause=pause)

@@ -1,46 +1,109 @@
-"""`peergate start | resume | cancel`."""
+"""`peergate start | resume | pause | cancel`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, NoReturn
+
+import typer
 
 from reviews.gate.human_answers import waits_for_budget
 from reviews.trail.tables.open_table import read_entries
-from sessions import runtime
+from reviews.trail.tables.pointer import checked, keep_database
+from sessions.commands.options import (
+    DEFAULT_RUNS,
+    Answer,
+    AnswerReason,
+    Name,
+    Profile,
+    Runs,
+    SessionName,
+    below,
+    need_reason,
+)
 from sessions.commands.output import print_line
 from sessions.commands.status import print_summary
 from sessions.report.live_display import Terminal
 from sessions.report.overview import EXIT_CODES, find_runs, overview
+from sessions.run.lease import is_running, lease
+from sessions.run.pause import PAUSE, when_free
 from sessions.run.private_files import warn_of_readers
-from sessions.run.run_layout import TRAIL
-from sessions.runtime import Answer
+from sessions.run.run_layout import TRAIL, require_run
 from sessions.session import Paused
-from specs.errors import ExitCode, UserError
-from specs.resources import LauncherName
+from specs.errors import ExitCode
 from specs.session.loading import find_spec
 
+app = typer.Typer()
 
+
+@app.command()
 def start(
-    spec: str, name: str | None, runs: Path, profile: str | None = None, launcher: LauncherName | None = None
+    spec: Annotated[
+        str, typer.Argument(help="Spec file, or the name of a shipped one: demo, cai_stage1, cai_preferences.")
+    ],
+    name: SessionName = None,
+    runs: Runs = DEFAULT_RUNS,
+    profile: Profile = None,
+    launcher: Annotated[
+        str | None,
+        typer.Option("--launcher", help="Where its jobs run; the spec's by default (docs/how-to/launchers.md)."),
+    ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database", metavar="URL", help="Record this and later sessions there (docs/explanation/scale.md)."
+        ),
+    ] = None,
 ) -> None:
-    """Start a session and end with its exit code."""
+    """Register a spec and run the session, gate by gate."""
+    # Imported here and below: the session graph takes a second, and nobody waits that long for help.
+    from sessions import runtime
+
+    if database is not None:
+        use_database(runs, database)
     path = find_spec(spec)
     warn_of_readers(find_runs(runs))
-    terminal = Terminal()
     try:
-        run = runtime.start(path, runs, name, terminal, profile=profile, launcher=launcher)
+        run = runtime.start(path, runs, name, Terminal(), profile=profile, launcher=launcher)
     except Paused as paused:
         _paused(str(paused), runs)
     finish(run)
 
 
+def use_database(runs: Path, address: str) -> None:
+    """Connect to a database, and write it down for the sessions that are begun in this workspace from now on.
+
+    Raises:
+        UserError: this is no address, or the database refuses; nothing was written down.
+        DatabaseUnreachable: it cannot be reached.
+    """
+    from reviews.trail.tables.postgres_connection import connected
+
+    connected(checked(address, "--database")).close()
+    keep_database(runs, address)
+
+
+@app.command()
 def resume(
-    name: str, runs: Path, answer: Answer | None, reason: str, by: str | None = None, expires: float | None = None
+    name: Name,
+    runs: Runs = DEFAULT_RUNS,
+    answer: Annotated[
+        Answer | None,
+        typer.Option("--answer", help="Settle what a waiting session asks: try again, override the gate, or stop."),
+    ] = None,
+    reason: AnswerReason = "",
 ) -> None:
-    """Go on with a session and end with its exit code."""
-    if answer and not reason:
-        raise UserError("an answer needs a reason", hint='for example --reason "the first job ran out of memory"')
+    """Continue a paused, killed or waiting session."""
+    carry_on(name, runs, answer, reason)
+
+
+def carry_on(
+    name: str, runs: Path, answer: Answer | None, reason: str, by: str | None = None, expires: float | None = None
+) -> NoReturn:
+    """Continue a session, with an answer or without, and end with its exit code."""
+    from sessions import runtime
+
+    need_reason(answer, reason)
     warn_of_readers([runs / name])
     try:
         run = runtime.resume(runs / name, Terminal(), answer, reason, by, expires)
@@ -49,21 +112,45 @@ def resume(
     finish(run)
 
 
-def cancel(name: str, runs: Path) -> None:
-    """Cancel a session."""
+@app.command()
+def pause(name: Name, runs: Runs = DEFAULT_RUNS) -> None:
+    """Ask a running session to pause at the next safe place, and wait until it has.
+
+    Ctrl-C in its terminal does the same. Its job continues. Exit code 0 when nothing runs any more, or nothing did.
+    """
+    run = require_run(runs / name).resolve()
+    ran = is_running(run)
+    if ran:
+        with when_free(run, PAUSE, lease, lambda text: print_line(text, err=True)):
+            pass
+    state = overview(run)
+    told = {
+        "paused": f"{'paused' if ran else 'is paused already'}; `peergate resume {name}{below(runs)}` continues",
+        "waiting": f"{'now waits' if ran else 'does not run, it waits'} for a person; "
+        f"`peergate status {name}{below(runs)}`",
+        "closed": f"{'ended before it paused' if ran else 'has ended'}: {state.decision}",
+        "running": "was resumed by somebody else",
+    }
+    print_line(f"{name}: {told.get(state.state, state.state)}")
+
+
+@app.command()
+def cancel(name: Name, runs: Runs = DEFAULT_RUNS) -> None:
+    """End a session for good, its running job included; waits until it has ended."""
+    from sessions import runtime
+
     run = runtime.cancel(runs / name, Terminal())
     state = overview(run)
     print_line(f"{name}: {state.state}, {state.decision}")
 
 
 def _paused(name: str, runs: Path) -> NoReturn:
-    where = "" if runs == Path("runs") else f" --runs {runs}"
-    print_line(f"paused; `peergate resume {name}{where}` goes on", err=True)
+    print_line(f"paused; `peergate resume {name}{below(runs)}` continues", err=True)
     raise SystemExit(int(ExitCode.INTERRUPTED))
 
 
 def finish(run: Path) -> NoReturn:
-    """Print how a session stands and end with its exit code."""
+    """Print the state of a session and end with its exit code."""
     print_summary(run)
     state = overview(run)
     code = EXIT_CODES[state.decision] if state.decision else ExitCode.BLOCKED

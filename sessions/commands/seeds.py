@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from reviews.comparison.seed_comparison import SeedsFound, seeded, together
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.commands.options import Json
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.run.run_layout import STORE, TRAIL, is_run, run_folder
 from specs.errors import UserError
 
+app = typer.Typer()
 
-def seeds(runs: list[Path], as_json: bool) -> None:
-    """Print what the sessions say together.
 
-    Raises:
-        UserError: one is no session, or they are not one design with different seeds.
-        EvidenceMissing: one did not come to its comparison.
-        AuditDamage: a trail or a stored file is damaged.
-    """
+@app.command()
+def seeds(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Sessions of one design, a seed each.")],
+    as_json: Json = False,
+) -> None:
+    """Compare sessions of one design: the gain with seeds and items both as samples."""
     read = []
     for given in runs:
         run = run_folder(given)
@@ -44,7 +47,7 @@ def seeds(runs: list[Path], as_json: bool) -> None:
         f"  variance of one gain: {over.variance_items:.4f} between items, {over.variance_seeds:.4f} between seeds, "
         f"{over.variance_rest:.4f} the rest"
     )
-    print_line("not shown: that no other seed of this design was run; `peergate audit verify` is for each", err=True)
+    print_line("not shown: that no other seed of this design was run; `peergate audit verify` checks each", err=True)
 
 
 def as_data(found: SeedsFound) -> dict[str, Any]:

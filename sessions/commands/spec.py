@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from sessions.commands.options import Json, Profile, SpecName
 from sessions.commands.output import print_json, print_line
 from sessions.money.estimate import estimate
 from sessions.wiring import require_machine
@@ -16,15 +19,18 @@ from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import STAGE_KINDS, known_names
 from training.planning.stage_plans import plans
 
+app = typer.Typer(help="Check and show specs.", no_args_is_help=True)
 
-def check(spec: str, as_json: bool, profile: str | None = None) -> None:
-    """Check a spec, each of its profiles unless one is named; problems end with exit code 2.
 
-    Of each is told what is seldom meant, what it costs, and what this machine lacks for it.
+@app.command("check")
+def check(
+    spec: SpecName,
+    as_json: Json = False,
+    profile: Annotated[str | None, typer.Option("--profile", help="Only this profile; every one by default.")] = None,
+) -> None:
+    """Check a spec and everything it names.
 
-    Raises:
-        SpecError: with every problem.
-        Blocked: this machine cannot carry out the profile that was named.
+    Lists every problem with its place in the file; of a good spec its cost, and what this machine lacks for it.
     """
     path = find_spec(spec)
     profiles = (profile,) if profile is not None else list_profiles(path) or (None,)
@@ -67,12 +73,9 @@ def check(spec: str, as_json: bool, profile: str | None = None) -> None:
         require_machine(checked[profile].spec)
 
 
-def kinds(as_json: bool) -> None:
-    """List every stage kind, those of other distributions included.
-
-    Raises:
-        PluginFault: one of another distribution cannot be used.
-    """
+@app.command("kinds")
+def kinds(as_json: Json = False) -> None:
+    """List every stage kind: what it reads, what it leaves, its metrics and who brings it."""
     known = [STAGE_KINDS[name] for name in known_names()]
     if as_json:
         told = {
@@ -115,8 +118,9 @@ def _print_planned(resolved: ResolvedSpec) -> None:
         print_line(f"  {plan.stage}: {plan.told}")
 
 
-def show(spec: str, as_json: bool, profile: str | None = None) -> None:
-    """Show the resolved spec."""
+@app.command("show")
+def show(spec: SpecName, as_json: Json = False, profile: Profile = None) -> None:
+    """Show a spec with everything resolved, and its registration digest."""
     resolved = load_spec(find_spec(spec), profile)
     data = resolved.model_dump(mode="json")
     if as_json:

@@ -6,13 +6,16 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from reviews.gate.conditions import obligations
 from reviews.gate.human_answers import waits_for_budget
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tables.open_table import read_entries
+from sessions.commands.options import DEFAULT_RUNS, Json, Name, Runs
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.money import ledger
 from sessions.report.builder_status import Doing, doing
@@ -26,9 +29,18 @@ from sessions.terminal import masked_line
 from specs import markdown
 from specs.errors import EvidenceMissing
 
+app = typer.Typer()
 
-def list_sessions(runs: Path, as_json: bool, all_of_database: bool = False) -> None:
-    """List the sessions of a folder, or all of the database that the folder's sessions are recorded in."""
+
+@app.command("list")
+def list_sessions(
+    runs: Runs = DEFAULT_RUNS,
+    all_of_database: Annotated[
+        bool, typer.Option("--everywhere", help="All sessions of the workspace's database, whoever's workspace.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List the sessions of a folder."""
     found = everywhere(runs) if all_of_database else listed(runs)
     if as_json:
         print_json({"sessions": [one.as_json() for one in found]})
@@ -43,8 +55,9 @@ def list_sessions(runs: Path, as_json: bool, all_of_database: bool = False) -> N
     print_table(names, rows)
 
 
-def status(name: str, runs: Path, as_json: bool) -> None:
-    """Say how one session stands."""
+@app.command()
+def status(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
+    """Show a session's stage, decisions, money and time."""
     run = require_run(runs / name).resolve()
     warn_of_readers([run])
     state = overview(run)
@@ -89,14 +102,14 @@ def status(name: str, runs: Path, as_json: bool) -> None:
     if state.state == "waiting":
         print_line(f"it waits for a person: {_how_to_answer(entries, name, runs)}")
     elif state.state == "paused":
-        print_line(f"it can go on: peergate resume {name}")
+        print_line(f"to continue: peergate resume {name}")
 
 
-def report(name: str, runs: Path, as_json: bool) -> None:
-    """Print the report of a closed session, or how far one has come that waits for a person.
+@app.command()
+def report(name: Name, runs: Runs = DEFAULT_RUNS, as_json: Json = False) -> None:
+    """Print the report of a session.
 
-    Raises:
-        EvidenceMissing: the session is still open and asks nothing, so there is no report.
+    Of a session that waits for a person it is the report so far.
     """
     run = require_run(runs / name)
     path = run / (REPORT_JSON if as_json else REPORT_MARKDOWN)
@@ -111,7 +124,7 @@ def report(name: str, runs: Path, as_json: bool) -> None:
         return
     if not path.is_file():
         raise EvidenceMissing(
-            f"session '{name}' has no report yet", where=str(run), hint=f"`peergate status {name}` says how it stands"
+            f"session '{name}' has no report yet", where=str(run), hint=f"`peergate status {name}` shows its state"
         )
     # A report is not written again: what was taken back later is told above it.
     after = [one for one in read_entries(run / TRAIL) if one.entry.kind == "retraction"]
@@ -129,6 +142,7 @@ def report(name: str, runs: Path, as_json: bool) -> None:
         sys.stdout.write(path.read_text(encoding="utf-8"))
 
 
+@app.command()
 def graph() -> None:
     """Print the session graph as Mermaid."""
     from sessions.graph import build_graph
@@ -137,7 +151,7 @@ def graph() -> None:
 
 
 def print_summary(run: Path) -> None:
-    """Print how a session stands after `start` or `resume`: the result, why, and how to check it."""
+    """Print the state of a session after `start` or `resume`: the result, why, and how to check it."""
     state = overview(run)
     where = _shown(run)
     if state.state == "closed":

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints
 
 from specs.digests import Contract
-from specs.errors import Problem, SpecError, UserError
-from specs.session.explain import explain
-from specs.session.problems import dotted, printable
-from specs.session.yaml_positions import UnreadableError, read_yaml
+from specs.errors import UserError
+from specs.session.explain import validate
+from specs.session.problems import LintProblem, printable
+from specs.session.yaml_positions import read_document
 
 MINUTES_A_DAY = 24 * 60
 _HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"
@@ -92,29 +91,16 @@ def read_pod_file(path: Path) -> PodFile:
         UserError: it cannot be read.
     """
     try:
-        document = read_yaml(path.read_bytes())
+        raw = path.read_bytes()
     except OSError as error:
         raise UserError(f"the pod file cannot be read: {error.strerror or error}", where=str(path)) from error
-    except UnreadableError as error:
-        raise SpecError([Problem(str(path), *error.place, "", error.message, error.hint)]) from error
-    found = [(place, one) for place, one in document.problems]
-    try:
-        pod = None if found else PodFile.model_validate_json(json.dumps(document.data), strict=True)
-    except ValidationError as error:
-        pod = None
-        said = [explain(one, PodFile) for one in error.errors(include_url=False)]
-        unknown = "unknown key"
-        found = [
-            (document.key_place(one.loc) if one.message.startswith(unknown) else document.place(one.loc), one)
-            for one in said
-        ]
-    if pod is None:
-        texts = [(place, dotted(one.loc), one.message, one.hint) for place, one in found]
-        raise SpecError([Problem(str(path), *place, *map(printable, rest)) for place, *rest in texts])
+    document = read_document(path, raw)
+    pod = validate(document.data, PodFile)
+    if isinstance(pod, list):
+        raise document.error(path, pod)
     if pod.max_cost_usd is not None and pod.usd_per_hour is None:
-        place = document.place(("max_cost_usd",))
-        hint = "say what the machine costs by the hour"
-        raise SpecError([Problem(str(path), *place, "max_cost_usd", "it needs usd_per_hour, which is not there", hint)])
+        message, hint = "it needs usd_per_hour, which is not there", "say what the machine costs by the hour"
+        raise document.error(path, [LintProblem(("max_cost_usd",), message, hint)])
     read_address(pod.host, f"{path}: host")
     if pod.ssh_config is not None:
         config = (path.parent / pod.ssh_config).resolve()

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from sessions.cli import app
+from sessions.commands.lazy_group import commands_of
 from sessions.reference.contract_fields import table
 
 
@@ -28,7 +29,7 @@ def command_page() -> str:
 
 def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Typer's classes are private, so the tree is read by its attributes."""
-    for name, command in group.commands.items():
+    for name, command in commands_of(group).items():
         if hasattr(command, "commands"):
             yield from _commands(command, f"{prefix} {name}")
         else:

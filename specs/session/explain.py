@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from specs.session.problems import LintProblem, Loc, closest, suggest
 from specs.stages.registry import STAGE_KINDS, known_names
@@ -24,6 +24,8 @@ _PATTERNS = (
 )
 """A part of each pattern of the contracts, and what it stands for."""
 
+_LENGTHS = ("too_short", "too_long")
+_UNDER_PARAMETERS = "write it under 'parameters'"
 _KEYS = ("api_key", "apikey", "key", "token", "secret", "password")
 _TYPES = {
     "int_type": "a whole number",
@@ -39,7 +41,35 @@ _TYPES = {
 }
 
 
-def plain_loc(loc: Loc) -> Loc:
+M = TypeVar("M", bound=BaseModel)
+
+
+def validate(data: Any, model: type[M]) -> M | list[LintProblem]:
+    """Return the value that plain data stand for, or everything its schema has against them."""
+    try:
+        return model.model_validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        entries = error.errors(include_url=False)
+    # Unknown keys first: a misspelt required key is one mistake, not a missing and an unknown one. Lengths last: a list
+    # may be too short only because one of its values is bad.
+    entries.sort(key=lambda entry: (entry["type"] in _LENGTHS, entry["type"] != "extra_forbidden"))
+    found: dict[Loc, LintProblem] = {}
+    meant: set[Loc] = set()
+    for entry in entries:
+        one = explain(entry, model)
+        follows = any(one.loc[:end] in found for end in range(len(one.loc) + 1))
+        follows |= entry["type"] == "missing" and one.loc in meant
+        follows |= entry["type"] in _LENGTHS and any(loc[: len(one.loc)] == one.loc for loc in found)
+        if not follows:
+            found[one.loc] = one
+        if (guess := re.fullmatch(r"did you mean '(.*)'\?", one.hint)) is not None:
+            meant.add((*one.loc[:-1], guess[1]))
+        elif one.hint == _UNDER_PARAMETERS:
+            meant.add((*one.loc[:-1], "parameters", one.loc[-1]))
+    return list(found.values())
+
+
+def _plain_loc(loc: Loc) -> Loc:
     """Remove what pydantic adds to the way to a value: the tag of a stage's kind and marks of keys and unions."""
     if len(loc) > 2 and loc[0] == "stages" and isinstance(loc[2], str) and loc[2] in STAGE_KINDS:
         loc = loc[:2] + loc[3:]
@@ -64,7 +94,7 @@ def explain(error: Mapping[str, Any], model: type[BaseModel]) -> LintProblem:
     kind, value = str(error["type"]), error.get("input")
     context: dict[str, Any] = error.get("ctx", {})
     raw: Loc = error["loc"]
-    loc = plain_loc(raw)
+    loc = _plain_loc(raw)
     name = _name(loc)
     if kind == "missing":
         return LintProblem(loc, f"'{name}' is missing")
@@ -145,7 +175,7 @@ def _key_hint(raw: Loc, model: type[BaseModel]) -> str:
     name = str(raw[-1])
     if name.lower().replace("-", "_") in _KEYS:
         return "a spec is kept and shown: keys come from the environment, see docs/how-to/model-reviewers.md"
-    owner = model_at(raw[:-1], model)
+    owner = _model_at(raw[:-1], model)
     if owner is None:
         return ""
     parameters = owner.model_fields.get("parameters")
@@ -153,11 +183,11 @@ def _key_hint(raw: Loc, model: type[BaseModel]) -> str:
         next((option for option in _options(parameters.annotation) if _is_model(option)), None) if parameters else None
     )
     if inner is not None and name in inner.model_fields:
-        return "write it under 'parameters'"
+        return _UNDER_PARAMETERS
     return suggest(name, owner.model_fields, "keys here")
 
 
-def model_at(raw: Loc, model: type[BaseModel]) -> type[BaseModel] | None:
+def _model_at(raw: Loc, model: type[BaseModel]) -> type[BaseModel] | None:
     """Return the model that reads the mapping at a (pydantic) location."""
     annotation: Any = model
     for part in raw:

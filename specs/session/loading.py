@@ -1,4 +1,4 @@
-"""From a file to a registered spec: every problem of the file, with its line and column, in one go.
+"""From a file to a registered spec; problems are told with their line and column, the schema's before the rules'.
 
 Reads the spec, its constitution and the data files it names, and nothing else. What this does not check: whether
 the model exists, whether training and held-out items overlap, and whether the design has enough power.
@@ -7,26 +7,23 @@ the model exists, whether training and held-out items overlap, and whether the d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
-from specs.digests import digest_bytes
+from specs.digests import digest_bytes, digest_file
 from specs.errors import AuditDamage, Problem, SpecError, UserError
 from specs.home import HOME
 from specs.masking import current
 from specs.resources import LauncherName
 from specs.session.constitution import Constitution
-from specs.session.explain import explain
+from specs.session.explain import explain, validate
 from specs.session.lint.rules import lint, lint_constitution
 from specs.session.problems import LintProblem, Loc, closest, dotted, printable
 from specs.session.profiles import apply_profile, profile_names
-from specs.session.repair import CONSTITUTION_STANDINS, SESSION_STANDINS, validate
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.session.used_plugins import used_plugins
-from specs.session.yaml_positions import Document, Place, UnreadableError, read_yaml
+from specs.session.yaml_positions import Document, UnreadableError, read_document, read_yaml
 from specs.stages.artifacts import Item
 
 MAX_DATA_BYTES = 1 << 28
@@ -51,32 +48,23 @@ def load_spec(
             file without one is left out of ``data_digests``. The constitution has to be here in any case.
 
     Raises:
-        SpecError: the spec, its constitution or its data are wrong; holds every problem found.
+        SpecError: the spec, its constitution or its data are wrong. Holds every problem of the first of these that
+            has one: the YAML, the profile, the schema, the rules with the files that the spec names.
         UserError: the spec file itself cannot be read.
     """
-    report = _Report(path)
-    resolved = None
-    document = report.read(_read_spec(path))
-    if document is not None:
-        if problems := apply_profile(document, profile):
-            # Not more: what the profile would have given would be told as missing.
-            report.add(document, problems)
-            report.check()
-        if launcher is not None and isinstance(document.data, dict):
-            document.data["launcher"] = launcher
-        spec, problems, damaged = validate(document, SessionSpec, SESSION_STANDINS)
-        data = _Files(path, report, damaged, allow_missing_data)
-        if spec is None:
-            report.add(document, problems)
-        else:
-            digests = data.read_all(spec)
-            report.add(document, data.hint_digest(problems))
-            report.add(document, [found for found in lint(spec) + data.problems if not found.rests_on(damaged)])
-            resolved = (spec, digests)
-    report.check()
-    if resolved is None:  # A document without problems always resolves; a type checker cannot know.
-        raise SpecError([Problem(str(path), 1, 1, "", "the spec could not be read")])
-    spec, (constitution, digests) = resolved
+    document = _read_document(path, _read_spec(path))
+    if problems := apply_profile(document, profile):
+        raise document.error(path, problems)
+    if launcher is not None:
+        document.data["launcher"] = launcher
+    spec = validate(document.data, SessionSpec)
+    if isinstance(spec, list):
+        raise document.error(path, [_with_digest(path, document, one) for one in spec])
+    files = _Files(path, allow_missing_data)
+    constitution, digests = files.read_all(spec)
+    problems = [*lint(spec), *files.problems]
+    if problems or files.others:
+        raise document.error(path, problems, files.others)
     return ResolvedSpec(
         spec=spec.with_reasoning().with_resources(),
         constitution_digest=constitution,
@@ -106,10 +94,7 @@ def load_constitution(path: Path) -> tuple[Constitution, str]:
         UserError: the file cannot be read.
     """
     raw = _read_spec(path)
-    constitution, problems = _parse_constitution(path, raw)
-    if problems or constitution is None:
-        raise SpecError(problems)
-    return constitution, digest_bytes(raw)
+    return _parse_constitution(path, raw), digest_bytes(raw)
 
 
 def find_spec(text: str) -> Path:
@@ -150,101 +135,68 @@ def read_resolved(text: str | bytes) -> ResolvedSpec:
         ) from error
 
 
-class _Report:
-    """Collects the problems of a file and of the files it names."""
+def _read_document(path: Path, raw: bytes) -> Document:
+    text = raw.decode("utf-8", "replace")
+    found: list[Problem] = []
+    for start, what in current().places(text):
+        hint = "take it out of the file; keys are read from variables of the environment"
+        line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
+        found.append(Problem(str(path), line, column, "", f"here begins a secret ({what})", hint))
+    if found:  # The file is kept as it is, by its digest. Nothing else is said of it: it would quote it.
+        raise SpecError(found)
+    return read_document(path, raw)
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.own: list[Problem] = []
-        self.others: list[Problem] = []
 
-    def read(self, raw: bytes) -> Document | None:
-        text = raw.decode("utf-8", "replace")
-        for start, what in current().places(text):
-            # It is kept as it is, by its digest. Nothing else is said of the file: it would quote it.
-            hint = "take it out of the file; keys are read from variables of the environment"
-            line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
-            self.own.append(Problem(str(self.path), line, column, "", f"here begins a secret ({what})", hint))
-        if self.own:
-            return None
-        try:
-            document = read_yaml(raw)
-        except UnreadableError as error:
-            self.own.append(Problem(str(self.path), *error.place, "", error.message, error.hint))
-            return None
-        for place, found in document.problems:
-            self._add(document, found, place)
-        return document
-
-    def add(self, document: Document, problems: Iterable[LintProblem]) -> None:
-        for found in problems:
-            self._add(document, found, _place(document, found))
-
-    def _add(self, document: Document, found: LintProblem, place: Place) -> None:
-        said = (dotted(found.loc), _stage_name(document, found.loc) + found.message, found.hint)
-        self.own.append(Problem(str(self.path), *place, *map(printable, said)))
-
-    def check(self) -> None:
-        """Raise what was found, in reading order.
-
-        Raises:
-            SpecError: something was.
-        """
-        own = sorted(dict.fromkeys(self.own), key=lambda problem: (problem.line, problem.column))
-        problems = [*own, *dict.fromkeys(self.others)]
-        if problems:
-            raise SpecError(problems)
+def _with_digest(path: Path, document: Document, found: LintProblem) -> LintProblem:
+    """Tell the digest of the held-out split where it is missing or no digest."""
+    if found.loc != ("heldout", "digest"):
+        return found
+    try:
+        file = path.parent / document.data["heldout"]["path"]
+        digest = digest_file(file) if file.is_file() else None
+    except (OSError, ValueError, TypeError, KeyError):
+        digest = None
+    return LintProblem(found.loc, found.message, f"the file's digest is {digest}") if digest else found
 
 
 class _Files:
     """The constitution and data files of one spec."""
 
-    def __init__(self, path: Path, report: _Report, damaged: frozenset[Loc], allow_missing: bool) -> None:
+    def __init__(self, path: Path, allow_missing: bool) -> None:
         self.folder = path.parent
-        self.report = report
-        self.damaged = damaged
         self.allow_missing = allow_missing
         self.problems: list[LintProblem] = []
-        self.heldout_digest = ""
+        self.others: list[Problem] = []
 
     def read_all(self, spec: SessionSpec) -> tuple[str, dict[str, str]]:
         """Return the constitution's digest and those of the data files by name; problems are collected."""
         constitution = self._constitution(spec.constitution)
         digests: dict[str, str] = {}
         heldout = self._data("heldout", ("heldout",), spec.heldout.path, spec.heldout.digest, spec.analysis.n)
-        self.heldout_digest = heldout or ""
         for name, data in spec.data.items():
             digest = self._data(name, ("data", name), data.path, data.digest, None)
             if digest is not None:
                 digests[name] = digest
             if digest is not None and digest == heldout and data.path != spec.heldout.path:
                 message = f"'{data.path}' is a copy of the held-out split: their digests are equal"
-                uses: tuple[Loc, ...] = (("heldout", "path"),)
-                self.problems.append(LintProblem(("data", name, "path"), message, "no stage may train on it", uses))
+                self.problems.append(LintProblem(("data", name, "path"), message, "no stage may train on it"))
         if heldout is not None:
             digests["heldout"] = heldout
         return constitution, digests
-
-    def hint_digest(self, problems: list[LintProblem]) -> list[LintProblem]:
-        """Tell the digest of the held-out split where it is missing or no digest."""
-        key: Loc = ("heldout", "digest")
-        if not self.heldout_digest:
-            return problems
-        hint = f"the file's digest is {self.heldout_digest}"
-        return [LintProblem(key, found.message, hint) if found.loc == key else found for found in problems]
 
     def _constitution(self, named: str) -> str:
         raw = self._read(("constitution",), named)
         if raw is None:
             return ""
-        self.report.others += _parse_constitution(self.folder / named, raw)[1]
+        try:
+            _parse_constitution(self.folder / named, raw)
+        except SpecError as error:
+            self.others += error.problems
         return digest_bytes(raw)
 
     def _data(self, name: str, loc: Loc, named: str, registered: str | None, items: int | None) -> str | None:
         """Check one data file; returns its digest, or the registered one where it may be missing."""
         place: Loc = (*loc, "path")
-        if self._is_damaged(place):
-            return None
         if self.allow_missing and not (self.folder / named).exists():
             return registered
         raw = self._read(place, named)
@@ -256,16 +208,14 @@ class _Files:
             hint = "restore the registered file, or register the new digest if the change is meant"
             self.problems.append(LintProblem((*loc, "digest"), message, hint))
         count, problems = _check_items(self.folder / named, raw)
-        self.report.others += problems
+        self.others += problems
         if items is not None and not problems and count != items:
             message = f"n is {items}, '{named}' holds {count} items"
-            self.problems.append(LintProblem(("analysis", "n"), message, f"write n: {count}", (place,)))
+            self.problems.append(LintProblem(("analysis", "n"), message, f"write n: {count}"))
         return digest
 
     def _read(self, loc: Loc, named: str) -> bytes | None:
         path = self.folder / named
-        if self._is_damaged(loc):
-            return None
         try:
             if not path.exists():
                 hint = f"paths start from the spec's folder {self.folder.resolve()}"
@@ -280,9 +230,6 @@ class _Files:
             self.problems.append(LintProblem(loc, f"'{named}' cannot be read: {error}"))
         return None
 
-    def _is_damaged(self, loc: Loc) -> bool:
-        return LintProblem(loc, "").rests_on(self.damaged)
-
 
 def _read_spec(path: Path) -> bytes:
     try:
@@ -293,31 +240,13 @@ def _read_spec(path: Path) -> bytes:
         raise UserError(f"'{path}' cannot be read: {error}") from error
 
 
-def _parse_constitution(path: Path, raw: bytes) -> tuple[Constitution | None, list[Problem]]:
-    report = _Report(path)
-    constitution = None
-    document = report.read(raw)
-    if document is not None:
-        constitution, problems, damaged = validate(document, Constitution, CONSTITUTION_STANDINS)
-        report.add(document, problems)
-        if constitution is not None:
-            report.add(document, [found for found in lint_constitution(constitution) if not found.rests_on(damaged)])
-    return constitution, sorted(dict.fromkeys(report.own), key=lambda problem: (problem.line, problem.column))
-
-
-def _place(document: Document, found: LintProblem) -> Place:
-    # An unknown key is the mistake itself; elsewhere it is the value that is wrong.
-    return document.key_place(found.loc) if found.message.startswith("unknown key") else document.place(found.loc)
-
-
-def _stage_name(document: Document, loc: Loc) -> str:
-    """Return "stage 'x': " for a place inside a stage that has a name."""
-    if len(loc) < 3 or loc[0] != "stages":
-        return ""
-    stages: Any = document.data.get("stages")
-    stage = stages[loc[1]] if isinstance(stages, list) and isinstance(loc[1], int) and loc[1] < len(stages) else None
-    name = stage.get("name") if isinstance(stage, dict) else None
-    return f"stage '{name}': " if isinstance(name, str) and loc[2] != "name" else ""
+def _parse_constitution(path: Path, raw: bytes) -> Constitution:
+    document = _read_document(path, raw)
+    found = validate(document.data, Constitution)
+    problems = found if isinstance(found, list) else lint_constitution(found)
+    if isinstance(found, list) or problems:
+        raise document.error(path, problems)
+    return found
 
 
 def _check_items(path: Path, raw: bytes) -> tuple[int, list[Problem]]:

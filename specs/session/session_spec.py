@@ -15,8 +15,6 @@ from specs.session.thresholds import Thresholds
 from specs.stages.registry import Stage
 from specs.stages.stage import Criterion, ModelKind, Name, Task
 
-Vendor = Literal["playbook", "checklist", "anthropic", "openai"]
-
 
 class ModelSource(Contract):
     """The model the session starts from.
@@ -107,7 +105,7 @@ class Effort(Contract):
 class Efforts(Contract):
     """One effort for each ``stakes`` of a gate; the design gate has medium stakes."""
 
-    # Half as long again as reviews of each kind take at worst (specs/session/lint/reviewer_rules.py, LATENCY_S).
+    # Half as long again as reviews of each kind take at worst (specs/session/lint/party_rules.py, LATENCY_S).
     low: Effort = Effort(timeout_s=180, max_cost_usd=0.25)
     medium: Effort = Effort(timeout_s=450, max_cost_usd=0.5)
     high: Effort = Effort(timeout_s=900, max_cost_usd=1.0)

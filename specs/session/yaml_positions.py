@@ -1,4 +1,4 @@
-"""YAML 1.2 with places: text to plain JSON-like data, and where each key and value stands.
+"""YAML 1.2 with places: text to plain JSON-like data, and the line and column of each key and value.
 
 Built from parser events, not from ruamel's constructors: nothing in a file can name a type, share a node or nest
 without end, and every scalar is read by the YAML 1.2 core schema only (``no`` is text, ``1e-5`` is a number).
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
-from specs.session.problems import LintProblem, Loc
+from specs.errors import Problem, SpecError
+from specs.session.problems import LintProblem, Loc, Place, dotted, printable
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 24
@@ -30,13 +32,6 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt \t].*)?")
 _UNREADABLE = re.compile("[\x00\ud800-\udfff]")
 
 
-class Place(NamedTuple):
-    """A 1-based line and column."""
-
-    line: int
-    column: int
-
-
 class UnreadableError(Exception):
     """The file cannot be read as YAML at all; nothing further can be said about it."""
 
@@ -47,77 +42,71 @@ class UnreadableError(Exception):
         self.hint = hint
 
 
+class Keyed(dict[str, Any]):
+    """A mapping with the places of its keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[str, tuple[Place, Place]] = {}
+
+    def take(self, key: str, other: Keyed) -> None:
+        """Take a value from another mapping, with its places."""
+        self[key], self.places[key] = other[key], other.places[key]
+
+
+class Listed(list[Any]):
+    """A list with the places of its values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: list[Place] = []
+
+    def remove_at(self, number: int) -> None:
+        """Remove a value with its place."""
+        del self[number], self.places[number]
+
+
 @dataclass
 class Document:
-    """Plain data with places. ``bad`` lists values that could not be read and stand as None."""
+    """Plain data with places. A value that could not be read is None in it."""
 
     data: Any = None
-    keys: dict[Loc, Place] = field(default_factory=dict[Loc, Place])
-    values: dict[Loc, Place] = field(default_factory=dict[Loc, Place])
-    problems: list[tuple[Place, LintProblem]] = field(default_factory=list[tuple[Place, LintProblem]])
-    bad: set[Loc] = field(default_factory=set[Loc])
-    scalars: set[Loc] = field(default_factory=set[Loc])
+    top: Place = Place(1, 1)
+    problems: list[LintProblem] = field(default_factory=list[LintProblem])
 
-    def place(self, loc: Loc) -> Place:
-        """Return where a scalar value, or the key of anything larger, stands; else the nearest thing around it."""
-        for end in range(len(loc), 0, -1):
-            here = loc[:end]
-            if here in self.scalars:
-                return self.values[here]
-            if here in self.keys:
-                return self.keys[here]
-            if here in self.values:
-                return self.values[here]
-        return self.values.get((), Place(1, 1))
+    def place(self, loc: Loc, *, of_key: bool = False) -> Place:
+        """Return the place of a scalar, or of the key of anything larger; else of what is nearest around it."""
+        here, found = self.data, self.top
+        for depth, part in enumerate(loc, 1):
+            if isinstance(here, Keyed) and part in here.places:
+                key, value = here.places[str(part)]
+                here = here[str(part)]
+                found = key if isinstance(here, dict | list) or (of_key and depth == len(loc)) else value
+            elif isinstance(here, Listed) and isinstance(part, int) and part < len(here):
+                here, found = here[part], here.places[part]
+            else:
+                break
+        return found
 
-    def key_place(self, loc: Loc) -> Place:
-        """Return where the key itself stands."""
-        return self.keys.get(loc) or self.place(loc)
+    def error(self, path: Path, problems: Iterable[LintProblem], others: Iterable[Problem] = ()) -> SpecError:
+        """Return the error that tells the problems of this file in reading order, and then those of other files."""
+        own: list[Problem] = []
+        for one in problems:
+            # An unknown key is the mistake itself; elsewhere it is the value that is wrong.
+            place = one.place or self.place(one.loc, of_key=one.message.startswith("unknown key"))
+            said = (dotted(one.loc), self._stage_name(one.loc) + one.message, one.hint)
+            own.append(Problem(str(path), *place, *map(printable, said)))
+        own.sort(key=lambda problem: (problem.line, problem.column))
+        return SpecError(list(dict.fromkeys([*own, *others])))
 
-    def move(self, old: Loc, new: Loc) -> None:
-        """Give everything at and below ``old`` the same places under ``new``: a misspelt key was read as another."""
-        for places in (self.keys, self.values):
-            for loc in [loc for loc in places if loc[: len(old)] == old]:
-                places[new + loc[len(old) :]] = places[loc]
-        for members in (self.bad, self.scalars):
-            members.update({new + loc[len(old) :] for loc in members if loc[: len(old)] == old})
-
-    def replace(self, old: Loc, new: Loc) -> None:
-        """Let what stands at ``old`` be the value of ``new``: what was there has no place any more."""
-        for places in (self.keys, self.values):
-            for loc in [loc for loc in places if loc[: len(new)] == new]:
-                del places[loc]
-        for members in (self.bad, self.scalars):
-            members -= {loc for loc in members if loc[: len(new)] == new}
-        self.move(old, new)
-
-    def close_gap(self, above: Loc, number: int, left: int) -> None:
-        """Move what stands in a list after the entry that was taken out to its new number.
-
-        Args:
-            above: the list.
-            number: the entry that is no longer there.
-            left: how many entries there are now.
-        """
-        for place in range(number, left + 1):
-            self.replace((*above, place + 1), (*above, place))
-
-
-@dataclass
-class _Frame:
-    """An open mapping or list."""
-
-    loc: Loc
-    value: dict[str, Any] | list[Any]
-    key: str | None = None
-    attach: bool = True
-    muted: bool = False
-    """Below a key that was refused: read for its own mistakes, but no part of the document."""
-    lines: dict[str, int] = field(default_factory=dict[str, int])
-
-    def ignores_next(self) -> bool:
-        """Say whether the next value is no part of the document."""
-        return self.muted or not self.attach
+    def _stage_name(self, loc: Loc) -> str:
+        """Return "stage 'x': " for a place inside a stage that has a name."""
+        if len(loc) < 3 or loc[0] != "stages" or loc[2] == "name" or not isinstance(loc[1], int):
+            return ""
+        stages: Any = self.data.get("stages")
+        stage = stages[loc[1]] if isinstance(stages, list) and loc[1] < len(stages) else None
+        name = stage.get("name") if isinstance(stage, dict) else None
+        return f"stage '{name}': " if isinstance(name, str) else ""
 
 
 def decode(raw: bytes) -> str:
@@ -148,23 +137,33 @@ def read_yaml(raw: bytes) -> Document:
     """Read one YAML document into plain data with places.
 
     Keys given twice, numbers that are not finite, dates, anchors, aliases, merge keys and tags become problems of the
-    document; reading goes on behind them.
+    document; what follows is read too.
 
     Raises:
         UnreadableError: it is not one well-formed YAML document with keys at its top level, or it is far too
             large or deep.
     """
-    builder = _Builder()
-    for event in _events(decode(raw)):
-        builder.take(event)
-    document = builder.document
+    document = _Reader(decode(raw)).read()
     if document.data is None and not document.problems:
         raise UnreadableError(Place(1, 1), "the file is empty", "docs/how-to/write-a-spec.md has a complete example")
     if not isinstance(document.data, dict):
         found = "a list" if isinstance(document.data, list) else "a single value"
-        raise UnreadableError(
-            document.values.get((), Place(1, 1)), f"the top level must hold keys and values, found {found}"
-        )
+        raise UnreadableError(document.top, f"the top level must hold keys and values, found {found}")
+    return document
+
+
+def read_document(path: Path, raw: bytes) -> Document:
+    """Read the YAML document of a file that people wrote.
+
+    Raises:
+        SpecError: it cannot be read, or holds what is refused; with every such problem.
+    """
+    try:
+        document = read_yaml(raw)
+    except UnreadableError as error:
+        raise SpecError([Problem(str(path), *error.place, "", error.message, error.hint)]) from error
+    if document.problems:
+        raise document.error(path, document.problems)
     return document
 
 
@@ -194,140 +193,106 @@ def _events(text: str) -> Iterator[Any]:
         raise UnreadableError(Place(1, 1), f"not valid YAML: {type(error).__name__}: {error}") from error
 
 
-class _Builder:
-    """Turns events into a document without recursion."""
+class _Reader:
+    """Turns events into a document; its depth is bounded."""
 
-    def __init__(self) -> None:
-        self.document = Document()
-        self._stack: list[_Frame] = []
-        self._documents = 0
+    def __init__(self, text: str) -> None:
+        self._events = _events(text)
+        self._problems: list[LintProblem] = []
         self._nodes = 0
 
-    def take(self, event: Any) -> None:
-        name = type(event).__name__
-        place = Place(event.start_mark.line + 1, event.start_mark.column + 1)
-        if name == "DocumentStartEvent":
-            self._start_document(event, place)
-        elif name == "ScalarEvent":
-            self._take_scalar(event, place)
-        elif name == "AliasEvent":
-            self._take_alias(place)
-        elif name == "MappingStartEvent":
-            self._open(event, place, {})
-        elif name == "SequenceStartEvent":
-            self._open(event, place, [])
-        elif name in ("MappingEndEvent", "SequenceEndEvent"):
-            self._stack.pop()
+    def read(self) -> Document:
+        document, documents = Document(problems=self._problems), 0
+        for event in self._events:
+            place = _start(event)
+            if _is(event, "DocumentStart"):
+                documents += 1
+                if documents > 1:
+                    hint = "keep one; remove the '---' line"
+                    raise UnreadableError(place, "the file holds more than one YAML document", hint)
+                if event.version or event.tags:
+                    hint = "remove the line; YAML 1.2 is read"
+                    raise UnreadableError(place, "YAML directives (%YAML, %TAG) are not read", hint)
+            elif not _is(event, "StreamStart", "StreamEnd", "DocumentEnd"):
+                document.data, document.top = self._value(event, ()), place
+        return document
 
-    def _start_document(self, event: Any, place: Place) -> None:
-        self._documents += 1
-        if self._documents > 1:
-            raise UnreadableError(
-                place, "the file holds more than one YAML document", "keep one; remove the '---' line"
-            )
-        if event.version or event.tags:
-            raise UnreadableError(
-                place, "YAML directives (%YAML, %TAG) are not read", "remove the line; YAML 1.2 is read"
-            )
-
-    def _take_scalar(self, event: Any, place: Place) -> None:
-        frame = self._stack[-1] if self._stack else None
-        if frame is not None and isinstance(frame.value, dict) and frame.key is None:
-            self._take_key(frame, event, place)
-            return
-        loc = self._next_loc()
-        self._refuse_extras(event, place, loc)
-        value, message, hint = _read_scalar(event.value, plain=event.style is None or event.style == "")
-        if message:
-            self._problem(place, loc, message, hint, bad=True)
-        self._attach(value, place, loc, scalar=True)
-
-    def _take_key(self, frame: _Frame, event: Any, place: Place) -> None:
-        plain = event.style is None or event.style == ""
-        read, message, hint = _read_scalar(event.value, plain=plain)
-        key = str(event.value)
-        loc = (*frame.loc, key)
-        frame.key = key
-        frame.attach = False
-        if event.anchor or event.ctag is not None:
-            self._refuse_extras(event, place, loc)
-        elif plain and key == "<<":
-            self._problem(place, loc, "merge keys ('<<') are not read", "write the values out")
-        elif message:
-            self._problem(place, loc, message, hint)
-        elif not isinstance(read, str):
-            self._problem(
-                place, loc, f"a key must be text, got {key or 'nothing'}", f"quote it: '{key}'" if key else ""
-            )
-        elif key in frame.lines:
-            self._problem(
-                place, loc, f"key '{key}' is given twice, first on line {frame.lines[key]}", "keep one of them"
-            )
-        else:
-            frame.attach = True
-            frame.lines[key] = place.line
-            if not frame.muted:
-                self.document.keys[loc] = place
-
-    def _take_alias(self, place: Place) -> None:
-        frame = self._stack[-1] if self._stack else None
-        if frame is not None and isinstance(frame.value, dict) and frame.key is None:
-            raise UnreadableError(place, "an alias cannot be a key", "write the key out")
-        loc = self._next_loc()
-        self._problem(place, loc, "aliases ('*name') are not read", "write the value out", bad=True)
-        self._attach(None, place, loc, scalar=True)
-
-    def _open(self, event: Any, place: Place, value: dict[str, Any] | list[Any]) -> None:
-        frame = self._stack[-1] if self._stack else None
-        if frame is not None and isinstance(frame.value, dict) and frame.key is None:
-            raise UnreadableError(
-                place, "a key must be text, found a mapping or list", "quote text that starts with '{' or '['"
-            )
-        if len(self._stack) >= MAX_DEPTH:
-            raise UnreadableError(place, f"nested more than {MAX_DEPTH} levels deep")
-        loc = self._next_loc()
-        self._refuse_extras(event, place, loc)
-        muted = frame is not None and frame.ignores_next()
-        self._attach(value, place, loc)
-        self._stack.append(_Frame(loc, value, muted=muted))
-
-    def _refuse_extras(self, event: Any, place: Place, loc: Loc) -> None:
-        if event.anchor:
-            self._problem(place, loc, f"anchors ('&{event.anchor}') are not read", "write the value where it is used")
-        if event.ctag is not None:
-            self._problem(place, loc, f"tags ('{event.ctag}') are not read", "remove the tag", bad=True)
-
-    def _next_loc(self) -> Loc:
-        if not self._stack:
-            return ()
-        frame = self._stack[-1]
-        return (*frame.loc, len(frame.value) if isinstance(frame.value, list) else str(frame.key))
-
-    def _attach(self, value: Any, place: Place, loc: Loc, *, scalar: bool = False) -> None:
+    def _value(self, event: Any, loc: Loc) -> Any:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise UnreadableError(place, f"the file holds more than {MAX_NODES} values")
-        document = self.document
-        frame = self._stack[-1] if self._stack else None
-        if frame is None:
-            document.data = value
-        elif isinstance(frame.value, list):
-            frame.value.append(value)
-        elif frame.attach:
-            frame.value[str(frame.key)] = value
-        if frame is None or not frame.ignores_next():
-            document.values[loc] = place
-            if scalar:
-                document.scalars.add(loc)
-        if frame is not None:
-            frame.key = None
-            frame.attach = True
+            raise UnreadableError(_start(event), f"the file holds more than {MAX_NODES} values")
+        if _is(event, "Alias"):
+            self._problem(event, loc, "aliases ('*name') are not read", "write the value out")
+            return None
+        self._refuse_extras(event, loc)
+        if _is(event, "Scalar"):
+            value, message, hint = _read_scalar(event.value, plain=not event.style)
+            if message:
+                self._problem(event, loc, message, hint)
+            return value
+        if len(loc) >= MAX_DEPTH:
+            raise UnreadableError(_start(event), f"nested more than {MAX_DEPTH} levels deep")
+        return self._list(loc) if _is(event, "SequenceStart") else self._mapping(loc)
 
-    def _problem(self, place: Place, loc: Loc, message: str, hint: str, *, bad: bool = False) -> None:
-        self.document.problems.append((place, LintProblem(loc, message, hint)))
-        frame = self._stack[-1] if self._stack else None
-        if bad and not (frame is not None and frame.ignores_next()):
-            self.document.bad.add(loc)
+    def _list(self, loc: Loc) -> Listed:
+        found = Listed()
+        while not _is(event := next(self._events), "SequenceEnd"):
+            found.append(self._value(event, (*loc, len(found))))
+            found.places.append(_start(event))
+        return found
+
+    def _mapping(self, loc: Loc) -> Keyed:
+        found = Keyed()
+        while not _is(key := next(self._events), "MappingEnd"):
+            if _is(key, "Alias"):
+                raise UnreadableError(_start(key), "an alias cannot be a key", "write the key out")
+            if not _is(key, "Scalar"):
+                hint = "quote text that starts with '{' or '['"
+                raise UnreadableError(_start(key), "a key must be text, found a mapping or list", hint)
+            name = str(key.value)
+            is_good = self._is_good_key(key, name, found, loc)
+            event = next(self._events)
+            value = self._value(event, (*loc, name))
+            if is_good:
+                found[name], found.places[name] = value, (_start(key), _start(event))
+        return found
+
+    def _is_good_key(self, event: Any, key: str, above: Keyed, loc: Loc) -> bool:
+        plain, loc = not event.style, (*loc, key)
+        read, message, hint = _read_scalar(key, plain=plain)
+        if event.anchor or event.ctag is not None:
+            self._refuse_extras(event, loc)
+        elif plain and key == "<<":
+            self._problem(event, loc, "merge keys ('<<') are not read", "write the values out")
+        elif message:
+            self._problem(event, loc, message, hint)
+        elif not isinstance(read, str):
+            self._problem(
+                event, loc, f"a key must be text, got {key or 'nothing'}", f"quote it: '{key}'" if key else ""
+            )
+        elif key in above:
+            first = above.places[key][0].line
+            self._problem(event, loc, f"key '{key}' is given twice, first on line {first}", "keep one of them")
+        else:
+            return True
+        return False
+
+    def _refuse_extras(self, event: Any, loc: Loc) -> None:
+        if event.anchor:
+            self._problem(event, loc, f"anchors ('&{event.anchor}') are not read", "write the value where it is used")
+        if event.ctag is not None:
+            self._problem(event, loc, f"tags ('{event.ctag}') are not read", "remove the tag")
+
+    def _problem(self, event: Any, loc: Loc, message: str, hint: str) -> None:
+        self._problems.append(LintProblem(loc, message, hint, place=_start(event)))
+
+
+def _is(event: Any, *names: str) -> bool:
+    return type(event).__name__.removesuffix("Event") in names
+
+
+def _start(event: Any) -> Place:
+    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
 
 
 def _read_scalar(text: str, *, plain: bool) -> tuple[Any, str, str]:

@@ -12,7 +12,7 @@ import pytest
 from reviews.reviewers.vendors.review_model import model_reviewer
 from specs.digests import canonical_bytes
 from specs.errors import UserError
-from specs.session.lint.reviewer_rules import LATENCY_S
+from specs.session.lint.party_rules import LATENCY_S
 from specs.session.loading import read_resolved
 from specs.session.session_spec import Efforts, TokenPrice
 from specs.session.session_spec import Reviewer as ReviewerSpec

@@ -115,9 +115,9 @@ def test_all_sessions_of_a_database_are_listed_wherever_they_are(
     assert [one.name for one in found] == ["same", "same"]
     places = {str(one.path).rpartition(":")[2]: one.state for one in found}
     assert places == {str(tmp_path / "one" / "same"): "paused", str(tmp_path / "two" / "same"): "running"}
-    list_sessions(tmp_path / "one", False, all_of_database=True)
+    list_sessions(tmp_path / "one", all_of_database=True)
     assert str(tmp_path / "two" / "same") in capsys.readouterr().out
-    list_sessions(tmp_path / "one", True)
+    list_sessions(tmp_path / "one", as_json=True)
     assert [one["name"] for one in json.loads(capsys.readouterr().out)["sessions"]] == ["file", "same"]
     monkeypatch.delenv("PEERGATE_DATABASE")
     with pytest.raises(UserError, match="this workspace has no database"):

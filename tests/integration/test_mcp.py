@@ -197,7 +197,7 @@ def test_a_client_that_leaves_pauses_the_session(tmp_path: Path) -> None:
         assert answers[1]["result"]["content"][0]["text"] == "kept as note.1"
         server.stdin.close()
         assert server.wait(120) == 130
-        assert "goes on" in server.stderr.read() and server.stdout.read() == ""
+        assert "continues" in server.stderr.read() and server.stdout.read() == ""
     assert entries(run)[-1].entry.kind == "pause"
     (call,) = entries(run, "call")
     assert call.body["call_id"] == "plain 1 #2"

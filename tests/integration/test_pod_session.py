@@ -126,7 +126,7 @@ def test_a_session_survives_a_cut_connection_and_a_killed_orchestrator(tmp_path:
         assert "`peergate pod start small" in said.read_text()
         hold.unlink()
         done = peergate("pod", "start", "small", *own, **KEYS)
-        assert done.returncode == 0 and "small goes on on pod" in done.stderr, done.stderr
+        assert done.returncode == 0 and "small continues on pod" in done.stderr, done.stderr
         done = peergate("pod", "attach", "small", *own, **KEYS)
         assert done.returncode == 0 and "small: closed, approve" in done.stdout, done.stderr
         place = place_of(tmp_path / "pods", "small")

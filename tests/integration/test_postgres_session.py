@@ -155,7 +155,7 @@ def test_a_session_in_postgres_is_paused_and_ended_like_any_other(tmp_path: Path
 def test_start_writes_down_which_database_a_workspace_uses(
     tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sessions.commands.database import use_database
+    from sessions.commands.run import use_database
 
     monkeypatch.delenv("PEERGATE_DATABASE", raising=False)
     address = postgres.new_database()

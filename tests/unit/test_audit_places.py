@@ -29,9 +29,9 @@ from tests.e2e.sessions import called as peergate
 
 QUESTION = QuestionRequest(topic="log \u001b[31mlevel", question="Which log level?", kind="trivial")
 COMMANDS: dict[str, Callable[[Path], object]] = {
-    "list": lambda place: list_command.list_entries(place, list_command.Filters(), None, True),
-    "search": lambda place: list_command.list_entries(place, list_command.Filters(limit=0), "log", True),
-    "show": lambda place: verify_command.show_entry(place, "asked/1", True),
+    "list": lambda place: list_command.list_entries(place, as_json=True),
+    "search": lambda place: list_command.search(place, "log", limit=0, as_json=True),
+    "show": lambda place: verify_command.show_entry(place, "asked/1", as_json=True),
     "log": lambda place: timeline_command.log(place, True),
     "diff": lambda place: timeline_command.diff(place, "asked/1", "asked/2", True),
 }
@@ -83,7 +83,7 @@ def test_diff_and_show_follow_what_entries_point_to(
         assert where["request.topic"]["second"] == '"format"'
         assert said("show", place, capsys)["points_to"]["request"]["question"] == "Which log level?"
         digest = said("show", place, capsys)["body"]["request"]
-        verify_command.show_entry(place, digest, True)
+        verify_command.show_entry(place, digest, as_json=True)
         data = json.loads(capsys.readouterr().out)
         assert data["digest"] == digest and data["value"]["question"] == "Which log level?"
 
@@ -130,5 +130,5 @@ def test_a_spoiled_export_is_damage_and_no_traceback(places: dict[str, Path], tm
 def test_what_a_server_sent_is_shown_even_if_it_is_no_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = ask_review(QUESTION, Desk(runs=tmp_path)).folder
     for data in (b"\xff\x00", b"NaN", b'{"a": Infinity}', b"[" * 100_000):
-        verify_command.show_entry(folder, Store(folder / "store").put(data), True)
+        verify_command.show_entry(folder, Store(folder / "store").put(data), as_json=True)
         assert json.loads(capsys.readouterr().out)["value"] == data.decode("utf-8", "replace")

@@ -14,6 +14,7 @@ import pytest
 import typer
 
 from sessions.cli import app
+from sessions.commands.lazy_group import commands_of
 from sessions.graph import NODES, build_graph
 from sessions.report.overview import EXIT_CODES
 from specs.errors import EXIT_MEANINGS, ExitCode
@@ -230,11 +231,11 @@ COMMANDS = {
 }
 
 
-def commands_of(group: object, prefix: str = "") -> dict[str, set[str]]:
+def options_of(group: object, prefix: str = "") -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for name, command in getattr(group, "commands").items():  # noqa: B009 (typer's group class is private)
+    for name, command in commands_of(group).items():
         if hasattr(command, "commands"):
-            found |= commands_of(command, f"{prefix}{name} ")
+            found |= options_of(command, f"{prefix}{name} ")
         else:
             options = {max(one.opts, key=len) for one in command.params if one.name != "help"}
             found[f"{prefix}{name}"] = options
@@ -242,7 +243,7 @@ def commands_of(group: object, prefix: str = "") -> dict[str, set[str]]:
 
 
 def test_the_command_line_is_frozen() -> None:
-    assert commands_of(typer.main.get_command(app)) == COMMANDS
+    assert options_of(typer.main.get_command(app)) == COMMANDS
 
 
 def test_the_graph_in_the_docs_is_the_graph() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reviews.legacy.folder import read_folder
 from reviews.legacy.reader import read_bytes
 from reviews.legacy.records import Record
-from sessions.commands.review import import_folder
+from sessions.commands.review.older import import_folder
 from specs.errors import UserError
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "older_reviews.jsonl"

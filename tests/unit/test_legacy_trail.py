@@ -21,9 +21,8 @@ from reviews.legacy.folder import read_folder
 from reviews.legacy.history import history_of
 from reviews.legacy.points import citations_in
 from reviews.legacy.reader import read_bytes
-from sessions.commands import imported
-from sessions.commands.imported import Counter, print_trail
-from sessions.commands.review import import_folder
+from sessions.commands.review import older
+from sessions.commands.review.older import Counter, import_folder, print_trail
 from specs.trail.verdict import Verdict
 
 HOME = Path(__file__).parents[2]
@@ -474,7 +473,7 @@ def test_progress_is_told_after_two_seconds_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(imported.time, "monotonic", lambda: now)
+    monkeypatch.setattr(older.time, "monotonic", lambda: now)
     counter = Counter()
     counter(1, 9)
     now = 101.9
@@ -529,7 +528,7 @@ def test_nothing_that_a_gate_reads_knows_of_older_reviews() -> None:
                 names += [one.name for one in node.names] if isinstance(node, ast.Import) else []
                 if any(name.startswith("reviews.legacy") for name in names) and "legacy" not in path.parts:
                     readers.add(path.relative_to(HOME).as_posix())
-    assert readers == {"sessions/commands/review.py", "sessions/commands/imported.py"}
+    assert readers == {"sessions/commands/review/older.py"}
 
 
 def test_a_record_is_no_verdict_of_the_gate() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from specs.session.lint.rules import lint
-from specs.session.problems import LintProblem
 from tests.unit.spec_files import loads, told, write_spec
 
 TUNED = "{model: train.checkpoint, items: heldout}\n    parameters: {max_new_tokens: 32, seed: 7}"
@@ -367,11 +366,3 @@ def test_the_budget_rule_is_the_ledgers(tmp_path: Path) -> None:
     loads(write_spec(tmp_path, ("max_cost_usd: 10", f"max_cost_usd: {enough}")))
     (found,) = told(write_spec(tmp_path, ("max_cost_usd: 10", f"max_cost_usd: {enough - 0.01}")))
     assert "up to 'ship' they may cost 2.33 USD" in found
-
-
-def test_a_finding_rests_on_what_lies_above_and_below_the_values_it_uses() -> None:
-    found = LintProblem(("a", 0, "b"), "", uses=(("c",),))
-    for touched in (("a",), ("a", 0, "b"), ("a", 0, "b", "x"), ("c", "d")):
-        assert found.rests_on([touched])
-    for untouched in (("a", 1), ("a", 0, "x"), ("d",)):
-        assert not found.rests_on([untouched])

@@ -27,43 +27,56 @@ def test_numbers_are_read_by_yaml_1_2(tmp_path: Path) -> None:
     assert stage.parameters.model_dump()["learning_rate"] == 1e-5
 
 
-def test_ten_mistakes_are_all_reported_in_one_go_each_at_its_place(tmp_path: Path) -> None:
-    path = write_spec(
-        tmp_path,
-        ("kind: instruct", "kind: chat"),
-        ("machine_usd_per_hour: 2.0", 'machine_usd_per_hour: "2.0"'),
-        ("  n: 3", "  n: 4"),
-        ("baseline: base", "baseline: bass"),
-        ("prompts: data.prompts", "prompts: data.promts"),
-        ("low\n      criteria", "low\n      critera"),
-        ("metric: accepted,", "metric: acepted,"),
-        ("learning_rate: 1e-5, epochs: 2", "learning_rate: 3, epohcs: 2"),
-        ("metric: loss_drop", "metric: accuracy"),
-        ("kind: package", "kind: pakage"),
-        ("path: prompts.jsonl", "path: 2026-01-01"),
-    )
-    assert told(path) == [
+UNREAD = ("path: prompts.jsonl", "path: 2026-01-01")
+AGAINST_THE_SCHEMA = (
+    ("kind: instruct", "kind: chat"),
+    ("machine_usd_per_hour: 2.0", 'machine_usd_per_hour: "2.0"'),
+    ("low\n      criteria", "low\n      critera"),
+    ("learning_rate: 1e-5, epochs: 2", "learning_rate: 3, epohcs: 2"),
+    ("kind: package", "kind: pakage"),
+)
+AGAINST_THE_RULES = (
+    ("  n: 3", "  n: 4"),
+    ("baseline: base", "baseline: bass"),
+    ("prompts: data.prompts", "prompts: data.promts"),
+    ("metric: accepted,", "metric: acepted,"),
+    ("metric: loss_drop", "metric: accuracy"),
+)
+
+
+def test_what_cannot_be_read_is_reported_first(tmp_path: Path) -> None:
+    assert told(write_spec(tmp_path, UNREAD, *AGAINST_THE_SCHEMA, *AGAINST_THE_RULES)) == [
+        "18:19: data.prompts.path: 2026-01-01 would be read as a date (quote it: '2026-01-01')",
+    ]
+
+
+def test_everything_against_the_schema_is_reported_in_one_go_and_before_the_rules(tmp_path: Path) -> None:
+    assert told(write_spec(tmp_path, *AGAINST_THE_SCHEMA, *AGAINST_THE_RULES)) == [
         "6:47: model.kind: kind must be 'base' or 'instruct', got 'chat'",
         "11:25: budget.machine_usd_per_hour: machine_usd_per_hour must be a number, got '2.0'"
         " (write it without quotes and without '_')",
-        "18:19: data.prompts.path: 2026-01-01 would be read as a date (quote it: '2026-01-01')",
-        "22:6: analysis.n: n is 4, 'heldout.jsonl' holds 3 items (write n: 3)",
-        "24:13: analysis.baseline: there is no stage 'bass' (did you mean 'base'?)",
-        "36:37: stages[1].inputs.prompts: stage 'sample': there is no data file 'promts' (did you mean 'prompts'?)",
         "42:7: stages[1].gate.critera: stage 'sample': unknown key 'critera' (did you mean 'criteria'?)",
-        "44:20: stages[1].gate.criteria[1].metric: stage 'sample': unknown metric 'acepted' (did you mean 'accepted'?"
-        " measured here: samples, accepted, acceptance_rate, accepted_kinds, accepted_min_kind,"
-        " generate_truncation_rate, duplicate_rate, generate_empty_rate, generate_runaway_rate, generate_leak_rate,"
-        " generate_repeat_rate)",
         "48:33: stages[2].parameters.learning_rate: stage 'train': learning_rate must be at most 1, got 3",
         "48:36: stages[2].parameters.epohcs: stage 'train': unknown key 'epohcs' (did you mean 'epochs'?)",
-        "55:20: stages[2].gate.criteria[0].metric: stage 'train': 'accuracy' is measured by evaluate stages, this"
-        " one is sft (measured here: steps, train_tokens, first_loss, last_loss, loss_drop, max_grad_norm)",
         "61:11: stages[4].kind: stage 'ship': unknown kind 'pakage' (did you mean 'package'?)",
     ]
 
 
-def test_a_repair_causes_no_error_of_its_own(tmp_path: Path) -> None:
+def test_everything_against_the_rules_and_files_is_reported_in_one_go(tmp_path: Path) -> None:
+    assert told(write_spec(tmp_path, *AGAINST_THE_RULES)) == [
+        "22:6: analysis.n: n is 4, 'heldout.jsonl' holds 3 items (write n: 3)",
+        "24:13: analysis.baseline: there is no stage 'bass' (did you mean 'base'?)",
+        "36:37: stages[1].inputs.prompts: stage 'sample': there is no data file 'promts' (did you mean 'prompts'?)",
+        "44:20: stages[1].gate.criteria[1].metric: stage 'sample': unknown metric 'acepted' (did you mean 'accepted'?"
+        " measured here: samples, accepted, acceptance_rate, accepted_kinds, accepted_min_kind,"
+        " generate_truncation_rate, duplicate_rate, generate_empty_rate, generate_runaway_rate, generate_leak_rate,"
+        " generate_repeat_rate)",
+        "55:20: stages[2].gate.criteria[0].metric: stage 'train': 'accuracy' is measured by evaluate stages, this"
+        " one is sft (measured here: steps, train_tokens, first_loss, last_loss, loss_drop, max_grad_norm)",
+    ]
+
+
+def test_one_mistake_has_no_second_problem_in_its_wake(tmp_path: Path) -> None:
     # The name of 'sample' is gone, so nothing may be said about references to it.
     assert len(told(write_spec(tmp_path, ("name: sample", "name: [sample]")))) == 1
     assert len(told(write_spec(tmp_path, ("kind: generate", "kind: distil")))) == 1
@@ -72,12 +85,13 @@ def test_a_repair_causes_no_error_of_its_own(tmp_path: Path) -> None:
     assert len(told(write_spec(tmp_path, ("treatment: tuned", "treatment: 4")))) == 1
     assert len(told(write_spec(tmp_path, ("prompts: {path", "Prompts: {path")))) == 1
     assert len(told(write_spec(tmp_path, ("stages:", "stages: 3\nstagess:")))) == 2
+    moved = ("    max_minutes: 30\n", "    max_minutes: 30\n    learning_rate: 1e-5\n")
+    assert len(told(write_spec(tmp_path, ("learning_rate: 1e-5, epochs: 2", "epochs: 2"), moved))) == 1
 
 
-def test_a_misspelt_section_is_still_read_for_its_own_mistakes(tmp_path: Path) -> None:
+def test_a_misspelt_section_is_one_problem(tmp_path: Path) -> None:
     assert told(write_spec(tmp_path, ("analysis:", "analysys:"), ("alpha: 0.05", "alpha: 5"))) == [
         "19:1: analysys: unknown key 'analysys' (did you mean 'analysis'?)",
-        "20:10: analysis.alpha: alpha must be below 1, got 5",
     ]
 
 
@@ -230,13 +244,14 @@ def test_a_thousand_bad_lines_are_counted_not_listed(tmp_path: Path) -> None:
 
 def test_problems_of_the_constitution_name_the_constitution(tmp_path: Path) -> None:
     path = write_spec(tmp_path)
-    text = CONSTITUTION.replace("principles: 2", "principles: 3").replace("category: honesty", "category: Honesty")
-    (tmp_path / "constitution.yaml").write_text(text, encoding="utf-8")
-    found = [(Path(problem.path).name, problem.line, problem.column, problem.keys) for problem in problems_of(path)]
-    assert found == [
-        ("constitution.yaml", 4, 15, "totals.principles"),
-        ("constitution.yaml", 8, 15, "principles[0].category"),
-    ]
+    counted = CONSTITUTION.replace("principles: 2", "principles: 3")
+    for text, place in (
+        (counted.replace("category: honesty", "category: Honesty"), (8, 15, "principles[0].category")),
+        (counted, (4, 15, "totals.principles")),
+    ):
+        (tmp_path / "constitution.yaml").write_text(text, encoding="utf-8")
+        (found,) = problems_of(path)
+        assert (Path(found.path).name, (found.line, found.column, found.keys)) == ("constitution.yaml", place)
 
 
 def test_a_constitution_loads_with_the_digest_of_its_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from agents.workbench_protocol import Workbench
 from reviews.trail.tables.open_table import read_entries
 from sessions import runtime
-from sessions.commands import pause as command
+from sessions.commands import run as command
 from sessions.report.overview import overview
 from sessions.run import pause as pausing
 from sessions.run.lease import lease
@@ -108,7 +108,7 @@ def test_a_running_session_pauses_wherever_its_builder_waits(
     command.pause("small", run.parent)
     thread.join(30)
     told = capsys.readouterr()
-    assert f"small: paused; `peergate resume small --runs {run.parent}` goes on" in told.out
+    assert f"small: paused; `peergate resume small --runs {run.parent}` continues" in told.out
     if at_work is for_an_answer:
         assert "asked small to pause; it does so at the next safe place (newest entry: " in told.err
     assert [str(one) for one in ended] == ["small"] and overview(run).state == "paused"

@@ -14,7 +14,7 @@ from sessions.cli import app
 from specs.errors import SpecError
 from specs.session.loading import list_profiles, load_spec
 from specs.session.profiles import FIXED, FIXED_IN_STAGES, apply_profile
-from specs.session.yaml_positions import Document, read_yaml
+from specs.session.yaml_positions import read_yaml
 from specs.stages.evaluation.kinds import EVALUATE
 from tests.unit.spec_files import write_spec
 
@@ -71,6 +71,7 @@ def test_a_resolved_spec_is_loaded_under_the_name_of_its_profile(tmp_path: Path)
         ("profiles: {cpu: {}}\n", "1:1 profiles: no profile is chosen"),
         ("profiles: [cpu]\n", "1:1 profiles: must be a mapping"),
         ("profile: gpu\nprofiles: {cpu: {}}\n", "1:10 profile: there is no profile 'gpu'"),
+        ("profile: [a]\nprofiles: {a: {}}\n", "1:1 profile: there is no profile '['a']'"),
         ("profile: a\nprofiles: {a: 3}\n", "2:15 profiles.a: must be a mapping"),
         ("profile: a\nprofiles: {a: {task: x}}\n", "2:22 profiles.a.task: a profile cannot change 'task'"),
         ("profile: a\nprofiles: {a: {stages: {trian: {}}}}\n", "2:25 profiles.a.stages.trian: there is no stage"),
@@ -144,6 +145,12 @@ def test_a_profile_leaves_out_what_only_measures_and_keeps_the_places_of_the_res
     told = {one.keys: lines[one.line - 1][: one.column + 14].strip() for one in caught.value.problems}
     assert set(told) == {"stages[4].parameters.probe_items", "stages[4].max_minutes"}, told
     assert "probe_items" in told["stages[4].parameters.probe_items"] and "few" in told["stages[4].max_minutes"]
+    path.write_text(text.replace("    kind: package\n", ""), encoding="utf-8")
+    with pytest.raises(SpecError) as caught:
+        load_spec(path, "few")
+    (missing,) = caught.value.problems
+    assert missing.keys == "stages[4].kind"
+    assert "name: ship" in path.read_text(encoding="utf-8").splitlines()[missing.line - 1]
 
 
 def test_every_profile_is_checked(tmp_path: Path) -> None:
@@ -179,13 +186,14 @@ def test_merging_never_fails_and_every_value_of_the_profile_has_its_place(
     text = json.dumps(own | {"profile": "p", "profiles": {"p": changes}})
     document = read_yaml(text.encode())
     problems = apply_profile(document, None)
-    assert isinstance(document, Document) and "profiles" not in document.data
     if problems or not isinstance(changes, dict):
         return
+    assert "profiles" not in document.data
+    unmerged = read_yaml(text.encode())
     for key, value in changes.items():
         if key != "stages" and not isinstance(value, dict):
             assert document.data[key] == value
-            assert document.place((key,)) == document.place(("profiles", "p", key))
+            assert document.place((key,)) == unmerged.place(("profiles", "p", key))
 
 
 def test_the_fixed_keys_are_keys_of_a_spec() -> None:

@@ -12,6 +12,7 @@ import typer
 from reviews.requests.ask_policy import MUST_ASK, SURE
 from reviews.requests.file_reading import FOR_MODEL, FOR_RULES
 from sessions.cli import app
+from sessions.commands.lazy_group import commands_of
 from specs.masking import SHORTEST_VALUE
 from specs.session.session_spec import Effort, Efforts
 from specs.trail.requested_review import MAX_WORDS
@@ -22,7 +23,7 @@ TEXT = (HOME / "docs" / "how-to" / "requested-reviews.md").read_text(encoding="u
 
 def test_every_option_in_the_docs_exists_and_every_option_is_in_the_docs() -> None:
     group: Any = typer.main.get_command(app)
-    commands = [group.commands["review"].commands[name] for name in ("ask", "request", "adversarial")]
+    commands = [commands_of(group.load("review"))[name] for name in ("ask", "request", "adversarial")]
     known = {option for one in commands for given in one.params for option in given.opts if option.startswith("--")}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) == known - {"--help"}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reviews.requests.ask_policy import MUST_ASK, MUST_NOT_ASK, SURE, apply, facts_of, policy_answer, tier_of
 from reviews.requests.registered_values import Registered
-from specs.session.lint.reviewer_rules import LATENCY_S
+from specs.session.lint.party_rules import LATENCY_S
 from specs.session.session_spec import Effort, Efforts
 from specs.trail.requested_review import DecisionKind, PolicyAnswer, QuestionRequest, Stakes
 from tests.unit.spec_files import loads, write_spec

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reviews.reviewers.vendors.review_model import MOST_OUTPUT_TOKENS
-from specs.session.lint.reviewer_rules import LATENCY_S
+from specs.session.lint.party_rules import LATENCY_S
 from specs.session.session_spec import Efforts
 from specs.vendors.api_keys import ENDPOINT_KEYS, KEYS
 from specs.vendors.http_exchange import RETRIES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reviews.gate.packet import DESIGN
-from specs.session.lint.reviewer_rules import DESIGN_STAKES
+from specs.session.lint.party_rules import DESIGN_STAKES
 from specs.session.session_spec import Effort, Efforts
 from specs.trail.verdict import Packet
 

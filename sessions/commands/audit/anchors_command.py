@@ -7,6 +7,9 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from reviews.requests import request_record
 from reviews.trail.anchor_places import keep_by_command, keep_in_folder, keep_in_git
@@ -21,6 +24,7 @@ from reviews.trail.tables.pointer import is_trail, pointer_of, pointer_path
 from reviews.trail.tables.trail_file import holds_trail, reading
 from reviews.trail.tiles import CHECKPOINT, is_export, read_bundles
 from reviews.trail.trail import Trail
+from sessions.commands.options import DEFAULT_RUNS, By, Runs, TrailPath
 from sessions.commands.output import print_line
 from sessions.disk_errors import telling_no_place
 from sessions.run.lease import lease, stand_by
@@ -28,6 +32,8 @@ from sessions.run.private_files import as_the_user_wants
 from sessions.run.run_layout import TRAIL, run_folder, trail_name
 from specs.errors import AuditDamage, PeergateError, UserError
 from specs.trail.key_policy import Role
+
+app = typer.Typer()
 
 
 def signed_head(place: Path) -> tuple[Walk, Checkpoint, bytes]:
@@ -57,11 +63,20 @@ def signed_head(place: Path) -> tuple[Walk, Checkpoint, bytes]:
     return walk, parse_note(note), note
 
 
-def anchor(place: Path, folder: Path | None, git: str | None, command: str | None) -> None:
-    """Keep the newest signed head in every place that was named."""
+@app.command("anchor")
+def anchor(
+    run: TrailPath,
+    folder: Annotated[Path | None, typer.Option("--folder", help="A folder elsewhere: another disk or host.")] = None,
+    git: Annotated[str | None, typer.Option("--git", help="A git remote; branch peergate-heads.")] = None,
+    command: Annotated[str | None, typer.Option("--command", help="Gets the head on its standard input.")] = None,
+) -> None:
+    """Keep the newest signed head elsewhere.
+
+    First compares the trail with every head that is there already.
+    """
     if folder is None and git is None and command is None:
         raise UserError("no place was named", hint="--folder DIR, --git REMOTE or --command CMD")
-    walk, head, note = signed_head(place)
+    walk, head, note = signed_head(run)
     with as_the_user_wants():
         if folder is not None:
             with telling_no_place(folder):
@@ -86,13 +101,22 @@ class _Findings:
         self.anchored: int | None = None
 
 
-def cosign(place: Path, name: str, key: Path, out: Path | None, seen: list[Path]) -> None:
-    """Check a trail, compare it with heads seen before, and sign its newest head as a witness."""
-    walk, head, _ = signed_head(place)
+@app.command("cosign")
+def cosign(
+    run: TrailPath,
+    name: Annotated[str, typer.Option("--name", help="Name of the witness, for example ada.example.org.")],
+    key: Annotated[Path, typer.Option("--key", help="Private ed25519 key in PEM; made when it is not there.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Write the note to this file, or add to it.")] = None,
+    seen: Annotated[
+        list[Path] | None, typer.Option("--seen", help="Head signed before; the trail must have grown from it.")
+    ] = None,
+) -> None:
+    """Check a trail and sign its newest head as a witness or as a person."""
+    walk, head, _ = signed_head(run)
     findings = _Findings()
-    check_anchors(walk, [read_anchor(one) for one in seen], None, findings)
+    check_anchors(walk, [read_anchor(one) for one in seen or ()], None, findings)
     if findings.damage:
-        raise AuditDamage(findings.damage[0], where=str(place), hint="nothing was signed")
+        raise AuditDamage(findings.damage[0], where=str(run), hint="nothing was signed")
     if not key.exists():
         with telling_no_place(key):
             create_key(key)
@@ -114,12 +138,18 @@ def cosign(place: Path, name: str, key: Path, out: Path | None, seen: list[Path]
     print_line(f"witness key: {public}", err=True)
 
 
-def rotate_key(role: Role, runs: Path, by: str | None, reason: str, revoke: bool) -> None:
-    """Give a role of a workspace a new key; every open trail of the workspace records it.
+@app.command("rotate")
+def rotate_key(
+    role: Annotated[Role, typer.Argument(help="Whose key to replace.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; recorded in every open trail.")],
+    revoke: Annotated[bool, typer.Option("--revoke", help="The old key may be stolen.")] = False,
+    by: By = None,
+    runs: Runs = DEFAULT_RUNS,
+) -> None:
+    """Replace the signing key of a role in every open trail.
 
-    Raises:
-        LeaseHeld: a session of the workspace is running, with the keys it began with; nothing was recorded.
-        UserError: no reason is given, or there is no key of this role.
+    The trails are those of the workspace. Refuses while a session of the workspace runs: it signs with the keys it
+    began with.
     """
     if not reason.strip():
         raise UserError("no reason was given", hint="--reason WHY")
@@ -142,7 +172,7 @@ def rotate_key(role: Role, runs: Path, by: str | None, reason: str, revoke: bool
         try:
             new = rotate(keys, trails, role, by=by or getpass.getuser(), reason=reason, revoke=revoke)
         except PeergateError as error:
-            error.hint = error.hint or "repeat the command: it goes on where it stopped"
+            error.hint = error.hint or "repeat the command: it continues where it stopped"
             raise
     print_line(f"{role}: new key {new}, recorded in {len(trails)} open trails under {runs}")
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from reviews.audit.metric_lines import ranges
 from reviews.evidence.weight_lineage import Made
-from sessions.commands.audit.trail_place import place_of
-from sessions.commands.audit.verify_command import way_of
+from sessions.commands.audit.trail_place import place_of, way_of
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.report.report_check import ReportCheck, Traced
 from sessions.terminal import masked_line

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
+
+import typer
 
 from reviews.trail.envelope import Recorded
 from reviews.trail.tables.query import Wanted
 from sessions.commands.audit.trail_place import Place, place_of
+from sessions.commands.options import Json, TrailPath
 from sessions.commands.output import print_json, print_line, print_table
 from sessions.terminal import masked_line
 from specs.errors import UserError
@@ -22,37 +24,70 @@ _SHOWN = (
 _BY_PEOPLE = ("human", "override", "amendment", "retraction")
 
 
-class Filters(NamedTuple):
-    """Which entries a person wants to see."""
+app = typer.Typer()
 
-    kinds: list[str] | None = None
-    stage: str | None = None
-    attempt: int | None = None
-    decision: str | None = None
-    reviewer: str | None = None
-    overrides: bool = False
-    open_conditions: bool = False
-    min_usd: float | None = None
-    limit: int = 1000
+Kind = Annotated[list[str] | None, typer.Option("--kind", help="Only entries of this kind; can be repeated.")]
+Stage = Annotated[str | None, typer.Option("--stage", help="Only entries of this stage.")]
+Attempt = Annotated[int | None, typer.Option("--attempt", help="Only entries of this attempt.", min=0)]
+Decision = Annotated[str | None, typer.Option("--decision", help="Only decisions with this outcome.")]
+ByReviewer = Annotated[str | None, typer.Option("--reviewer", help="Only what this reviewer judged.")]
+Overrides = Annotated[bool, typer.Option("--overrides", help="Only what people lifted, amended or took back.")]
+OpenConditions = Annotated[
+    bool, typer.Option("--open-conditions", help="Only decisions with a condition that is still open.")
+]
+MinCost = Annotated[float | None, typer.Option("--min-cost", help="Only entries about at least this many USD.", min=0)]
+Limit = Annotated[int, typer.Option("--limit", help="At most this many, the newest; 0 for all.", min=0)]
 
 
-def list_entries(run: Path, filters: Filters, text: str | None, as_json: bool) -> None:
-    """List entries, filtered."""
+@app.command("list")
+def list_entries(
+    run: TrailPath,
+    kind: Kind = None,
+    stage: Stage = None,
+    attempt: Attempt = None,
+    decision: Decision = None,
+    reviewer: ByReviewer = None,
+    overrides: Overrides = False,
+    open_conditions: OpenConditions = False,
+    min_cost: MinCost = None,
+    limit: Limit = 1000,
+    as_json: Json = False,
+) -> None:
+    """List the entries of a trail, oldest first."""
+    search(run, "", kind, stage, attempt, decision, reviewer, overrides, open_conditions, min_cost, limit, as_json)
+
+
+@app.command("search")
+def search(
+    run: TrailPath,
+    text: Annotated[str, typer.Argument(help="Text in the entry; letter case does not matter.")],
+    kind: Kind = None,
+    stage: Stage = None,
+    attempt: Attempt = None,
+    decision: Decision = None,
+    reviewer: ByReviewer = None,
+    overrides: Overrides = False,
+    open_conditions: OpenConditions = False,
+    min_cost: MinCost = None,
+    limit: Limit = 1000,
+    as_json: Json = False,
+) -> None:
+    """List the entries that hold a text; the filters are those of list."""
     place = place_of(run)
     wanted = Wanted(
-        kinds=_BY_PEOPLE if filters.overrides else tuple(filters.kinds or ()),
-        stage=filters.stage,
-        attempt=filters.attempt,
-        outcome=filters.decision,
-        reviewer=filters.reviewer,
-        min_usd=filters.min_usd,
-        text=text,
-        seqs=_with_open_conditions(place) if filters.open_conditions else None,
+        kinds=_BY_PEOPLE if overrides else tuple(kind or ()),
+        stage=stage,
+        attempt=attempt,
+        outcome=decision,
+        reviewer=reviewer,
+        min_usd=min_cost,
+        text=text or None,
+        seqs=_with_open_conditions(place) if open_conditions else None,
     )
-    found = place.find(wanted, filters.limit or None)
-    if filters.kinds and not found.total:
+    found = place.find(wanted, limit or None)
+    if kind and not found.total:
         kinds = sorted({one.entry.kind for one in place.entries()})
-        missing = [kind for kind in filters.kinds if kind not in kinds]
+        missing = [one for one in kind if one not in kinds]
         if missing:
             raise UserError(f"no entry of kind '{missing[0]}'", hint=f"kinds in this trail: {', '.join(kinds)}")
     if as_json:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from reviews.audit.export import export_run
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from sessions.commands.audit.list_command import when
-from sessions.commands.audit.trail_place import place_of
-from sessions.commands.audit.verify_command import entry_named
+from sessions.commands.audit.trail_place import entry_named, place_of
+from sessions.commands.options import Json, RunPath, TrailPath
 from sessions.commands.output import print_json, print_line
 from sessions.disk_errors import telling_no_place
 from sessions.report.timeline import Told, tell
@@ -22,9 +24,12 @@ from sessions.run.run_layout import STORE
 from sessions.terminal import masked_line
 from specs.errors import PeergateError, UserError
 
+app = typer.Typer()
 
-def log(run: Path, as_json: bool) -> None:
-    """Tell every gate, job, request and human act, and the end."""
+
+@app.command("log")
+def log(run: TrailPath, as_json: Json = False) -> None:
+    """Print the timeline of a session: gates, who judged, outcomes, costs."""
     place = place_of(run)
     told = list(tell(place.entries(), place.store))
     if as_json:
@@ -43,8 +48,17 @@ def _as_data(one: Told) -> dict[str, Any]:
     return {"entry": entry.seq, "time": when(one.entry), "kind": entry.kind, "what": one.what, "lines": list(one.lines)}
 
 
-def diff(run: Path, first: str, second: str, as_json: bool) -> None:
-    """Compare two entries, leaf by leaf, with the values they point to."""
+@app.command("diff")
+def diff(
+    run: TrailPath,
+    first: Annotated[str, typer.Argument(help="Entry number or key.")],
+    second: Annotated[str, typer.Argument(help="Entry number or key.")],
+    as_json: Json = False,
+) -> None:
+    """Compare two entries and what they point to.
+
+    Compares two attempts' checks, two verdicts or two plans, value by value.
+    """
     place = place_of(run)
     entries, store = place.entries(), place.store
     one, two = (dict(_leaves("", _whole(entry_named(entries, name), store))) for name in (first, second))
@@ -89,12 +103,19 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, json.dumps(value, ensure_ascii=False)
 
 
-def export(run: Path, target: Path) -> None:
-    """Write the export and say how to verify it."""
+@app.command("export")
+def export(
+    run: RunPath,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make; it must not be there yet.")],
+) -> None:
+    """Write the trail as a folder that anyone can verify.
+
+    It holds C2SP tlog-tiles, proofs, evidence, and a page for people.
+    """
     place = place_of(run)
     if place.is_export:
         raise UserError("this is an export already", where=str(run))
-    with as_the_user_wants(), telling_no_place(target):
-        walk, count = export_run(place.folder, place.trail.name, STORE, target, trail_page)
-    print_line(f"{target}: {walk.tree.size} entries, {count} files, root {walk.root}")
-    print_line(f"verify: peergate audit verify {target}")
+    with as_the_user_wants(), telling_no_place(folder):
+        walk, count = export_run(place.folder, place.trail.name, STORE, folder, trail_page)
+    print_line(f"{folder}: {walk.tree.size} entries, {count} files, root {walk.root}")
+    print_line(f"verify: peergate audit verify {folder}")

@@ -1,9 +1,10 @@
-"""Where the trail of a reading command lies: in a run folder, a folder of requested reviews, or an export."""
+"""The trail of a reading command: in a run folder, a folder of requested reviews, or an export; and its entries."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
@@ -59,3 +60,37 @@ def place_of(given: Path) -> Place:
         hint = "name a run folder, its name under ./runs, a folder of requested reviews, or an export"
         raise UserError("there is no trail", where=str(given), hint=hint)
     return Place(run, trail)
+
+
+def entry_named(entries: Sequence[Recorded], wanted: str) -> Recorded:
+    """Return the entry with a number or key.
+
+    Raises:
+        UserError: the trail has no such entry.
+    """
+    found = next((one for one in entries if wanted in (str(one.entry.seq), one.entry.key)), None)
+    if found is None:
+        raise UserError(
+            f"no entry '{wanted}'", hint="`peergate audit list` shows numbers; keys look like decision/sft.1"
+        )
+    return found
+
+
+_WAY = ("plan", "grant", "launch", "exit", "metrics", "checks", "packet", "verdict", "decision")
+
+
+def way_of(found: Recorded, entries: Sequence[Recorded]) -> list[dict[str, Any]]:
+    """Return the way an attempt took, from plan and grant over raw rows to the decision, with every digest on it."""
+    stage, attempt = found.body.get("stage"), found.body.get("attempt")
+    if attempt is None:
+        return []
+    at = f"{stage or 'design'}.{attempt}"
+    way: list[dict[str, Any]] = []
+    for one in entries:
+        kind, key = one.entry.kind, one.entry.key
+        # Grants and jobs are named SESSION.STAGE.ATTEMPT, everything else STAGE.ATTEMPT.
+        if kind in _WAY and (key.partition("/")[2] == at or key.endswith(f".{at}")):
+            names = {name: value for name, value in one.body.items() if str(value).startswith("sha256:")}
+            names |= {name: made["digest"] for name, made in one.body.get("outputs", {}).items()}
+            way.append({"entry": one.entry.seq, "kind": kind, "key": key, "digest": one.digest, "names": names})
+    return way

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from reviews.audit.export import verify_export
 from reviews.audit.verify import Audit, verify_run
 from reviews.trail.anchors import read_anchor, read_policy
-from reviews.trail.envelope import Recorded
 from reviews.trail.store import Store
 from reviews.trail.tiles import is_export
+from sessions.commands.audit.claim_command import show_claim
 from sessions.commands.audit.list_command import as_data
-from sessions.commands.audit.trail_place import place_of
+from sessions.commands.audit.trail_place import entry_named, place_of, way_of
+from sessions.commands.options import Json, TrailPath
 from sessions.commands.output import print_block, print_json, print_line
 from sessions.report.trail_page import page_damage
 from sessions.run.run_layout import STORE, run_folder, trail_name
@@ -31,12 +33,29 @@ MOST_NOT_COVERED = 20
 """So many files are listed for people."""
 
 
-def verify(place: Path, policy: Path | None, anchors: Sequence[Path], as_json: bool) -> None:
-    """Verify and end with the audit's own exit code."""
-    place = place if is_export(place) else run_folder(place)
+app = typer.Typer()
+
+
+@app.command("verify")
+def verify(
+    run: TrailPath,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", help="Policy kept elsewhere: whose keys may have signed.")
+    ] = None,
+    anchor: Annotated[
+        list[Path] | None, typer.Option("--anchor", help="Signed head kept elsewhere; can be repeated.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Verify a trail and its evidence, offline and read-only.
+
+    Checks signatures, tree, digests and grants, and derives every number and decision again. Exit codes: 0 verified and
+    closed, 1 tampered, 2 valid but open or newer than the anchors given, 3 unreadable.
+    """
+    place = run if is_export(run) else run_folder(run)
     try:
         trusted = read_policy(policy) if policy else None
-        heads = [read_anchor(one) for one in anchors]
+        heads = [read_anchor(one) for one in anchor or ()]
     except UserError as error:
         # What to compare with cannot be read: that is no answer about the trail, least of all a good one.
         result = Audit(place, readable=False, notes=[str(error).splitlines()[0]])
@@ -90,19 +109,39 @@ def _tell(place: Path, result: Audit) -> None:
         print_line(f"  not proven: {masked_line(line, 2000)}")
 
 
-def show_entry(run: Path, wanted: str, as_json: bool) -> None:
-    """Show an entry (by number or key) or a stored value (by digest)."""
+@app.command("show")
+def show_entry(
+    run: TrailPath,
+    entry: Annotated[
+        str, typer.Argument(help="Entry number or key, a sha256 digest of the content store, or the word claim.")
+    ],
+    name: Annotated[
+        str | None, typer.Argument(help="After claim: METRIC, STAGE.METRIC or STAGE.ATTEMPT.METRIC; all without.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show one entry with everything it points to, or trace a number.
+
+    A verdict is shown with its packet, request, raw rows and grant. With the word claim: follow a number of the report,
+    as in show RUN claim accuracy_gain, to where it is stated, the metrics entry, the measuring code and the lines of
+    the raw rows, with what the builder claimed. Ends with 5 when something on the way does not hold.
+    """
+    if entry == "claim":
+        show_claim(run, name, as_json)
+        return
+    if name is not None:
+        raise UserError(f"'{name}' is one argument too many", hint="show RUN ENTRY, or show RUN claim NAME")
     place = place_of(run)
     store = place.store
-    if wanted.startswith("sha256:"):
-        value = _value(store.get(wanted))
+    if entry.startswith("sha256:"):
+        value = _value(store.get(entry))
         if as_json:
-            print_json({"digest": wanted, "value": value})
+            print_json({"digest": entry, "value": value})
         else:
-            print_block(store.get(wanted).decode("utf-8", "replace"), 1_000_000)
+            print_block(store.get(entry).decode("utf-8", "replace"), 1_000_000)
         return
     entries = place.entries()
-    found = entry_named(entries, wanted)
+    found = entry_named(entries, entry)
     data = as_data(found)
     # What an entry points to is what a person wants to see next.
     data["points_to"] = {
@@ -115,40 +154,6 @@ def show_entry(run: Path, wanted: str, as_json: bool) -> None:
         print_json(data)
     else:
         sys.stdout.write(json_text(data) + "\n")
-
-
-def entry_named(entries: Sequence[Recorded], wanted: str) -> Recorded:
-    """Return the entry with a number or key.
-
-    Raises:
-        UserError: there is none.
-    """
-    found = next((one for one in entries if wanted in (str(one.entry.seq), one.entry.key)), None)
-    if found is None:
-        raise UserError(
-            f"no entry '{wanted}'", hint="`peergate audit list` shows numbers; keys look like decision/sft.1"
-        )
-    return found
-
-
-_WAY = ("plan", "grant", "launch", "exit", "metrics", "checks", "packet", "verdict", "decision")
-
-
-def way_of(found: Recorded, entries: Sequence[Recorded]) -> list[dict[str, Any]]:
-    """Return the way an attempt took, from plan and grant over raw rows to the decision, with every digest on it."""
-    stage, attempt = found.body.get("stage"), found.body.get("attempt")
-    if attempt is None:
-        return []
-    at = f"{stage or 'design'}.{attempt}"
-    way: list[dict[str, Any]] = []
-    for one in entries:
-        kind, key = one.entry.kind, one.entry.key
-        # Grants and jobs are named SESSION.STAGE.ATTEMPT, everything else STAGE.ATTEMPT.
-        if kind in _WAY and (key.partition("/")[2] == at or key.endswith(f".{at}")):
-            names = {name: value for name, value in one.body.items() if str(value).startswith("sha256:")}
-            names |= {name: made["digest"] for name, made in one.body.get("outputs", {}).items()}
-            way.append({"entry": one.entry.seq, "kind": kind, "key": key, "digest": one.digest, "names": names})
-    return way
 
 
 def _value(data: bytes) -> Any:

@@ -206,7 +206,7 @@ def read_template(path: Path) -> dict[str, Any]:
     except (OSError, UnreadableError) as error:
         raise UserError(f"cannot be read: {error}", where=str(path)) from error
     if document.problems:
-        raise UserError(document.problems[0][1].message, where=str(path))
+        raise UserError(document.problems[0].message, where=str(path))
     given: Any = document.data
     resources: Any = given.get("resources", {}) if isinstance(given, dict) else None
     if not isinstance(given, dict) or not isinstance(resources, dict) or not isinstance(given.get("envs", {}), dict):

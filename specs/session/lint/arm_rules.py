@@ -13,27 +13,23 @@ def lint_arms(spec: SessionSpec) -> Iterator[LintProblem]:
     """Baseline and treatment measure different checkpoints on the same items in the same way, in order."""
     names = [stage.name for stage in spec.stages]
     kinds = " or ".join(names_where("arm"))
-    all_names: tuple[Loc, ...] = tuple(("stages", index, "name") for index in range(len(names)))
     arms: dict[str, int] = {}
     able = [stage.name for stage in spec.stages if kind_of(stage).arm]
     for arm, name in (("baseline", spec.analysis.baseline), ("treatment", spec.analysis.treatment)):
         loc: Loc = ("analysis", arm)
         if name not in names:
-            yield LintProblem(loc, f"there is no stage '{name}'", suggest(name, able, f"{kinds} stages"), all_names)
+            yield LintProblem(loc, f"there is no stage '{name}'", suggest(name, able, f"{kinds} stages"))
             continue
         index = names.index(name)
         if kind_of(spec.stages[index]).arm is None:
             message = f"'{name}' is a stage of kind {spec.stages[index].kind}; an arm is an {kinds} stage"
-            uses = (*all_names, ("stages", index, "kind"))
-            yield LintProblem(loc, message, f"{kinds} stages: {', '.join(able) or 'none'}", uses)
+            yield LintProblem(loc, message, f"{kinds} stages: {', '.join(able) or 'none'}")
             continue
         arms[arm] = index
         reference = spec.stages[index].inputs.get("items")
         if reference is not None and reference != "heldout":
             place: Loc = ("stages", index, "inputs", "items")
-            yield LintProblem(
-                place, f"the {arm} reads '{reference}', the analysis registers heldout", "read heldout", (loc,)
-            )
+            yield LintProblem(place, f"the {arm} reads '{reference}', the analysis registers heldout", "read heldout")
     if len(arms) == 2:
         yield from _compare(spec, arms["baseline"], arms["treatment"])
 
@@ -62,7 +58,7 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
             yield from _control(loc, stage, arm)
             if order.index(name) > order.index(last.name):
                 message = f"'{name}' comes after the treatment '{last.name}', which it is there to judge"
-                yield LintProblem(loc, message, "move it before", (("analysis", "treatment"),))
+                yield LintProblem(loc, message, "move it before")
         yield from _alike(stages, number, control.before, control.after)
 
 
@@ -111,43 +107,36 @@ def _alike(stages: Mapping[str, Stage], number: int, before: str, after: str) ->
 
 def _compare(spec: SessionSpec, baseline: int, treatment: int) -> Iterator[LintProblem]:
     first, second = spec.stages[baseline], spec.stages[treatment]
-    uses: tuple[Loc, ...] = (("analysis", "baseline"), ("analysis", "treatment"), ("stages", baseline, "name"))
-    uses = (*uses, ("stages", treatment, "name"))
-    kinds: tuple[Loc, ...] = (("stages", baseline, "kind"), ("stages", treatment, "kind"))
     if first.kind != second.kind:
         message = f"the baseline '{first.name}' is a stage of kind {first.kind}, the treatment one of {second.kind}"
-        yield LintProblem(("analysis", "treatment"), message, "both arms are of one kind", (*uses, *kinds))
+        yield LintProblem(("analysis", "treatment"), message, "both arms are of one kind")
         return
     if baseline >= treatment:
         same = "are the same stage" if baseline == treatment else f"are in the wrong order: '{second.name}' runs first"
-        yield LintProblem(("analysis", "treatment"), f"baseline and treatment {same}", "the baseline comes first", uses)
+        yield LintProblem(("analysis", "treatment"), f"baseline and treatment {same}", "the baseline comes first")
         return
-    yield from _metric(spec, second, (*uses, *kinds))
+    yield from _metric(spec, second)
     for name in type(first.parameters).model_fields:
         ours, theirs = getattr(second.parameters, name), getattr(first.parameters, name)
         if ours != theirs and name != "seed":
             loc: Loc = ("stages", treatment, "parameters", name)
-            other: Loc = ("stages", baseline, "parameters", name)
             message = f"{name} is {ours} here and {theirs} at the baseline '{first.name}'"
-            yield LintProblem(loc, message, "both arms are evaluated the same way", (*uses, other))
+            yield LintProblem(loc, message, "both arms are evaluated the same way")
     model = second.inputs.get("model")
     if model is not None and model == first.inputs.get("model"):
         message = f"both arms evaluate '{model}', so they cannot differ"
-        other = ("stages", baseline, "inputs", "model")
-        yield LintProblem(
-            ("stages", treatment, "inputs", "model"), message, "evaluate the trained checkpoint", (*uses, other)
-        )
+        yield LintProblem(("stages", treatment, "inputs", "model"), message, "evaluate the trained checkpoint")
 
 
-def _metric(spec: SessionSpec, arm: Stage, uses: tuple[Loc, ...]) -> Iterator[LintProblem]:
+def _metric(spec: SessionSpec, arm: Stage) -> Iterator[LintProblem]:
     """The registered metric is the one of the arms, and what they measure is the task and no control."""
     declared = kind_of(arm).arm
     given = spec.analysis.primary_metric
     if declared is not None and given != (due := declared.metric):
         message = f"primary_metric is {given}, the arms are {arm.kind} stages"
-        yield LintProblem(("analysis", "primary_metric"), message, f"write primary_metric: {due}", uses)
+        yield LintProblem(("analysis", "primary_metric"), message, f"write primary_metric: {due}")
     alike = spec.stage(spec.analysis.baseline).parameters == arm.parameters  # Otherwise told as a difference.
     if _controlled(arm) and arm.parameters.history != "whole" and alike:
         loc: Loc = ("stages", [stage.name for stage in spec.stages].index(arm.name), "parameters", "history")
         message = f"history is {arm.parameters.history}: an arm that is not shown its conversation is a control"
-        yield LintProblem(loc, message, "write history: whole, or name the stage under analysis.controls", uses)
+        yield LintProblem(loc, message, "write history: whole, or name the stage under analysis.controls")

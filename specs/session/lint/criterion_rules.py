@@ -56,26 +56,23 @@ def _metric(spec: SessionSpec, index: int, stage: Stage, criterion: Criterion, l
         measured = measured + metrics_of("comparison")
     if criterion.metric in measured:
         return
-    uses: tuple[Loc, ...] = (("stages", index, "kind"),)
     definition = METRICS.get(criterion.metric)
     if definition is None:
         hint = f"measured here: {', '.join(measured)}"
         match = closest(criterion.metric, measured) or closest(criterion.metric, METRICS)
         hint = f"did you mean '{match}'? {hint}" if match else hint
-        yield LintProblem((*loc, "metric"), f"unknown metric '{criterion.metric}'", hint, uses)
+        yield LintProblem((*loc, "metric"), f"unknown metric '{criterion.metric}'", hint)
         return
     if definition.scope == "rule":
-        uses = (*uses, ("analysis", "kinds"), ("analysis", "controls"))
         message = f"'{criterion.metric}' is judged by analysis.kinds and analysis.controls, not by a criterion"
-        yield LintProblem((*loc, "metric"), message, f"measured here: {', '.join(measured)}", uses)
+        yield LintProblem((*loc, "metric"), message, f"measured here: {', '.join(measured)}")
         return
     if definition.scope == "comparison":
         where = f"only at the treatment stage '{spec.analysis.treatment}'"
-        uses = (*uses, ("stages", index, "name"), ("analysis", "treatment"))
     else:
         where = f"by {definition.scope} stages, this one is {stage.kind}"
     message = f"'{criterion.metric}' is measured {where}"
-    yield LintProblem((*loc, "metric"), message, f"measured here: {', '.join(measured)}", uses)
+    yield LintProblem((*loc, "metric"), message, f"measured here: {', '.join(measured)}")
 
 
 def _domain(metric: str) -> tuple[float, float]:
@@ -101,7 +98,7 @@ def _impossible(criterion: Criterion, bound: str, loc: Loc) -> Iterator[LintProb
     between = f"from {low:g} to {high:g}" if math.isfinite(high) else f"{low:g} or more"
     hint = "write 0.9 for 90 percent" if unit == "fraction" and 1 < value <= 100 else ""
     message = f"'{criterion}' makes no sense: {criterion.metric} ({unit}) is always {between}"
-    yield LintProblem((*loc, bound), message, hint, ((*loc, "metric"),))
+    yield LintProblem((*loc, bound), message, hint)
 
 
 def _nothing_kept(criterion: Criterion, bound: str, loc: Loc) -> Iterator[LintProblem]:
@@ -109,7 +106,7 @@ def _nothing_kept(criterion: Criterion, bound: str, loc: Loc) -> Iterator[LintPr
     most = criterion.bound()[1]
     if criterion.metric in KEPT_COUNTS and bound in _UPPER and (most < 1 or (bound == "below" and most == 1)):
         message = f"'{criterion}' is met only where nothing was kept, and then the gate stays shut"
-        yield LintProblem((*loc, bound), message, "allow 1 or more, or remove the criterion", ((*loc, "metric"),))
+        yield LintProblem((*loc, bound), message, "allow 1 or more, or remove the criterion")
 
 
 def _registered(spec: SessionSpec, index: int, stage: Stage, criterion: Criterion, loc: Loc) -> Iterator[LintProblem]:
@@ -120,16 +117,15 @@ def _registered(spec: SessionSpec, index: int, stage: Stage, criterion: Criterio
     sign, value = criterion.bound()
     lower = sign in (">=", ">")
     if criterion.metric == "mcnemar_p" and (lower or value != analysis.alpha):
-        registered, key = f"mcnemar_p below alpha = {analysis.alpha:g}", "alpha"
+        registered = f"mcnemar_p below alpha = {analysis.alpha:g}"
     elif criterion.metric == "accuracy_gain" and (
         value != analysis.minimum_effect if lower else value <= analysis.minimum_effect
     ):
-        registered, key = f"accuracy_gain against minimum_effect = {analysis.minimum_effect:g}", "minimum_effect"
+        registered = f"accuracy_gain against minimum_effect = {analysis.minimum_effect:g}"
     else:
         return
     message = f"'{criterion}' contradicts the registered analysis, which already holds {registered}"
-    uses: tuple[Loc, ...] = (("analysis", key), ("analysis", "treatment"), ("stages", index, "name"))
-    yield LintProblem(loc, message, "remove the criterion", uses)
+    yield LintProblem(loc, message, "remove the criterion")
 
 
 def _pairs(stage: Stage, index: int) -> Iterator[LintProblem]:
@@ -144,8 +140,7 @@ def _pairs(stage: Stage, index: int) -> Iterator[LintProblem]:
                 continue
             message = _clash(other, criterion, f"criteria[{earlier}]")
             if message:
-                hint = "keep one of the two"
-                yield LintProblem(loc, message, hint, (("stages", index, "gate", "criteria", earlier),))
+                yield LintProblem(loc, message, "keep one of the two")
                 break
         seen.append((number, criterion))
 

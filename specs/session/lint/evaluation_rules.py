@@ -28,7 +28,7 @@ def lint_examples(spec: SessionSpec) -> Iterator[LintProblem]:
     for index, stage in enumerate(spec.stages):
         if kind_of(stage).worked_examples and stage.parameters.worked_example and not _shows(spec.task):
             loc: Loc = ("stages", index, "parameters", "worked_example")
-            yield LintProblem(loc, f"task {spec.task} has no worked example", "worked_example: false", (("task",),))
+            yield LintProblem(loc, f"task {spec.task} has no worked example", "worked_example: false")
 
 
 def _shows(task: str) -> bool:

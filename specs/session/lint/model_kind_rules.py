@@ -18,8 +18,7 @@ def lint_judges(spec: SessionSpec) -> Iterator[LintProblem]:
             loc: Loc = ("stages", index, "parameters", "form")
             model = stage.inputs.get("model", "model")
             message = f"form is chat, and the judge '{model}' is a base model"
-            uses: tuple[Loc, ...] = (("model", "kind"), ("stages", index, "inputs", "model"), ("stages", index, "kind"))
-            yield LintProblem(loc, message, "write form: completion, or name an instruct model", uses)
+            yield LintProblem(loc, message, "write form: completion, or name an instruct model")
 
 
 def notes(spec: SessionSpec) -> Iterator[str]:

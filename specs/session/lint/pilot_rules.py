@@ -41,40 +41,35 @@ def lint_pilots(spec: SessionSpec) -> Iterator[LintProblem]:
             if stage.pilot in order[:index]:
                 told = f"is of kind {spec.stage(stage.pilot).kind}"
             message = f"'{stage.pilot}' {told}; a pilot is an earlier stage of kind {stage.kind}"
-            yield LintProblem(loc, message, suggest(stage.pilot, alike, "there are"), _all(spec))
+            yield LintProblem(loc, message, suggest(stage.pilot, alike, "there are"))
             continue
         pilot = spec.stage(stage.pilot)
-        uses: tuple[Loc, ...] = (loc, ("stages", order.index(pilot.name)))
-        yield from _same(index, stage, pilot, uses)
-        yield from _held(index, stage, pilot, uses)
+        yield from _same(index, stage, pilot)
+        yield from _held(index, stage, pilot)
 
 
-def _all(spec: SessionSpec) -> tuple[Loc, ...]:
-    return tuple(("stages", index, key) for index in range(len(spec.stages)) for key in ("name", "kind"))
-
-
-def _same(index: int, stage: Stage, pilot: Stage, uses: tuple[Loc, ...]) -> Iterator[LintProblem]:
+def _same(index: int, stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
     """Inputs, parameters and ranges are those of the pilot; sizes may differ."""
     if stage.inputs != pilot.inputs:
         message = f"reads {dict(stage.inputs)}, its pilot '{pilot.name}' {dict(pilot.inputs)}"
-        yield LintProblem(("stages", index, "inputs"), message, "what was tried is what is done", uses)
+        yield LintProblem(("stages", index, "inputs"), message, "what was tried is what is done")
     ours, theirs = stage.parameters.model_dump(mode="json"), pilot.parameters.model_dump(mode="json")
     for name in differing(ours, theirs):
         message = f"{name} is {ours.get(name)} here and {theirs.get(name)} at the pilot '{pilot.name}'"
-        yield LintProblem(("stages", index, "parameters", name), message, "only sizes may differ", uses)
+        yield LintProblem(("stages", index, "parameters", name), message, "only sizes may differ")
     for name in differing(stage.ranges, pilot.ranges):
         message = f"the range of {name} is not that of the pilot '{pilot.name}'"
-        yield LintProblem(("stages", index, "ranges"), message, "what may be moved there may be moved here", uses)
+        yield LintProblem(("stages", index, "ranges"), message, "what may be moved there may be moved here")
 
 
-def _held(index: int, stage: Stage, pilot: Stage, uses: tuple[Loc, ...]) -> Iterator[LintProblem]:
+def _held(index: int, stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
     """Every criterion of the pilot on a rate is one of the stage too, or a stricter one is."""
     for criterion in pilot.gate.criteria:
         metric = METRICS.get(criterion.metric)
         if metric is None or metric.unit != "fraction" or any(_holds(one, criterion) for one in stage.gate.criteria):
             continue
         message = f"its pilot '{pilot.name}' is held to '{criterion}', and this stage is not"
-        yield LintProblem(("stages", index, "gate"), message, "repeat the criterion, or write a stricter one", uses)
+        yield LintProblem(("stages", index, "gate"), message, "repeat the criterion, or write a stricter one")
 
 
 def _holds(ours: Criterion, pilots: Criterion) -> bool:

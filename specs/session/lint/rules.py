@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from specs.resources import attempt_usd, held_hours
+from specs import plugins
+from specs.resources import LAUNCHERS, attempt_usd, held_hours
 from specs.session.constitution import Constitution
 from specs.session.lint.arm_rules import lint_arms, lint_controls
-from specs.session.lint.builder_rules import lint_builder
 from specs.session.lint.criterion_rules import lint_criteria
 from specs.session.lint.evaluation_rules import lint_evaluation, lint_examples
 from specs.session.lint.model_kind_rules import lint_judges
+from specs.session.lint.party_rules import lint_builder, lint_parties, lint_reviewer
 from specs.session.lint.pilot_rules import lint_pilots
-from specs.session.lint.plugin_rules import lint_plugins
-from specs.session.lint.resource_rules import lint_machines
-from specs.session.lint.reviewer_rules import lint_reviewer, reviewers_of
 from specs.session.lint.stage_rules import lint_code, lint_inputs, lint_names, lint_ranges, lint_samples, lint_trained
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import kind_of
+from specs.stages.stage import TASKS
 
 __all__ = ["LintProblem", "lint", "lint_constitution"]
 
@@ -31,7 +30,7 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
     """Return every rule the spec breaks; an empty list means it can be registered."""
     rules = (
         lint_names,
-        lint_plugins,
+        _lint_plugins,
         lint_inputs,
         lint_samples,
         lint_code,
@@ -46,10 +45,10 @@ def lint(spec: SessionSpec) -> list[LintProblem]:
         lint_examples,
         lint_judges,
         _lint_seeds,
-        _lint_parties,
+        lint_parties,
         lint_builder,
         lint_reviewer,
-        lint_machines,
+        _lint_machines,
         _lint_budget,
         _lint_hours,
     )
@@ -63,8 +62,7 @@ def _lint_data(spec: SessionSpec) -> Iterator[LintProblem]:
             yield LintProblem(("data", name), "'heldout' is reserved for the held-out split", "choose another name")
         if data.path == spec.heldout.path:
             message = f"'{data.path}' is the held-out split"
-            uses: tuple[Loc, ...] = (("heldout", "path"),)
-            yield LintProblem(("data", name, "path"), message, "no stage may train on it; name another file", uses)
+            yield LintProblem(("data", name, "path"), message, "no stage may train on it; name another file")
 
 
 def _lint_seeds(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -76,27 +74,7 @@ def _lint_seeds(spec: SessionSpec) -> Iterator[LintProblem]:
             given = "seed" in stage.parameters.model_fields_set
             message = f"seed is {seed}{'' if given else ' (the default)'}, the analysis registers {registered}"
             loc: Loc = ("stages", index, "parameters", "seed")
-            yield LintProblem(
-                loc, message, f"write seed: {registered}", (("analysis", "seeds"), ("stages", index, "kind"))
-            )
-
-
-def _lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
-    """Builder and reviewer come from different vendors, and name a model exactly when they need one."""
-    for place, reviewer in reviewers_of(spec):
-        if spec.builder.vendor == reviewer.vendor:
-            message = f"the reviewer is from the builder's vendor '{spec.builder.vendor}': it would judge its own work"
-            uses: tuple[Loc, ...] = (("builder", "vendor"),)
-            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'", uses)
-    parties: list[tuple[Loc, str, str | None]] = [(("builder",), spec.builder.vendor, spec.builder.model)]
-    parties += [(place, reviewer.vendor, reviewer.model) for place, reviewer in reviewers_of(spec)]
-    for place, vendor, model in parties:
-        without = vendor in ("playbook", "external", "checklist", "person")
-        loc: Loc = (*place, "model")
-        if without and model is not None:
-            yield LintProblem(loc, f"'{vendor}' works without a model", "remove the line", ((*place, "vendor"),))
-        elif not without and not model:
-            yield LintProblem(loc, f"vendor '{vendor}' needs a model", "name it under model", ((*place, "vendor"),))
+            yield LintProblem(loc, message, f"write seed: {registered}")
 
 
 def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -122,27 +100,23 @@ def _lint_budget(spec: SessionSpec) -> Iterator[LintProblem]:
                 f"(all stages: {every:.2f} USD)"
             )
             hint = "raise max_cost_usd, or lower max_minutes or held_back"
-            yield LintProblem(("budget", "max_cost_usd"), message, hint, _costs(spec))
+            yield LintProblem(("budget", "max_cost_usd"), message, hint)
             return
 
 
 def _lint_limits(spec: SessionSpec) -> Iterator[LintProblem]:
     """The limits of stages and builder leave room for one attempt, and are not larger than what they limit."""
     budget = spec.budget
-    rate: tuple[Loc, ...] = (("budget", "machine_usd_per_hour"),)
     for index, stage in enumerate(spec.with_resources().stages):
         cap = attempt_usd(budget, stage)
         if stage.max_cost_usd is not None and cap > stage.max_cost_usd + 1e-9:
             message = (
                 f"one attempt of '{stage.name}' may cost {cap:.2f} USD, its max_cost_usd is {stage.max_cost_usd:g}"
             )
-            uses: tuple[Loc, ...] = (*rate, ("stages", index, "max_minutes"), ("stages", index, "kind"))
-            yield LintProblem(("stages", index, "max_cost_usd"), message, "raise it, or lower max_minutes", uses)
+            yield LintProblem(("stages", index, "max_cost_usd"), message, "raise it, or lower max_minutes")
     if budget.builder_max_usd is not None and budget.builder_max_usd > budget.max_cost_usd:
         message = f"builder_max_usd is {budget.builder_max_usd:g}, max_cost_usd of the session {budget.max_cost_usd:g}"
-        yield LintProblem(
-            ("budget", "builder_max_usd"), message, "lower it: it is a part of it", (("budget", "max_cost_usd"),)
-        )
+        yield LintProblem(("budget", "builder_max_usd"), message, "lower it: it is a part of it")
 
 
 def _lint_hours(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -150,14 +124,70 @@ def _lint_hours(spec: SessionSpec) -> Iterator[LintProblem]:
     if hours > spec.budget.max_hours + 1e-9:
         message = f"one attempt of each stage may take {hours:.2f} h, max_hours is {spec.budget.max_hours:g}"
         hint = "raise max_hours or lower max_minutes"
-        yield LintProblem(("budget", "max_hours"), message, hint, _costs(spec)[2:])
+        yield LintProblem(("budget", "max_hours"), message, hint)
 
 
-def _costs(spec: SessionSpec) -> tuple[Loc, ...]:
-    stages: tuple[Loc, ...] = tuple(
-        ("stages", index, key) for index in range(len(spec.stages)) for key in ("max_minutes", "kind", "resources")
-    )
-    return (("budget", "machine_usd_per_hour"), ("budget", "held_back"), ("resources",), *stages)
+def _lint_plugins(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Every task and launcher that is named is there."""
+    named: list[tuple[Loc, str, plugins.Group, tuple[str, ...]]] = [
+        (("task",), spec.task, "peergate.tasks", TASKS),
+        (("launcher",), spec.launcher, "peergate.launchers", LAUNCHERS),
+    ]
+    for index, stage in enumerate(spec.stages):
+        if scorer := getattr(stage.parameters, "scorer", None):
+            named.append((("stages", index, "parameters", "scorer"), scorer, "peergate.tasks", TASKS))
+        if stage.launcher is not None:
+            named.append((("stages", index, "launcher"), stage.launcher, "peergate.launchers", LAUNCHERS))
+    for loc, name, group, own in named:
+        known = (*own, *(one.name for one in plugins.installed(group)))
+        if name not in known:
+            yield LintProblem(
+                loc, f"unknown {group.removeprefix('peergate.')[:-1]} '{name}'", suggest(name, known, "known")
+            )
+
+
+def _lint_machines(spec: SessionSpec) -> Iterator[LintProblem]:
+    """What a stage asks for, its session's values included, is something its launcher can give and the ledger hold."""
+    for index, stage in enumerate(spec.with_resources().stages):
+        asked, launcher = stage.resources, spec.launcher_of(stage.name)
+        own: Loc = ("stages", index, "launcher")
+        if launcher == "skypilot" and (asked is None or asked.max_usd_per_hour is None):
+            message = "a rented machine has a price, and nobody says how much it may cost"
+            place = own if stage.launcher else ("launcher",)
+            yield LintProblem(place, message, "add resources.max_usd_per_hour to the stage or the session")
+        if launcher == "ray" and getattr(stage.parameters, "device", None) == "cuda" and not (asked and asked.gpus):
+            # It hides them from what asks for cores alone; what asks for nothing sees all, with whoever else does.
+            message = "the stage has device: cuda, and Ray keeps a GPU only for what asks for one"
+            device: Loc = ("stages", index, "parameters", "device")
+            yield LintProblem(device, message, "add resources.gpus: 1 to the stage or the session")
+        if asked is None:
+            continue
+        if asked.spot and launcher != "skypilot":
+            message = f"'{launcher}' rents no machines, so none can be a spot machine"
+            yield LintProblem(_place(spec, index, "spot"), message, "remove the line, or take skypilot")
+        if asked.gpu is not None and launcher == "local":
+            message = f"'local' cannot choose the kind of GPU '{asked.gpu}': it has what this machine has"
+            yield LintProblem(_place(spec, index, "gpu"), message, "remove the line, or take another launcher")
+        if asked.gpu is not None and not asked.gpus:
+            message = f"the kind of GPU is '{asked.gpu}', and no number of them is asked for"
+            yield LintProblem(_place(spec, index, "gpu"), message, "add gpus: 1")
+        if launcher == "skypilot" and asked.gpus and asked.gpu is None:
+            message = f"{asked.gpus} GPUs of no kind: SkyPilot rents machines by the kind of their GPU"
+            yield LintProblem(_place(spec, index, "gpus"), message, "add gpu, as SkyPilot names it: gpu: H200")
+        if held_hours(stage) * 60 < stage.max_minutes - 1e-9:
+            message = (
+                f"the machine is held for {held_hours(stage):g} h at most, the job may take {stage.max_minutes:g} min"
+            )
+            hint = "raise max_hours: it includes the machine's start; or lower max_minutes"
+            yield LintProblem(_place(spec, index, "max_hours"), message, hint)
+
+
+def _place(spec: SessionSpec, index: int, key: str) -> Loc:
+    """Return where a value of a stage's resources was written: in the stage, or in the session."""
+    own = spec.stages[index].resources
+    if own is not None and key in own.model_fields_set:
+        return ("stages", index, "resources", key)
+    return ("resources", key)
 
 
 def lint_constitution(constitution: Constitution) -> list[LintProblem]:
@@ -168,21 +198,17 @@ def lint_constitution(constitution: Constitution) -> list[LintProblem]:
     for index, principle in enumerate(constitution.principles):
         loc: Loc = ("principles", index)
         if principle.id in ids:
-            first: Loc = ("principles", ids[principle.id], "id")
             message = f"id '{principle.id}' is already used by principles[{ids[principle.id]}]"
-            problems.append(LintProblem((*loc, "id"), message, "ids are unique", (first,)))
+            problems.append(LintProblem((*loc, "id"), message, "ids are unique"))
         same = " ".join(principle.text.lower().split())
         if same in texts:
-            first = ("principles", texts[same], "text")
             message = f"the same text as principles[{texts[same]}]"
-            problems.append(LintProblem((*loc, "text"), message, "remove one of the two", (first,)))
+            problems.append(LintProblem((*loc, "text"), message, "remove one of the two"))
         ids.setdefault(principle.id, index)
         texts.setdefault(same, index)
 
     held = Counter(principle.category for principle in constitution.principles)
     said = constitution.totals
-    # A principle that could not be read still counts, but its category is not known.
-    categories: tuple[Loc, ...] = tuple(("principles", index, "category") for index in range(held.total()))
     if said.principles != held.total():
         message = f"says {said.principles} principles, the file holds {held.total()}"
         problems.append(LintProblem(("totals", "principles"), message, f"write {held.total()}"))
@@ -190,10 +216,10 @@ def lint_constitution(constitution: Constitution) -> list[LintProblem]:
         if number != held[category]:
             message = f"says {number} in category '{category}', the file holds {held[category]}"
             hint = f"write {held[category]}" if held[category] else suggest(category, held, "categories in the file")
-            problems.append(LintProblem(("totals", "by_category", category), message, hint, categories))
+            problems.append(LintProblem(("totals", "by_category", category), message, hint))
     for category in held:
         if category not in said.by_category:
             message = f"category '{category}' has {held[category]} principles but no total"
             hint = f"add {category}: {held[category]}"
-            problems.append(LintProblem(("totals", "by_category", category), message, hint, categories))
+            problems.append(LintProblem(("totals", "by_category", category), message, hint))
     return problems

@@ -28,9 +28,8 @@ def lint_names(spec: SessionSpec) -> Iterator[LintProblem]:
         if stage.name in RESERVED:
             yield LintProblem(loc, f"'{stage.name}' is reserved for references to inputs", "choose another name")
         elif stage.name in first:
-            other: Loc = ("stages", first[stage.name], "name")
             message = f"the name is already used by stages[{first[stage.name]}]"
-            yield LintProblem(loc, message, "stage names are unique", uses=(other,))
+            yield LintProblem(loc, message, "stage names are unique")
         first.setdefault(stage.name, index)
 
 
@@ -41,7 +40,6 @@ def lint_inputs(spec: SessionSpec) -> Iterator[LintProblem]:
             yield from _recipe_inputs(spec, index, stage)
             continue
         roles = inputs_of(stage.kind, stage.parameters)
-        kind: Loc = ("stages", index, "kind")
         meant: set[str] = set()
         for role, reference in stage.inputs.items():
             loc: Loc = ("stages", index, "inputs", role)
@@ -49,10 +47,10 @@ def lint_inputs(spec: SessionSpec) -> Iterator[LintProblem]:
             if role not in roles:
                 read_as = closest(role, [name for name in roles if name not in stage.inputs]) or ""
                 meant.add(read_as)
-                yield LintProblem(loc, f"{stage.kind} has no input '{role}'", suggest(role, roles, "it reads"), (kind,))
+                yield LintProblem(loc, f"{stage.kind} has no input '{role}'", suggest(role, roles, "it reads"))
             if reference == "heldout" and not kind_of(stage).reads_heldout:
                 message = f"the held-out split is not for {stage.kind} stages"
-                yield LintProblem(loc, message, _heldout_readers(), (kind,))
+                yield LintProblem(loc, message, _heldout_readers())
             elif read_as:
                 yield from _reference(spec, index, loc, reference, roles[read_as])
         for role in roles:
@@ -60,7 +58,7 @@ def lint_inputs(spec: SessionSpec) -> Iterator[LintProblem]:
             if role not in stage.inputs and role not in meant:
                 hint = _candidates(spec, index, roles[role])
                 message = f"input '{role}' is missing: {stage.kind} reads {' and '.join(roles)}"
-                yield LintProblem(("stages", index, "inputs", role), message, hint, (kind,))
+                yield LintProblem(("stages", index, "inputs", role), message, hint)
 
 
 def _heldout_readers() -> str:
@@ -83,9 +81,7 @@ def lint_samples(spec: SessionSpec) -> Iterator[LintProblem]:
             yield LintProblem(loc, message, _samples(spec, index))
         elif stage.inputs.get("prompts") not in (None, owner.inputs.get("prompts")):
             message = f"prompts are '{stage.inputs['prompts']}', the samples are of '{owner.inputs.get('prompts')}'"
-            yield LintProblem(
-                ("stages", index, "inputs", "prompts"), message, "name the prompts of the samples", (loc,)
-            )
+            yield LintProblem(("stages", index, "inputs", "prompts"), message, "name the prompts of the samples")
 
 
 def _samples(spec: SessionSpec, index: int) -> str:
@@ -95,17 +91,16 @@ def _samples(spec: SessionSpec, index: int) -> str:
 
 def _recipe_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
     """A recipe reads any artifact under any name, but nothing that holds or answers held-out items."""
-    kind: Loc = ("stages", index, "kind")
     for role, reference in stage.inputs.items():
         loc: Loc = ("stages", index, "inputs", role)
         if not _ROLE.fullmatch(role):
             yield LintProblem(loc, f"'{role}' cannot be the name of an input", "lower-case letters, digits and '_'")
         if reference == "heldout":
             message = "the held-out split is not for recipe stages"
-            yield LintProblem(loc, message, _heldout_readers(), (kind,))
+            yield LintProblem(loc, message, _heldout_readers())
         elif _tells_heldout(spec, index, reference):
             message = f"'{reference}' holds answers to held-out items, which no code of a builder may read"
-            yield LintProblem(loc, message, "what they add up to is measured by Peergate", (kind,))
+            yield LintProblem(loc, message, "what they add up to is measured by Peergate")
         else:
             yield from _reference(spec, index, loc, reference, None)
 
@@ -131,15 +126,13 @@ def lint_trained(spec: SessionSpec) -> Iterator[LintProblem]:
         role = stage.parameters.trains
         if role not in stage.inputs:
             hint = suggest(role, stage.inputs, "its inputs are")
-            yield LintProblem(loc, f"the stage has no input '{role}' to train", hint, (("stages", index, "inputs"),))
+            yield LintProblem(loc, f"the stage has no input '{role}' to train", hint)
             continue
         needed = list(_reference(spec, index, ("stages", index, "inputs", role), stage.inputs[role], "checkpoint"))
         # What the reference itself gets wrong is told by the rule on inputs.
         if needed and not list(_reference(spec, index, loc, stage.inputs[role], None)):
             message = f"trains '{role}', and '{stage.inputs[role]}' is no checkpoint"
-            yield LintProblem(
-                loc, message, _candidates(spec, index, "checkpoint"), (("stages", index, "inputs", role),)
-            )
+            yield LintProblem(loc, message, _candidates(spec, index, "checkpoint"))
 
 
 def lint_code(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -152,17 +145,17 @@ def lint_code(spec: SessionSpec) -> Iterator[LintProblem]:
                 heldout = kind_of(stage).reads_heldout
                 why = "reads held-out items" if heldout else "is judged by what Peergate's own code reads back"
                 message = f"{stage.kind} {why}: it runs no code of a builder"
-                yield LintProblem(loc, message, "remove the line; a recipe stage runs code", (kind,))
+                yield LintProblem(loc, message, "remove the line; a recipe stage runs code")
             continue
         if not stage.allow_code:
             message = "a recipe runs code that the builder hands in, and the stage does not allow it"
-            yield LintProblem(loc, message, "write allow_code: true", (kind,))
+            yield LintProblem(loc, message, "write allow_code: true")
         if stage.parameters.code is not None:
             message = "the code of a recipe is handed in by the builder, not registered"
-            yield LintProblem(("stages", index, "parameters", "code"), message, "remove the line", (kind,))
+            yield LintProblem(("stages", index, "parameters", "code"), message, "remove the line")
         if spec.builder.vendor == "playbook":
             message = "'playbook' writes no code, so this stage could never start"
-            yield LintProblem(kind, message, "name a builder that asks a model", (("builder", "vendor"),))
+            yield LintProblem(kind, message, "name a builder that asks a model")
 
 
 def _reference(
@@ -170,8 +163,6 @@ def _reference(
 ) -> Iterator[LintProblem]:
     """Check that a reference resolves to an earlier artifact, and of the right kind where one is needed."""
     names = [stage.name for stage in spec.stages]
-    all_names: tuple[Loc, ...] = tuple(("stages", number, "name") for number in range(len(names)))
-    uses: tuple[Loc, ...] = (("stages", index, "kind"),)
     head, _, tail = reference.partition(".")
     found: ArtifactKind
     if reference == "model":
@@ -179,7 +170,7 @@ def _reference(
     elif reference == "control":
         if spec.control is None:
             message = "the spec names no control"
-            yield LintProblem(loc, message, "write control: {source: ..., kind: instruct}", (*uses, ("control",)))
+            yield LintProblem(loc, message, "write control: {source: ..., kind: instruct}")
             return
         found = "checkpoint"
     elif reference == "heldout":
@@ -189,30 +180,29 @@ def _reference(
     elif head == "data":
         if tail not in spec.data:
             hint = suggest(tail, spec.data, "data files")
-            yield LintProblem(loc, f"there is no data file '{tail}'", hint, (*uses, ("data", tail)))
+            yield LintProblem(loc, f"there is no data file '{tail}'", hint)
             return
         found = "items"
     elif head not in names:
         hint = suggest(head, names[:index], "stages before it")
-        yield LintProblem(loc, f"'{reference}' names the unknown stage '{head}'", hint, (*uses, *all_names))
+        yield LintProblem(loc, f"'{reference}' names the unknown stage '{head}'", hint)
         return
     else:
         source = names.index(head)
-        uses = (*uses, *all_names, ("stages", source, "kind"))
         if source >= index:
             where = "the stage itself" if source == index else f"stages[{source}], which comes later"
-            yield LintProblem(loc, f"'{reference}' points to {where}", "inputs come from earlier stages", uses)
+            yield LintProblem(loc, f"'{reference}' points to {where}", "inputs come from earlier stages")
             return
         outputs = outputs_of(spec.stages[source].kind, spec.stages[source].parameters)
         if tail not in outputs:
             hint = _left_by(spec.stages[source], tail)
             message = f"stage '{head}' ({spec.stages[source].kind}) has no output '{tail}'"
-            yield LintProblem(loc, message, hint, uses)
+            yield LintProblem(loc, message, hint)
             return
         found = outputs[tail]
     if needed is not None and found != needed:
         hint = _candidates(spec, index, needed)
-        yield LintProblem(loc, f"needs {_a(needed)}, '{reference}' is {_a(found)}", hint, uses)
+        yield LintProblem(loc, f"needs {_a(needed)}, '{reference}' is {_a(found)}", hint)
 
 
 def _left_by(stage: Stage, output: str) -> str:
@@ -248,35 +238,32 @@ def lint_ranges(spec: SessionSpec) -> Iterator[LintProblem]:
     for index, stage in enumerate(spec.stages):
         numeric = numeric_parameters(kind_of(stage).parameters)
         arm = kind_of(stage).arm is not None and stage.name in spec.analysis.compared()
-        kind: Loc = ("stages", index, "kind")
         for name, allowed in stage.ranges.items():
             loc: Loc = ("stages", index, "ranges", name)
-            own: Loc = ("stages", index, "parameters", name)
             if name not in kind_of(stage).parameters.model_fields:
                 message = f"{stage.kind} has no parameter '{name}'"
-                yield LintProblem(loc, message, suggest(name, numeric, "ranges can be given for"), (kind,))
+                yield LintProblem(loc, message, suggest(name, numeric, "ranges can be given for"))
             elif name not in numeric:
                 message = f"'{name}' is not a number, so it has no range"
-                yield LintProblem(loc, message, f"ranges can be given for: {', '.join(numeric)}", (kind,))
+                yield LintProblem(loc, message, f"ranges can be given for: {', '.join(numeric)}")
             elif name == "seed":
                 message = "the seed is registered under analysis.seeds, a builder cannot move it"
                 yield LintProblem(loc, message, "remove the range")
             elif arm:
                 message = "this stage is an arm of the registered analysis, a builder cannot move its parameters"
-                arms: tuple[Loc, ...] = (("analysis",), ("stages", index, "name"))
-                yield LintProblem(loc, message, "remove the range", arms)
+                yield LintProblem(loc, message, "remove the range")
             elif allowed.min > allowed.max:
                 yield LintProblem(loc, f"min {allowed.min:g} is larger than max {allowed.max:g}", "swap them")
             else:
                 limit = _outside_limits(stage.kind, name, numeric[name], allowed.min, allowed.max)
                 value = getattr(stage.parameters, name)
                 if limit:
-                    yield LintProblem(loc, limit, "", (kind,))
+                    yield LintProblem(loc, limit)
                 elif value is None:
-                    yield LintProblem(loc, f"{name} has a range but no value", "give it under parameters", (kind, own))
+                    yield LintProblem(loc, f"{name} has a range but no value", "give it under parameters")
                 elif not allowed.holds(value):
                     message = f"{name} = {value:g} lies outside its own range [{allowed.min:g}, {allowed.max:g}]"
-                    yield LintProblem(loc, message, "the registered value is the first one tried", (kind, own))
+                    yield LintProblem(loc, message, "the registered value is the first one tried")
 
 
 def numeric_parameters(model: type[BaseModel]) -> dict[str, type[int] | type[float]]:

@@ -1,9 +1,10 @@
-"""Rules on a reviewer that asks a model: what goes together, and whether its reviews can be paid for."""
+"""Rules on builder and reviewer: what goes together, that nobody judges their own work, and that reviews are paid."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from specs.session.model_vendor import makers
 from specs.session.problems import LintProblem, Loc
 from specs.session.session_spec import Builder, Effort, Efforts, Reviewer, SessionSpec
 from specs.vendors.prices import is_listed, unlisted
@@ -14,7 +15,8 @@ DESIGN_STAKES = "medium"
 LATENCY_S = {"low": 120, "medium": 300, "high": 600}
 """How long a review takes at worst at each reasoning. Less time ends calls that were going well, and paid for."""
 
-_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort")
+_BUILDER_MODEL_ONLY = ("base_url", "usd_per_million_tokens", "max_output_tokens", "timeout_s", "outage_s", "reasoning")
+_REVIEWER_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort")
 
 
 def reviewers_of(spec: SessionSpec) -> Iterator[tuple[Loc, Reviewer]]:
@@ -26,6 +28,69 @@ def reviewers_of(spec: SessionSpec) -> Iterator[tuple[Loc, Reviewer]]:
         yield ("panel", "members", index), member
     if spec.panel.tie_breaker is not None:
         yield ("panel", "tie_breaker"), spec.panel.tie_breaker
+
+
+def lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Builder and reviewer come from different vendors, and name a model exactly when they need one."""
+    for place, reviewer in reviewers_of(spec):
+        if spec.builder.vendor == reviewer.vendor:
+            message = f"the reviewer is from the builder's vendor '{spec.builder.vendor}': it would judge its own work"
+            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'")
+    parties: list[tuple[Loc, str, str | None]] = [(("builder",), spec.builder.vendor, spec.builder.model)]
+    parties += [(place, reviewer.vendor, reviewer.model) for place, reviewer in reviewers_of(spec)]
+    for place, vendor, model in parties:
+        without = vendor in ("playbook", "external", "checklist", "person")
+        loc: Loc = (*place, "model")
+        if without and model is not None:
+            yield LintProblem(loc, f"'{vendor}' works without a model", "remove the line")
+        elif not without and not model:
+            yield LintProblem(loc, f"vendor '{vendor}' needs a model", "name it under model")
+
+
+def lint_builder(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Endpoint and price belong together, and no reviewer is the builder's model at another address."""
+    builder = spec.builder
+    yield from _lint_model_vendor(spec)
+    if not builder.asks_a_model:
+        for key in _BUILDER_MODEL_ONLY:
+            if key in builder.model_fields_set:
+                yield LintProblem(("builder", key), f"'{builder.vendor}' asks no model", "remove the line")
+        return
+    yield from lint_endpoint(("builder",), builder)
+    yield from _lint_makers(spec)
+
+
+def _lint_model_vendor(spec: SessionSpec) -> Iterator[LintProblem]:
+    """An external builder says whose model it is before another model may judge it: nothing else shows it."""
+    builder = spec.builder
+    stated: Loc = ("builder", "model_vendor")
+    if builder.vendor != "external":
+        if builder.model_vendor is not None:
+            message = f"vendor '{builder.vendor}' says whose model it is already; model_vendor is for 'external'"
+            yield LintProblem(stated, message, "remove the line")
+        return
+    for place, reviewer in reviewers_of(spec):
+        if not reviewer.asks_a_model:
+            continue
+        if builder.model_vendor is None:
+            message = "the reviewer is a model and nobody says whose model the external builder is"
+            hint = "add model_vendor: anthropic, openai or other to the builder; or take 'checklist' or 'person'"
+            yield LintProblem((*place, "vendor"), message, hint)
+        elif builder.model_vendor in makers(reviewer):
+            message = f"the reviewer is of the builder's model vendor '{builder.model_vendor}'"
+            hint = "it would judge its own work: take another vendor, or 'checklist'"
+            yield LintProblem((*place, "vendor"), message, hint)
+
+
+def _lint_makers(spec: SessionSpec) -> Iterator[LintProblem]:
+    """Find vendors that an address or a name gives away; those that are written the same are found above."""
+    for place, reviewer in reviewers_of(spec):
+        same = sorted(makers(spec.builder) & makers(reviewer))
+        if same and reviewer.vendor != spec.builder.vendor:
+            message = (
+                f"builder and reviewer are both {same[0]}'s, by vendor, address or model: it would judge its own work"
+            )
+            yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'")
 
 
 def lint_reviewer(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -45,10 +110,10 @@ def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
         return
     if "reviewer" in spec.model_fields_set:
         message = "both a reviewer and a panel are given; one of them reviews"
-        yield LintProblem(("panel",), message, "remove the other", (("reviewer",),))
+        yield LintProblem(("panel",), message, "remove the other")
     if panel.quorum > len(panel.members):
         message = f"quorum is {panel.quorum}, the panel has {len(panel.members)} members"
-        yield LintProblem(("panel", "quorum"), message, "lower it or add members", (("panel", "members"),))
+        yield LintProblem(("panel", "quorum"), message, "lower it or add members")
     vendors = {member.vendor for member in panel.members}
     first: dict[tuple[str, str | None, str | None], int] = {}
     for index, member in enumerate(panel.members):
@@ -59,21 +124,20 @@ def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
     if panel.tie_breaker is not None and panel.tie_breaker.vendor in vendors:
         loc: Loc = ("panel", "tie_breaker", "vendor")
         message = f"vendor '{panel.tie_breaker.vendor}' is a member already: it would break the tie for itself"
-        yield LintProblem(loc, message, "take another vendor, or a person", (("panel", "members"),))
+        yield LintProblem(loc, message, "take another vendor, or a person")
 
 
 def _lint_one(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
-    vendor: Loc = (*place, "vendor")
     if not reviewer.asks_a_model:
-        for key in _MODEL_ONLY:
+        for key in _REVIEWER_MODEL_ONLY:
             if key in reviewer.model_fields_set:
-                yield LintProblem((*place, key), f"'{reviewer.vendor}' asks no model", "remove the line", (vendor,))
+                yield LintProblem((*place, key), f"'{reviewer.vendor}' asks no model", "remove the line")
         return
     yield from lint_endpoint(place, reviewer)
     if reviewer.base_url is None and reviewer.api != "responses":
         message = f"'{reviewer.api}' is for an endpoint of your own; vendor '{reviewer.vendor}' has one API"
         hint = "remove the line, or name the endpoint under base_url"
-        yield LintProblem((*place, "api"), message, hint, (vendor,))
+        yield LintProblem((*place, "api"), message, hint)
     yield from _lint_times(place, reviewer)
 
 
@@ -81,14 +145,13 @@ def lint_endpoint(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem
     """Address and price of whoever asks a model belong together."""
     if party.base_url is not None:
         loc: Loc = (*place, "base_url")
-        vendor: Loc = (*place, "vendor")
         if party.vendor != "openai":
             message = f"vendor '{party.vendor}' has one address; an address of your own is for vendor openai"
-            yield LintProblem(loc, message, "remove the line, or take vendor openai", (vendor,))
+            yield LintProblem(loc, message, "remove the line, or take vendor openai")
         elif party.usd_per_million_tokens is None:
             message = "the price of an endpoint of your own is not known"
             hint = "add usd_per_million_tokens: {input: ..., output: ...}, 0 if it costs nothing"
-            yield LintProblem(loc, message, hint, (vendor, (*place, "usd_per_million_tokens")))
+            yield LintProblem(loc, message, hint)
     elif party.usd_per_million_tokens is None and party.model:
         yield from _lint_price(place, party.vendor, party.model)
 
@@ -97,8 +160,7 @@ def _lint_price(place: Loc, vendor: str, model: str) -> Iterator[LintProblem]:
     """A price is known of the model before it is asked anything. Without the price list, the start refuses."""
     try:
         if not is_listed(vendor, model):
-            uses: tuple[Loc, ...] = tuple((*place, key) for key in ("vendor", "base_url", "usd_per_million_tokens"))
-            yield LintProblem((*place, "model"), *unlisted(vendor, model), uses)
+            yield LintProblem((*place, "model"), *unlisted(vendor, model))
     except ImportError:
         return
 
@@ -116,9 +178,8 @@ def _lint_times(at: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
         if effort.timeout_s < needed:
             place: Loc = (*at, "effort", tier)
             said = f"a review with {effort.reasoning} reasoning takes up to {needed} s"
-            uses: tuple[Loc, ...] = ((*place, "reasoning"), (*at, "vendor"), (*at, "base_url"))
             hint = "allow more time, or less reasoning"
-            yield LintProblem((*place, "timeout_s"), f"timeout_s is {effort.timeout_s:g}; {said}", hint, uses)
+            yield LintProblem((*place, "timeout_s"), f"timeout_s is {effort.timeout_s:g}; {said}", hint)
 
 
 def _lint_share(spec: SessionSpec) -> Iterator[LintProblem]:
@@ -129,10 +190,8 @@ def _lint_share(spec: SessionSpec) -> Iterator[LintProblem]:
             f"one review of every gate may cost {needed:.2f} USD, "
             f"held_back.review keeps {share:.2f} USD ({spec.budget.held_back.review:g} of {spec.budget.max_cost_usd:g})"
         )
-        uses: tuple[Loc, ...] = (("reviewer", "effort"), ("reviewer", "vendor"), ("panel",), ("budget", "max_cost_usd"))
-        stakes: tuple[Loc, ...] = tuple(("stages", index, "gate") for index in range(len(spec.stages)))
         hint = "raise held_back.review or max_cost_usd, or lower reviewer.effort"
-        yield LintProblem(("budget", "held_back", "review"), message, hint, (*uses, *stakes))
+        yield LintProblem(("budget", "held_back", "review"), message, hint)
 
 
 def cost_of_all(spec: SessionSpec) -> float:

@@ -1,17 +1,43 @@
-"""How `peergate review import` shows a trail of older reviews: a table, counts, contradictions, broken references."""
+"""`peergate review import`: reviews of older trails as records. Nothing is written."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from reviews.legacy.folder import read_folder
 from reviews.legacy.records import Record, Trail, counts
-from sessions.commands.output import print_line, print_table
+from sessions.commands.options import Json
+from sessions.commands.output import print_json, print_line, print_table
 from sessions.terminal import masked_line
 
 _QUIET_S = 2.0
 _EVIDENCE = 80
 _LISTED = 40
 """Lines of one kind; the rest are counted, and all of them are in the JSON."""
+
+
+app = typer.Typer()
+
+
+@app.command("import")
+def import_folder(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with reviews: .md .txt .json .jsonl .log")],
+    as_json: Json = False,
+) -> None:
+    """Read a folder of free-text reviews of older trails as records.
+
+    A record says what a review decided, if it did. Read-only: nothing is written, least of all into the trail of a
+    session, so a record can never open a gate. What is not clear is 'undetermined', for a person to read.
+    """
+    trail = read_folder(folder, Counter())
+    if as_json:
+        print_json(trail.as_json())
+    else:
+        print_trail(trail)
 
 
 class Counter:

@@ -1,0 +1,45 @@
+"""Commands are imported when they are called; what `--help` lists before that is what the commands say themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from sessions.cli import app
+from sessions.commands.lazy_group import commands_of
+
+
+def listed(group: Any, above: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Yield the name of every command with its listed help line and the command itself."""
+    for name, command in commands_of(group).items():
+        yield f"{above}{name}", group.commands[name].help, command
+        yield from listed(command, f"{above}{name} ")
+
+
+COMMANDS = {name: (line, command) for name, line, command in listed(get_command(app))}
+
+
+def test_every_command_is_reached() -> None:
+    assert len(COMMANDS) == 47
+    assert {"start", "audit show", "review import", "pod down", "check run", "spec kinds"} <= COMMANDS.keys()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_listed_line_is_the_first_line_of_the_help(name: str) -> None:
+    line, command = COMMANDS[name]
+    assert command.help.split("\n")[0] == line.split("\n")[0]
+    assert CliRunner().invoke(app, [*name.split(), "--help"]).exit_code == 0
+
+
+def test_help_imports_no_command_and_no_contract() -> None:
+    code = "import sys; from typer.testing import CliRunner; from sessions.cli import app\n"
+    code += "done = CliRunner().invoke(app, ['--help']); assert done.exit_code == 0 and 'seeds' in done.output\n"
+    code += "print(sorted(one for one in sys.modules if one.startswith(('pydantic', 'sessions.commands.'))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['sessions.commands.lazy_group']"
