@@ -89,8 +89,8 @@ def write_small_spec(folder: Path, *changes: tuple[str, str], topics: int = 8) -
     """Write the small spec with its data; each change replaces one text that it contains exactly once."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(Path(__file__).parents[2] / "constitution.yaml", folder / "constitution.yaml")
-    for name, topics in (("heldout", HELDOUT_TOPICS[:8]), ("prompts", TRAIN_TOPICS[:topics])):
-        items = [item for item in build_items(name, topics) if item.kind in KINDS]
+    for name, chosen in (("heldout", HELDOUT_TOPICS[:8]), ("prompts", TRAIN_TOPICS[:topics])):
+        items = [item for item in build_items(name, chosen) if item.kind in KINDS]
         text = "".join(f"{item.model_dump_json()}\n" for item in items)
         (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
     text = SPEC
