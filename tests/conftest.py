@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return three workers for two cores: a fifth of what a test takes is waiting."""
-    cores = len(os.sched_getaffinity(0))
+    cores = os.cpu_count() or 1
     return cores + cores // 2
 
 
