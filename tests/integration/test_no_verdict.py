@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ from tests.fixtures.loopback_api import ANTHROPIC, OPENAI, Api, Step, answered, 
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.fixtures.reviewer_here import ReviewerHere
 from tests.integration.test_reviewers import ANSWER, KEY
+from tests.unit.test_reviewer_process import send
 from tests.unit.test_trail_page import Page
 
 MODELS = {OPENAI: "gpt-5-mini", ANTHROPIC: "claude-opus-5"}
@@ -218,20 +218,13 @@ def test_a_killed_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         session.__dict__["reviewer"] = make_reviewer(spec, process)
 
         def kill(_: Any) -> Step:
-            for pid in _behind(process):
-                os.kill(pid, signal.SIGKILL)
+            send(process, signal.SIGKILL)
             return Step(hang_s=5)
 
         api.steps = [kill]
         drive(session)
         process.close()
     check_told(run, screen.getvalue(), "design.1", "process_lost", "the reviewer's process gave no answer")
-
-
-def _behind(process: ReviewerProcess) -> list[int]:
-    from tests.unit.test_reviewer_process import pids_of
-
-    return pids_of(process)
 
 
 def test_a_cap_that_pays_for_no_review(api: Api, tmp_path: Path) -> None:
