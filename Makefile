@@ -35,10 +35,10 @@ test test-all: export PYTHONDONTWRITEBYTECODE =
 # One thread a job: threads that wait spin, and those of two workers on two cores took each other's time.
 test test-all: export OMP_NUM_THREADS = 1
 test: setup  ## run the tests of every change, one session on real weights among them (minutes)
-	$(BIN)/python -m pytest -m "not nightly and not slow" -n logical --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not nightly and not slow" -n auto --no-loadscope-reorder
 
 test-all: setup  ## run all tests but those marked `nightly`: also more storages, kills and sessions on real weights
-	$(BIN)/python -m pytest -m "not nightly" -n logical --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not nightly" -n auto --no-loadscope-reorder
 
 test-nightly: setup  ## the long tests: fifty trials an attack, a hundred kills, a hundred thousand mutations (an hour)
 	-$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz,ray]'

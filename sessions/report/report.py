@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, TemplateError
 
 from reviews.comparison.subgroups import Pair, each_kind
 from reviews.evidence.gather import accepted_attempt, evaluations, find, gather, is_in_force, registered_spec
@@ -186,6 +187,12 @@ def _data(run: Path, entries: list[Recorded], store: Store, outcome: str) -> tup
 
 
 def _markdown(data: dict[str, Any], arms: Arms | None, masker: Masker) -> str:
+    return masker.text(_template().render(report=data, examples=_examples(arms)))
+
+
+@cache
+def _template() -> Template:
+    """Return the report's template, compiled once: that takes longer than all it renders."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         undefined=StrictUndefined,
@@ -194,7 +201,7 @@ def _markdown(data: dict[str, Any], arms: Arms | None, masker: Masker) -> str:
         finalize=markdown.finalize,
     )
     environment.filters |= {"cell": markdown.cell, "code": markdown.code, "written": markdown.Markup}
-    return masker.text(environment.get_template("report.md.j2").render(report=data, examples=_examples(arms)))
+    return environment.get_template("report.md.j2")
 
 
 _BY_PEOPLE = ("human", "override", "amendment", "retraction")

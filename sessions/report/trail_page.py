@@ -10,10 +10,11 @@ import hashlib
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from reviews.audit.export import PAGE, STORE
 from reviews.trail.envelope import Recorded, open_envelope, recorded, signatures_text
@@ -61,20 +62,12 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
     # The head takes the whole of a gate's code, which is slow to import.
     from sessions.report.page_result import page_result
 
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        undefined=StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["plain"] = lambda value: _line(str(value))
     closing = next((one for one in entries if one.entry.kind == "close"), None)
     told = list(timeline.tell(entries, store))
     shown = _shown(entries, {one.entry.entry.seq for one in told})
     decision = closing.body.get("decision") if closing else None
     evidence = _Evidence(store)
-    return environment.get_template(_TEMPLATE).render(
+    return _template().render(
         code=page_code(),
         session=entries[0].entry.session if entries else "",
         count=len(entries),
@@ -96,6 +89,20 @@ def trail_page(entries: list[Recorded], store: Store) -> str:
         left_out=len(entries) - len(shown),
         groups=[[_entry(one, evidence) for one in shown[at : at + GROUP]] for at in range(0, len(shown), GROUP)],
     )
+
+
+@cache
+def _template() -> Template:
+    """Return the page's template, compiled once."""
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["plain"] = lambda value: _line(str(value))
+    return environment.get_template(_TEMPLATE)
 
 
 def _shown(entries: Sequence[Recorded], told: set[int]) -> list[Recorded]:

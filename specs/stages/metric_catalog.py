@@ -6,7 +6,7 @@ can never meet in one gate. Values are computed in ``reviews/gate/measurer.py`` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 
 from specs.stages.comparison_metrics import COMPARED_METRICS
 from specs.stages.metric import MetricDefinition, Scope
@@ -24,6 +24,10 @@ class _Catalog(Mapping[str, MetricDefinition]):
 
     def __len__(self) -> int:
         return len(self._every())
+
+    def items(self) -> ItemsView[str, MetricDefinition]:
+        """Return ids and metrics; the inherited way gathers all metrics anew for each of them."""
+        return self._every().items()
 
     def _every(self) -> dict[str, MetricDefinition]:
         kinds = (metric for kind in STAGE_KINDS.values() for metric in kind.metrics)

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.sessions import has_progress, kill, peergate, start_in_background, wait_for, write_small_spec
+from tests.e2e.sessions import FEWER, has_progress, kill, peergate, start_in_background, wait_for, write_small_spec
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small session that ran from start to close without a hitch."""
     folder = tmp_path_factory.mktemp("finished")
-    done = peergate("start", write_small_spec(folder / "spec"), "--runs", folder / "runs")
+    done = peergate("start", write_small_spec(folder / "spec", *FEWER, topics=4), "--runs", folder / "runs")
     assert done.returncode == 0, done.stderr
     (folder / "stdout").write_text(done.stdout, encoding="utf-8")
     (folder / "stderr").write_text(done.stderr, encoding="utf-8")
@@ -24,7 +24,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A session that was paused with Ctrl-C while sampling, killed in mid-training, and resumed to its end."""
     folder = tmp_path_factory.mktemp("killed")
     run = folder / "runs" / "small"
-    first = start_in_background("start", write_small_spec(folder / "spec"), "--runs", folder / "runs")
+    first = start_in_background("start", write_small_spec(folder / "spec", *FEWER, topics=4), "--runs", folder / "runs")
     wait_for(lambda: has_progress(run, "sample"))
     first.send_signal(signal.SIGINT)
     assert first.wait(300) == 130

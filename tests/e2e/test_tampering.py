@@ -98,7 +98,13 @@ TAMPERING: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("what", TAMPERING)
+ELSEWHERE_TOO = ("one metric", "a verdict deleted", "one byte of a trail entry", "one unused byte of the trail file")
+"""What tests/unit/test_attacks.py, test_audit_claims.py and test_audit_files.py find in sessions without weights."""
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(one, marks=[pytest.mark.slow] if one in ELSEWHERE_TOO else []) for one in TAMPERING]
+)
 def test_tampering_is_found(finished: Path, tmp_path: Path, what: str) -> None:
     run = copy_run(finished, tmp_path)
     TAMPERING[what](run)
@@ -181,7 +187,7 @@ def _other_metrics(key: str, body: dict[str, object]) -> None:
     ("lie", "told"),
     [
         (_outcome, "the entry does not say what the stored decision says"),
-        (_reason, "the entry does not say what the stored decision says"),
+        pytest.param(_reason, "the entry does not say what the stored decision says", marks=pytest.mark.slow),
         (_opening, "no decision before it opens sample.2"),
         (_rate, "what was planned is not allowed"),
         (_other_metrics, "the metrics computed from the raw rows are not the recorded ones"),

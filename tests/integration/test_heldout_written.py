@@ -147,6 +147,7 @@ def test_one_is_taken_out_and_counted_and_the_session_goes_on(
     assert audit.exit_code == 0, audit.damage
 
 
+@pytest.mark.slow
 def test_where_many_are_the_gate_stays_shut(undisturbed: Undisturbed, model: Path, tmp_path: Path) -> None:
     many = undisturbed.written[:4]
     run = open_small("cai_stage1", tmp_path, model, [otherwise(one) for one in many])

@@ -168,6 +168,7 @@ def test_every_origin_is_refused_an_empty_one_too(http: Http, client: httpx2.Cli
     assert opened(client, http, origin=origin).status_code == 403
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_flooded_server_survives_and_its_session_reaches_its_end(tmp_path: Path) -> None:
     outcome = flood.run(1, tmp_path)

@@ -14,6 +14,7 @@ import pytest
 
 from sessions.run.private_files import OTHERS
 from specs.job_records import JobOrder
+from tests.e2e.sessions import called
 from tests.fixtures.quick_session import drive, open_quick, quick_session
 from tests.integration.test_wrapper import DRIVER, job
 from tests.unit.sessions_on_disk import first_order
@@ -49,7 +50,7 @@ def shown(path: Path) -> bool:
     return not path.is_symlink() and bool(path.stat().st_mode & OTHERS)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def reachable() -> Iterator[Path]:
     """A folder that every user of the machine can go through, unlike pytest's own."""
     folder = Path(tempfile.mkdtemp())
@@ -58,12 +59,22 @@ def reachable() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.fixture
-def stopped_at_the_gate(reachable: Path) -> Path:
-    """The run folder that `peergate start` made under umask 022."""
-    done = peergate("start", "demo_leaky", cwd=reachable)
+@pytest.fixture(scope="module")
+def made(reachable: Path) -> Path:
+    """The folder in which `peergate start` made a run folder under umask 022."""
+    folder = reachable / "made"
+    folder.mkdir(0o755)
+    done = peergate("start", "demo_leaky", cwd=folder)
     assert done.returncode == 3, done.stderr
-    return reachable / "runs" / "demo_leaky"
+    return folder
+
+
+@pytest.fixture
+def stopped_at_the_gate(made: Path, reachable: Path, request: pytest.FixtureRequest) -> Path:
+    """The run folder that `peergate start` made, copied with the modes of its files."""
+    folder = reachable / request.node.name
+    shutil.copytree(made, folder)
+    return folder / "runs" / "demo_leaky"
 
 
 def test_what_a_session_writes_is_for_its_user_alone_whatever_the_umask(stopped_at_the_gate: Path) -> None:
@@ -115,7 +126,7 @@ def test_a_run_folder_that_others_can_open_is_told_once(tmp_path: Path, command:
     for mode, told in ((0o750, True), (0o700, False)):
         run.chmod(mode)
         shutil.rmtree(tmp_path / "runs" / "next", ignore_errors=True)
-        done = peergate(*command, cwd=tmp_path)
+        done = called(*command, cwd=tmp_path)
         lines = [line for line in done.stderr.splitlines() if line.startswith("warning: other users")]
         assert len(lines) == told, (oct(mode), done.stderr)
         if told:

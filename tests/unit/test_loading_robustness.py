@@ -11,7 +11,7 @@ from specs.session.loading import load_constitution, load_spec
 from specs.session.session_spec import ResolvedSpec
 from tests.unit.spec_files import CONSTITUTION, SPEC, write_spec
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 FRAGMENTS = st.sampled_from(
     [

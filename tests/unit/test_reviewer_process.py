@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,9 @@ def send(process: ReviewerProcess, number: signal.Signals) -> list[int]:
     found = pids_of(process)
     assert found
     for pid in found:
-        os.kill(pid, number)
+        # Bubblewrap and its program end each other: who is last in the list may be gone already.
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
     return found
 
 
