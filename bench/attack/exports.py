@@ -45,17 +45,28 @@ FORGERIES: dict[forgeries.Maker, int] = {
 def run(seed: int, folder: Path) -> Outcome:
     """Try :data:`ATTEMPTS` manipulations."""
     outcome = Outcome()
-    if shutil.which("go") is None or not PACKAGES.is_dir():
-        outcome.not_run = "needs Debian's golang-go and golang-golang-x-mod-dev"
-        return outcome
+    if missing := missing_packages():
+        return Outcome(not_run=missing)
     attack(outcome, original(folder), built(folder), seed, ATTEMPTS, folder / "tried")
     return outcome
 
 
-def original(folder: Path) -> Original:
-    """Drive a small session to its end and export it."""
+def missing_packages() -> str:
+    """Say what ``verify/`` needs to be built and is not installed; empty if nothing is missing."""
+    installed = shutil.which("go") and PACKAGES.is_dir()
+    return "" if installed else "needs Debian's golang-go and golang-golang-x-mod-dev"
+
+
+def closed_session(folder: Path) -> Path:
+    """Drive a small session to its end and return its run folder."""
     run = open_quick(folder)
     drive(quick_session(run))
+    return run
+
+
+def original(folder: Path) -> Original:
+    """Drive a small session to its end and export it."""
+    run = closed_session(folder)
     export_run(run, "trail.sqlite", "store", folder / "export", trail_page)
     return Original.of(folder / "export", KeyFolder.of_trail(run / "trail.sqlite"))
 

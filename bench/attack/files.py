@@ -13,14 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bench.attack.exports import PACKAGES, built, go_codes
+from bench.attack.exports import built, closed_session, go_codes, missing_packages
 from bench.attack.forged_trail import rewrite
 from bench.attack.outcome import Outcome
 from reviews.audit.export import export_run, verify_export
 from reviews.audit.verify import Audit, verify_run
 from sessions.report.trail_page import page_damage, trail_page
 from sessions.run.run_layout import STORE, TRAIL
-from tests.fixtures.quick_session import drive, open_quick, quick_session
 
 FLIPS = 3
 """Of every file."""
@@ -31,9 +30,8 @@ MORE = 60
 def run(seed: int, folder: Path) -> Outcome:
     """Attack every file of a small closed session and of its export."""
     outcome = Outcome()
-    if shutil.which("go") is None or not PACKAGES.is_dir():
-        outcome.not_run = "needs Debian's golang-go and golang-golang-x-mod-dev"
-        return outcome
+    if missing := missing_packages():
+        return Outcome(not_run=missing)
     session = closed_session(folder)
     export_run(session, TRAIL, STORE, folder / "export", trail_page)
     attack_folder(outcome, session, verified_run, random.Random(seed), FLIPS, MORE)
@@ -42,13 +40,6 @@ def run(seed: int, folder: Path) -> Outcome:
         outcome, folder / "export", lambda place: verified_export(place, program), random.Random(seed), FLIPS, MORE
     )
     return outcome
-
-
-def closed_session(folder: Path) -> Path:
-    """Drive a small session to its end and return its run folder."""
-    session = open_quick(folder)
-    drive(quick_session(session))
-    return session
 
 
 def verified_run(place: Path) -> Audit:

@@ -93,25 +93,23 @@ def stated_dates(lines: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...
     return tuple(found)
 
 
-def times_of(name: str, commit: Commit | None, stated: tuple[tuple[int, str], ...], oldest: datetime | None) -> Times:
+def times_of(name: str, commit: Commit | None, stated: tuple[tuple[int, str], ...]) -> Times:
     """Return when a review was made.
 
     Args:
         name: the file's name.
         commit: the commit that brought the file, if that is known.
         stated: the dates it gives itself.
-        oldest: when the history of the checkout begins, if that is known.
     """
     stamp = stamp_of(name)
     conflicts: list[str] = []
-    taken, source = (stamp.told(), "name") if stamp else (commit.told(), "commit") if commit else (None, None)
+    committed = commit.moment.isoformat() if commit else None
+    taken, source = (stamp.told(), "name") if stamp else (committed, "commit" if commit else None)
     if commit and stamp and stamp.moment - commit.moment > SLACK:
         conflicts.append(f"its name says {stamp.told()}, but it was committed before that, on {commit.moment.date()}")
-        taken, source = commit.told(), "commit"
+        taken, source = committed, "commit"
     elif commit and stamp and commit.moment - stamp.moment > LATE:
         conflicts.append(f"its name says {stamp.told()}, but it was committed much later, on {commit.moment.date()}")
-        if oldest and oldest - stamp.moment > LATE:
-            conflicts.append(f"its name says {stamp.told()}, but the history of the checkout begins on {oldest.date()}")
     reference = commit.moment if source == "commit" and commit else stamp.moment if stamp else None
     for line, day in stated:
         said = Stamp(datetime.fromisoformat(day).replace(tzinfo=UTC), False)

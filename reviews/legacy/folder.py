@@ -1,7 +1,6 @@
 """From a folder to a trail of records: walk it, read each file, and see what shows only between the files.
 
-One file is one record. Links are not followed, hidden folders are passed over and named, and files that are no reviews
-by their suffix are only looked for when a review cites them.
+One file is one record. Links are not followed; hidden folders are passed over and named.
 """
 
 from __future__ import annotations
@@ -11,11 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from reviews.legacy.dates import SLACK, times_of
-from reviews.legacy.history import history_of
-from reviews.legacy.pairing import Known, Pair, contradictions_of, name_of, pairs_of, requests_of
-from reviews.legacy.reader import Read, read_file
+from reviews.legacy.history import commits_of
+from reviews.legacy.pairing import Known, Pair, contradictions_of, name_of, pairs_of
+from reviews.legacy.reader import Read, read_file, unread
 from reviews.legacy.records import Record, Trail, one_line
-from reviews.legacy.references import Shelf
 from specs.errors import UserError
 
 SUFFIXES = (".md", ".markdown", ".txt", ".text", ".json", ".jsonl", ".log", ".html", ".htm")
@@ -49,51 +47,38 @@ def read_folder(folder: Path, progress: Progress | None = None) -> Trail:
     read: dict[str, Read] = {}
     for name, why in sorted(found.items()):
         shown = one_line(name)
-        read[name] = read_file(folder / name, shown) if why is None else Read(_unlisted(shown, why))
+        read[name] = read_file(folder / name, shown) if why is None else Read(unread(shown, why, "transport_error"))
         if progress:
             progress(len(read), len(found))
     return _between(folder, read, tuple(passed))
 
 
 def _between(folder: Path, read: dict[str, Read], passed: tuple[str, ...]) -> Trail:
-    """Return the records with what shows only between the files: links, times, pairs, requests."""
-    history = history_of(folder)
-    shelf = Shelf(folder, history.root, history.tracked)
-    records: dict[str, Record] = {}
-    known: list[Known] = []
-    for name, one in read.items():
-        references = tuple(shelf.look_up(cited, line) for line, cited in one.cited)
-        mentions = {shelf.below_folder(ref.found) for ref in references}
-        time = times_of(name, history.of(name, one.raw), one.stated, history.oldest)
-        records[name] = one.record._replace(references=references, time=time)
+    """Return the records with what shows only between the files: times and pairs."""
+    commits, why = commits_of(folder)
+    records = {
+        name: one.record._replace(time=times_of(name, commits.get(name), one.stated)) for name, one in read.items()
+    }
+    known = [
         # Something is decided that is no verdict: that may contradict the other half of a pair.
-        decided = one.record.verdict or (
-            "undetermined" if one.record.status == "undetermined" and one.record.said else None
+        Known(
+            name,
+            name_of(name),
+            one.verdict or ("undetermined" if one.status == "undetermined" and one.said else None),
+            one.digest,
+            commits[name].id if name in commits else None,
         )
-        commit = time.commit.id if time.commit else None
-        others = frozenset(other for other in mentions if other in read and other != name)
-        known.append(Known(name, name_of(name), decided, one.record.digest, commit, others))
+        for name, one in records.items()
+    ]
     pairs = pairs_of(known)
-    for name, request in requests_of(known).items():
-        records[name] = _answering(records[name], read[request].record)
     for name in records:
         records[name] = _paired(records, name, [one for one in pairs if name in one.sources])
     against = contradictions_of(known, pairs)
     for one in against:
         for name, other in (one.sources, one.sources[::-1]):
             records[name] = records[name]._replace(contradicts=(*records[name].contradicts, one_line(other)))
-    uncommitted = any(one.time is None or one.time.commit is None for one in records.values())
-    why = history.why or ("some files are not committed" if uncommitted else "")
+    why = why or ("" if commits.keys() >= records.keys() else "some files are not committed")
     return Trail(tuple(records.values()), tuple(pairs), tuple(against), passed, why)
-
-
-def _answering(record: Record, request: Record) -> Record:
-    """Return a record with the questions of its request."""
-    asked = dict(request.questions)
-    answers = tuple(one if one.question else one._replace(question=asked.get(one.number)) for one in record.answers)
-    return record._replace(
-        request=request.source, answers=answers, questions=tuple(sorted((asked | dict(record.questions)).items()))
-    )
 
 
 def _paired(records: dict[str, Record], name: str, pairs: list[Pair]) -> Record:
@@ -108,10 +93,6 @@ def _paired(records: dict[str, Record], name: str, pairs: list[Pair]) -> Record:
             told = f"its name says {time.name.told()}, but {one_line(pair.other(name))} is the same review"
             time = time._replace(conflicts=(*time.conflicts, told))
     return record._replace(pairs=tuple(pairs), time=time)
-
-
-def _unlisted(source: str, why: str) -> Record:
-    return Record(source, "transport_error", None, "none", one_line(why), None, why=why)
 
 
 def _files(folder: Path, passed: list[str]) -> Iterator[tuple[str, str | None]]:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from typing import NamedTuple
 
 _FENCE = re.compile(r"^\s{0,3}(?:[-*+]\s+)?(?P<fence>`{3,}|~{3,})")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _BOLD = re.compile(r"^\s*(?:\*\*|__)(?P<title>[^*_]{1,80}?):?(?:\*\*|__):?\s*$")
-_ANSWERS = re.compile(r"(?i)\b(?:response|reply|answers?)\b|^\W*(?:codex|gemini|reviewer|review)\W*$")
 _OTHERS = re.compile(
     r"(?i)\b(?:request(?:ed)?|questions?|prompt|context|background|instructions?|task|template|example|format|builder\S*"
     r"|agent|author|implementer|developer|submitter|self-?\s?\w+|previous|prior|earlier|last|old|former|archived?|draft"
     r"|proposed\s+\w+|(?:decision|approval)\s+(?:needed|required))\b|^\W*(?:user|human|input|brief|system|claude)\W*$"
 )
 _SPEAKER = re.compile(
-    r"(?i)^[\s*_-]*(?:(?P<own>assistant|reviewer|responses?|answer|reply)|user|human|system|prompt|q|questions?|requests?"
+    r"(?i)^[\s*_-]*(?:user|human|system|prompt|q|questions?|requests?"
     r"|requester|context|input|builder|agent|author|implementer|developer|submitter|claude(?:\s+code)?|self-?\w+)"
-    r"[*_\s]*(?:\([^)]{0,40}\)\s*)?:[*_]*\s*(?P<rest>.*)$"
-)
-_LOGGED = re.compile(
-    r"^\s*(?:\[[^\]]{1,40}\]\s*)?(?P<who>user instructions:|user|codex|thinking|exec\b.*|tokens used.*)\s*$", re.I
+    r"[*_\s]*(?:\([^)]{0,40}\)\s*)?:"
 )
 _PATH = re.compile(
     r"(?<![\w.-])[\w.-]*[/\\][\w./\\-]*\.\w{1,5}\b|(?<![\w-])[\w-]+\.(?:md|txt|jsonl?|py|log|ya?ml|sh)\b"
@@ -51,57 +46,35 @@ class Words(NamedTuple):
     lines: list[Line]
     raw: list[str]
     open_fence: bool
-    asked: tuple[int, int] | None
-    """First and last line of a request in the file."""
 
 
-def own_words(text: str, numbers: Sequence[int] | None = None) -> Words:
-    """Return what the reviewer says in a text; ``numbers`` are the lines of the file, where they are not 1, 2, ..."""
-    raw = text.split("\n")
-    bare = _COMMENT.sub(lambda hit: re.sub(r"[^\n]", " ", hit.group()), text).split("\n")
-    logged = any("OpenAI Codex" in line for line in raw[:5])
+def own_words(text: str) -> Words:
+    """Return what the reviewer says in a text."""
     lines: list[Line] = []
-    asked: list[int] = []
-    fence, other, speaking, quoting, before = "", 0, False, False, ""
-    for at, line in enumerate(bare):
-        number = numbers[at] if numbers else at + 1
-        blank = re.fullmatch(r"[\s|:=_-]*", line) is not None
-        mark = _FENCE.match(line)
-        indented = (
-            line.startswith(("    ", "\t")) and not before.strip() and not re.match(r"\s*(?:[-*+]|\d+[.)])\s", line)
-        )
-        quoting = line.lstrip().startswith(">") or (quoting and not blank)
-        before = line
+    fence, other, hidden, before = "", 0, False, ""
+    bare = _COMMENT.sub(lambda hit: re.sub(r"[^\n]", " ", hit.group()), text)
+    for number, line in enumerate(bare.split("\n"), 1):
+        if mark := _FENCE.match(line):
+            fence = "" if fence and mark["fence"].startswith(fence) else fence or mark["fence"]
         if fence or mark:
-            fence = (
-                "" if fence and mark and mark["fence"].startswith(fence) else fence or (mark["fence"] if mark else "")
-            )
             lines.append(Line(number, ""))
             continue
-        if blank:
-            speaking = False
-        level, title = heading(line)
-        if logged and (said := _LOGGED.match(line)):
-            other = 0 if said["who"].lower() == "codex" else 9
-            lines.append(Line(number, ""))
-            continue
-        if level and (not other or level <= other or _ANSWERS.search(title)):
-            other = level if _OTHERS.search(title) and not _ANSWERS.search(title) else 0
-        spoken = None if level else _SPEAKER.match(line)
-        if spoken:
-            speaking = not spoken["own"]
-            line = spoken["rest"] if len(spoken["rest"].split()) > 1 or spoken["rest"].isupper() else line
-        if other or speaking:
-            asked.append(number)
-        hidden = bool(other or speaking or indented or quoting or blank)
+        blank = re.fullmatch(r"[\s|:=_-]*", line) is not None
         item = re.match(r"\s*(?:[-*+\u2022]\s|\d+[.)]\s|\|)", line) is not None
-        said = tidy(title if level else line)
-        lines.append(Line(number, "" if hidden else _QUOTES.sub("\u00a4", said), 0 if hidden else level, item, said))
-    return Words(lines, raw, bool(fence), (asked[0], asked[-1]) if len(asked) > 1 else None)
+        indented = line.startswith(("    ", "\t")) and not before.strip() and not item
+        level, title = heading(line)
+        if level and (not other or level <= other):
+            other = level if _OTHERS.search(title) else 0
+        # A quote and another speaker end at an empty line.
+        hidden = not blank and (hidden or line.lstrip().startswith(">") or (not level and bool(_SPEAKER.match(line))))
+        said, before = tidy(title if level else line), line
+        shown = not (other or hidden or indented or blank)
+        lines.append(Line(number, _QUOTES.sub("\u00a4", said) if shown else "", level if shown else 0, item, said))
+    return Words(lines, text.split("\n"), bool(fence))
 
 
 def heading(line: str) -> tuple[int, str]:
-    """Return the level and the words of a heading, 0 where the line is none; a bold line is the deepest."""
+    """Return the level and the words of a heading, 0 for any other line; a bold line is the deepest."""
     text = line.strip()
     if hit := re.match(r"(#{1,6})\s*(.*?)\s*#*$", text):
         return len(hit[1]), hit[2]

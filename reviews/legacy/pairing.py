@@ -1,7 +1,7 @@
-"""Files that hold one review twice, answers and their requests, and verdicts that contradict each other.
+"""Files that hold one review twice, and verdicts that contradict each other.
 
-A short answer kept by a program and the long form that the reviewer wrote are paired by what they cite, by the topic in
-their names, by the commit that brought them and by their time. Pairing is a guess: it says by what, and changes no
+A short answer kept by a program and the long form that the reviewer wrote are paired by the topic in their names, by
+the commit that brought them and by their time. Pairing is a guess: it says by what, and changes no
 verdict.
 """
 
@@ -28,8 +28,6 @@ _NEAR = timedelta(days=3)
 _FAR = timedelta(days=40)
 _ALIKE = 0.5
 _ENOUGH = 2.5
-_FEW = 4
-"""A file that cites more other reviews than this is an index, not the other half of one of them."""
 _CROWD = 60
 """More files that share a word, a day or a commit than this are not compared with each other."""
 _POSITIVE = ("approve", "approve_with_conditions")
@@ -46,7 +44,7 @@ class Name(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of a file for pairing; ``mentions`` are other files of the folder that it cites, by source."""
+    """What is known of a file for pairing."""
 
     source: str
     name: Name
@@ -54,7 +52,6 @@ class Known(NamedTuple):
     """``undetermined`` when the file decides something that is no verdict; None when it decides nothing."""
     digest: str | None
     commit: str | None
-    mentions: frozenset[str]
 
 
 class Pair(NamedTuple):
@@ -123,34 +120,18 @@ def contradictions_of(files: Sequence[Known], pairs: Sequence[Pair]) -> list[Con
     return found
 
 
-def requests_of(files: Sequence[Known]) -> dict[str, str]:
-    """Return by the source of a review the source of the request it answers, where there is one in the folder."""
-    asked = [one for one in files if one.name.role == "request" and one.name.topic]
-    found: dict[str, str] = {}
-    for one in files:
-        fits = [(_apart(other.name, one.name), other.source) for other in asked if other.name.topic == one.name.topic]
-        if one.name.role == "review" and fits and min(fits)[0] <= _NEAR:
-            found[one.source] = min(fits)[1]
-    return found
-
-
 def _candidates(files: Sequence[Known]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of files that share a digest, a word of their topic or a commit, or of which one cites the other."""
+    """Yield pairs of files that share a digest, a word of their topic or a commit."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    known = {one.source for one in files}
-    pairs: set[tuple[str, str]] = set()
     for one in files:
-        for what in [
-            *(("word", word) for word in one.name.topic),
-            ("commit", one.commit or ""),
-            ("digest", one.digest or ""),
-        ]:
+        words = [("word", word) for word in one.name.topic]
+        for what in [*words, ("commit", one.commit or ""), ("digest", one.digest or "")]:
             if what[1]:
                 groups[what].append(one.source)
-        pairs.update((min(one.source, other), max(one.source, other)) for other in one.mentions & known - {one.source})
+    pairs: set[tuple[str, str]] = set()
     for (what, _), members in groups.items():
         if len(members) <= _CROWD or what == "digest":
-            pairs.update(combinations(sorted(set(members[: 10 * _CROWD])), 2))
+            pairs.update(combinations(sorted(members[: 10 * _CROWD]), 2))
     yield from sorted(pairs)
 
 
@@ -164,13 +145,10 @@ def _paired(one: Known, other: Known, *, alone: bool) -> tuple[float, Pair] | No
         return 10.0, Pair("copy", sources, ("the same bytes",))
     kind = _kind(one.name, other.name)
     signs = _signs(one, other)
-    score = sum(signs.values())
-    alike = _likeness(one.name.topic, other.name.topic)
-    held = "topic" in signs or ("one cites the other" in signs and (alone or alike > 0))
-    if kind == "duplicate" and alone and "time" in signs:
-        held, score = True, score + 1.0
+    lone = kind == "duplicate" and alone and "time" in signs
     enough = _ENOUGH + (1.0 if signs.get("time") == 0.0 else 0.0)
-    if kind is None or not held or score < enough:
+    score = sum(signs.values()) + lone
+    if kind is None or not ("topic" in signs or lone) or score < enough:
         return None
     return score, Pair(kind, sources, tuple(name for name, worth in signs.items() if worth > 0 and name))
 
@@ -178,8 +156,6 @@ def _paired(one: Known, other: Known, *, alone: bool) -> tuple[float, Pair] | No
 def _signs(one: Known, other: Known) -> dict[str, float]:
     """Return what speaks for two files being one review, and how much."""
     signs: dict[str, float] = {}
-    if any(b.source in a.mentions and len(a.mentions) <= _FEW for a, b in ((one, other), (other, one))):
-        signs["one cites the other"] = 2.5
     alike = _likeness(one.name.topic, other.name.topic)
     if alike >= _ALIKE:
         signs["topic"] = 2.0 * alike

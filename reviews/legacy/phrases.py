@@ -108,7 +108,7 @@ BINDS = re.compile(
         r"""if | unless | until | provided | provisional\w* | subject to | pending | prior to | as long as
         | contingent | (?:pre)?condition\w* | assuming | safeguards? | guard\w* | caveats? | only | once
         | must | without | ha(?:s|ve) to | need(?:s|ing)? | require[sd]? | before(?=\s+\w) | except\w*
-        | abort | no later | mandatory | at most | first"""
+        | abort | stop if | do not | no later | mandatory | at most | first"""
     ).pattern
     + r"|\[ \]\s*\w"
 )
@@ -142,6 +142,8 @@ HARMLESS = re.compile(
 UNDONE = _words(
     r"supersed\w* | withdr[ae]w\w* | retract\w* | revok\w* | rescind\w* | overrul\w* | obsolete | no longer"
 )
+HIDDEN = re.compile(UNDONE.pattern + r"|^\W*conditions?:")
+"""What counts even within a quote or a request."""
 TAKEN_BACK = re.compile(
     UNDONE.pattern
     + "|"
@@ -156,22 +158,16 @@ TAKEN_BACK = re.compile(
     ).pattern.removeprefix("(?i)")
     + r"|(?:^|[.!?(,])\s*(?:well\W+)?(?:no|not|nope|never|as\s+if)\b\W*$"
 )
-FAULTS = re.compile(
+AGAINST = re.compile(
     _words(
         r"""caution | crash\w* | fail(?:s|ed|ing) | too quick | treat it | do not act | not valid | guess\w* | leaks
-        | blocking | wrong (?:rows|data|run) | not a yes | is the author | is missing | i only
-        | have not read | evidence was | however | though"""
+        | blocking | blockers? | blocked | critical | must-fix | wrong (?:rows|data|run) | not a yes | is the author
+        | is missing | i only | have not read | evidence was | however | though | approv(?:al|e[ds]?|ing) | verdict
+        | decision | sign-?off | go-ahead | reject(?:ed|ion)? | no-go | veto\w* | unapproved | disapprov\w+ | light"""
     ).pattern
-    + r"|\bstop!|confidence:\s*0?\.[0-4]"
+    + r"|\b(?-i:GO|NO\s+GO|SCALE|READY|ITERATE|REVISE|MODIFY|HOLD|STOP|VETO)\b|\bstop!|confidence:\s*0?\.[0-4]"
 )
-STATED = re.compile(
-    r"\b(?:GO|NO-GO|NO\s+GO|SCALE|READY|APPROVED?|REJECT(?:ED)?|ITERATE|REVISE|MODIFY|HOLD|STOP|VETO)\b|(?i:\b"
-    + _any(
-        r"""approv(?:al|e[ds]?|ing) | verdict | decision | sign-?off | go-ahead | reject(?:ed|ion)? | blockers?
-        | blocked | no-go | veto\w* | unapproved | disapprov\w+ | light"""
-    )
-    + r"\b)"
-)
+"""Words beside an approval that name a fault or another verdict: they leave it open."""
 ACTS = _words("proceed | launch | gate | recommend | go ahead | scal(?:e|ing)")
 LIMITS = re.compile(
     r"(?i)^\W*"
@@ -188,9 +184,14 @@ LIMITS = re.compile(
     )
     + r"\b"
 )
+"""What limits a plain approval in words that do not say how: it is left open."""
+NONE = re.compile(r"(?i)\W*(?:none|n/?a|nil|nothing|no(?:\s+\w+){0,3})(?:\s+(?:found|of\s+note))?\W*$")
+LISTED = re.compile(r"\s*[:,]|\s+(?:to|on|in|for|that|listed|below)\b")
+_OPTION = r"(?:no-go|go|yes|no|approve[ds]?|reject(?:ed)?|modify|revise|scale|iterate|investigate)"
 CHOICE = re.compile(
-    r"(?i)\b(?:no-go|go|yes|no|approve[ds]?|reject(?:ed)?|modify|revise|scale|iterate|investigate)(?:\s*[/|]\s*[\w-]+)+"
+    rf"(?i)\b{_OPTION}(?:\s*[/|]\s*[\w-]+)+|\[ \]\s*{_OPTION}(?:\s+with\s+\w+)?\W*$|^\W*\d+[.)]\s*(?:yes|no)\b"
 )
+"""Options to choose from, and the answer to a numbered question: neither is a verdict."""
 LABEL = re.compile(
     r"(?i)^[^\w\u00a4(]*(?:\d+[.)]\s*)?(?:(?:final|overall|my|our|gate|review|go\s*/\s*no-?go)\s+){0,2}(?:(?P<strong>decision"
     r"|verdict|approval|sign-?off|approve[ds]?(?=\s*[:=]\s*\S)|go\s*/\s*no-?go|ready\s+(?:for\s+production|to\s+proceed)(?=\s*:))"
@@ -198,16 +199,12 @@ LABEL = re.compile(
     r"(?:(?:[:=|\t\u2013\u2014\u2192]|->|=>|-\s)[\s>=|]*(?P<value>.*?)[\s|]*)?$"
 )
 PART = re.compile(
-    r"(?i)^\W*(?:\d+[.)]\s*)?(?P<scope>(?:option|variant|plan|alternative|approach|choice|proposal|route|scenario|question"
-    r"|point|item|reviewer|round|attempt|finding|row|q|a)\s*#?(?:\d+|[a-h])\b[^:|=\u2013\u2014]{0,60}|[a-h1-9]\)?)"
-    r"\s*[:|=\u2013\u2014)-]\s*(?P<value>.*)$"
+    r"(?i)^\W*(?:\d+[.)]\s*)?(?:(?:option|variant|plan|alternative|approach|choice|proposal|route|scenario|question"
+    r"|point|item|reviewer|round|attempt|finding|row)\s*#?(?:\d+|[a-h])\b|[qa]\s*#?\d+\b|[a-h1-9]\)?(?=\s*[:|=\u2013\u2014)-])"
+    r"|(?:codex|gemini|claude|gpt\S*)\W*$)[^:|=\u2013\u2014]{0,60}(?:\s*[:|=\u2013\u2014)-]\s*(?P<value>.*))?$"
 )
-PART_TITLE = re.compile(
-    r"(?i)^\W*(?:option|variant|plan|alternative|approach|question|round|attempt|reviewer|q)\s*#?(?:\d+|[a-h])\b"
-    r"|^\W*(?:codex|gemini|claude|gpt\S*)\W*$"
-)
+"""A title or a label of one part of what was judged: a verdict beside it may speak of that part only."""
 CHECKED = re.compile(r"^\W*?(?:\[[xX\u2713\u2714]\]|\u2611)\s*(?P<value>.+)$")
-OPEN_BOX = re.compile(r"\[ \]\s*(?P<text>\S.*)$")
 _REFUSED = r"(?=\W*$|\s*[:;,.\u2013\u2014]|\s+(?:because|since|for)\b)"
 SENTENCES: Marked = (
     (
@@ -234,7 +231,6 @@ NOT_MEANT = re.compile(
     r"|[^.;:]{0,40},\s*said\b"
 )
 """A refusal with this behind it is reported, not given."""
-OTHER_END = re.compile(r"\W*(?:(?:or|and)\s+)?(?:GO|APPROVED?|SCALE)\b")
 REFUSAL_ENDS = re.compile(r"\s*(?:$|[.,;!(\u2013\u2014-]|:\s*\D|(?:for|until|because|since)\b)")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[^a-z])")
 BAD, CAUTION = "\u274c\u26d4\U0001f6d1\U0001f534\U0001f6ab\U0001f44e", "\u26a0\U0001f7e1\U0001f7e0"

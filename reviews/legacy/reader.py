@@ -10,22 +10,12 @@ import hashlib
 import re
 import stat
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from reviews.legacy.dates import stated_dates
 from reviews.legacy.encoding import decode
-from reviews.legacy.labels import Reading, read_verdict
+from reviews.legacy.labels import read_verdict
 from reviews.legacy.own_words import Words, own_words
-from reviews.legacy.points import (
-    Citation,
-    answers_in,
-    citations_in,
-    conditions_in,
-    findings_in,
-    made_with,
-    points_of,
-    questions_in,
-)
 from reviews.legacy.records import Record, one_line
 from reviews.legacy.structured import Fault, words_of_json
 from reviews.legacy.transport_errors import cut_off, failed_call
@@ -37,147 +27,106 @@ MOST_CHARACTERS = 150_000
 """Longer texts are logs; reviews have hundreds of words."""
 _LONGEST_LINE = 4000
 _MOST = 500
-_FENCED = re.compile(r"\s*```(?:json)?[ \t]*\n(?P<json>\s*[\[{].*)\n```\s*$", re.DOTALL)
 _PAGE = re.compile(r"(?i)\s*<(?:!doctype|html|head|body|p|div|h[1-6]|table|section|article|ul|ol|del)\b")
 
 
 class Read(NamedTuple):
-    """A record, and the citations and dates in the file that are still to be looked up."""
+    """A record, and the dates in the file."""
 
     record: Record
-    cited: tuple[tuple[int, Citation], ...] = ()
     stated: tuple[tuple[int, str], ...] = ()
-    raw: bytes | None = None
+
+
+def unread(
+    source: str, why: str, status: Literal["undetermined", "transport_error", "incomplete"], digest: str | None = None
+) -> Record:
+    """Return the record of a file without a verdict, with the reason."""
+    return Record(source, status, None, "none", one_line(why), digest, why=one_line(why))
 
 
 def read_file(path: Path, source: str) -> Read:
     """Return what one file holds; whatever is wrong with it is in the record."""
-
-    def unread(why: str, digest: str | None = None, size: int | None = None) -> Read:
-        return Read(Record(source, "undetermined", None, "none", one_line(why), digest, why=why, bytes=size))
-
     try:
         state = path.lstat()
         if stat.S_ISLNK(state.st_mode):
-            return unread("a symbolic link; it was not followed")
+            return Read(unread(source, "a symbolic link; it was not followed", "undetermined"))
         if not stat.S_ISREG(state.st_mode):
-            return unread("not a regular file")
+            return Read(unread(source, "not a regular file", "undetermined"))
         if state.st_size > MAX_BYTES:
             with path.open("rb") as handle:
                 digest = f"sha256:{hashlib.file_digest(handle, 'sha256').hexdigest()}"
-            return unread(f"{state.st_size} bytes; at most {MAX_BYTES} are read", digest, state.st_size)
+            why = f"{state.st_size} bytes; at most {MAX_BYTES} are read"
+            return Read(unread(source, why, "undetermined", digest)._replace(bytes=state.st_size))
         raw = path.read_bytes()
     except OSError as error:
-        why = f"cannot be read: {error.strerror or type(error).__name__}"
-        return Read(Record(source, "transport_error", None, "none", one_line(why), None, why=why))
-    return read_raw(raw, source, path.suffix.lower())
+        return Read(unread(source, f"cannot be read: {error.strerror or type(error).__name__}", "transport_error"))
+    return _read(raw, source, path.suffix.lower())
 
 
 def read_bytes(raw: bytes, source: str, suffix: str = ".txt") -> Record:
     """Return the record of a review's bytes, whatever they are; only what shows between files is left out of it."""
-    return read_raw(raw, source, suffix).record
+    return _read(raw, source, suffix).record
 
 
-def read_raw(raw: bytes, source: str, suffix: str) -> Read:
+def _read(raw: bytes, source: str, suffix: str) -> Read:
     """Return what the bytes of a file hold."""
-    digest = f"sha256:{hashlib.sha256(raw).hexdigest()}"
     text = decode(raw, 2 * MAX_BYTES)
     try:
-        found = Fault("transport_error", None, "not text") if text is None else _words(text, suffix)
+        found = Fault("transport_error", "not text") if text is None else _words(text, suffix)
     except RecursionError:
-        found = Fault("undetermined", None, "nested too deeply")
+        found = Fault("undetermined", "nested too deeply")
+    digest = f"sha256:{hashlib.sha256(raw).hexdigest()}"
     if isinstance(found, Fault):
-        told = one_line((f"{found.line}: " if found.line else "") + found.text)
-        record = Record(
-            source, found.status, None, "none", told, digest, one_line(found.text), shape="error", bytes=len(raw)
-        )
-        return Read(record, raw=raw)
-    words, shape = found
-    return _record(words, Record(source, "undetermined", None, "none", "", digest, shape=shape, bytes=len(raw)), raw)
+        return Read(unread(source, found.text, found.status, digest)._replace(bytes=len(raw)))
+    numbered = list(enumerate(found.raw, 1))
+    return Read(_record(found, source, digest)._replace(bytes=len(raw)), stated_dates(numbered))
 
 
-def _words(text: str, suffix: str) -> tuple[Words, str] | Fault:
-    """Return the reviewer's words and their shape, or what is wrong with the call that a file records."""
+def _words(text: str, suffix: str) -> Words | Fault:
+    """Return the reviewer's words, or what is wrong with the call that a file records."""
     if why := _too_much(text):
-        return Fault("undetermined", None, why)
-    fenced = _FENCED.match(text)
-    bare = fenced["json"] if fenced else text
-    if suffix in (".json", ".jsonl") or bare.lstrip()[:1] in ("{", "["):
-        found = words_of_json(bare, lines=suffix == ".jsonl")
+        return Fault("undetermined", why)
+    if suffix in (".json", ".jsonl") or text.lstrip()[:1] in ("{", "["):
+        found = words_of_json(text, lines=suffix == ".jsonl")
         if isinstance(found, Fault) and (suffix in (".json", ".jsonl") or found.status != "incomplete"):
             return found
-        if found is not None and not isinstance(found, Fault):
-            why = _too_much(found[0])
-            return Fault("undetermined", None, why) if why else (own_words(*found), "json")
+        if isinstance(found, str):
+            return Fault("undetermined", why) if (why := _too_much(found)) else own_words(found)
     if _PAGE.match(text):
-        shown = [(1, line) for line in re.split(r"<[^<>]*>|\n", text) if line.strip()]
-        failed = failed_call(shown)
-        return Fault("transport_error", None, failed[1]) if failed else Fault("undetermined", None, "HTML is not read")
-    return own_words(text), ""
+        failed = failed_call([(1, line) for line in re.split(r"<[^<>]*>|\n", text) if line.strip()])
+        return Fault("transport_error", failed[1]) if failed else Fault("undetermined", "HTML is not read")
+    return own_words(text)
 
 
 def _too_much(text: str) -> str:
     """Say why a text is too much to be a review; empty when it is not."""
-    lines = text.count("\n") + 1
-    if lines > MOST_LINES:
-        return f"{lines} lines; at most {MOST_LINES} are read as a review"
+    lines = text.split("\n")
+    if len(lines) > MOST_LINES:
+        return f"{len(lines)} lines; at most {MOST_LINES} are read as a review"
     if len(text) > MOST_CHARACTERS:
         return f"{len(text)} characters; at most {MOST_CHARACTERS} are read as a review"
-    longest = max(map(len, text.split("\n")))
+    longest = max(map(len, lines))
     return f"a line of {longest} characters; at most {_LONGEST_LINE} are read" if longest > _LONGEST_LINE else ""
 
 
-def _record(words: Words, record: Record, raw: bytes) -> Read:
-    numbered = [(line.number, told) for line, told in zip(words.lines, words.raw, strict=True)]
-    own = [(line.number, told) for line, told in zip(words.lines, words.raw, strict=True) if line.text]
-    told = [one for one in numbered if one[1].strip()]
-    failed = failed_call(own) if told else (0, "empty")
-    if failed:
-        line, text = failed
-        evidence = one_line(f"{line}: {text.strip()}" if line else text)
-        return Read(record._replace(status="transport_error", evidence=evidence, shape="error"), raw=raw)
-    # An empty line keeps the points of two paragraphs apart.
-    points = points_of([one if line.text else (one[0], "") for one, line in zip(numbered, words.lines, strict=True)])
-    findings, conditions = findings_in(points), conditions_in(points)
+def _record(words: Words, source: str, digest: str) -> Record:
+    numbered = [one for one in enumerate(words.raw, 1) if one[1].strip()]
+    own = [(line.number, words.raw[line.number - 1]) for line in words.lines if line.text]
+    if not numbered:
+        return unread(source, "empty", "transport_error", digest)
+    if failed := failed_call(own):
+        return unread(source, f"{failed[0]}: {failed[1].strip()}", "transport_error", digest)
+    if cut := cut_off(own, numbered[-1], open_fence=words.open_fence):
+        return unread(source, f"{cut[0]}: {cut[1].strip()}", "incomplete", digest)
     reading = read_verdict(words.lines)
-    verdict, why, at = reading.verdict, reading.why, reading.line
-    status = "verdict" if verdict else "undetermined"
-    grave = next((one.line for one in findings if one.severity == "critical" and not one.settled), None)
-    cut = cut_off(own, told[-1], open_fence=words.open_fence)
-    if cut:
-        status, verdict, why, at = "incomplete", None, "", cut[0]
-    elif verdict in ("approve", "approve_with_conditions") and grave:
-        status, verdict, why, at = "undetermined", None, "an approval beside a critical finding", grave
-    elif verdict == "approve" and any(one.binding for one in conditions):
-        verdict = "approve_with_conditions"
-    text = next((line.strip() for number, line in numbered if number == at and line.strip()), "")
-    marks = {one.mark for one in reading.said if not one.scope}
-    refused = marks & {"reject", "revise"} and not marks & {"approve", "approve_with_conditions"}
-    asked = questions_in(points_of(numbered))
-    cited = [(number, one) for number, line in numbered for one in citations_in(line)]
-    record = record._replace(
-        status=status,
-        verdict=verdict,
-        confidence=reading.confidence if verdict else "none",
-        evidence=one_line(f"{at}: {text}" if text else why),
-        raw=one_line(text, 4000),
-        why=why,
-        leaning="not approved" if not verdict and refused else None,
-        shape=record.shape or _shape(reading),
+    told = reading.why if reading.line is None else f"{reading.line}: {words.raw[reading.line - 1].strip()}"
+    return Record(
+        source,
+        "verdict" if reading.verdict else "undetermined",
+        reading.verdict,
+        reading.confidence,
+        one_line(told),
+        digest,
+        why=reading.why,
         said=reading.said[:_MOST],
-        findings=tuple(findings),
-        conditions=tuple(conditions),
-        answers=tuple(answers_in(points, asked)),
-        questions=tuple(sorted(asked.items())[:_MOST]),
-        made=made_with(words.raw),
-        request=f"in the file, lines {words.asked[0]} to {words.asked[1]}" if words.asked else None,
     )
-    return Read(record, tuple(cited[:_MOST]), stated_dates(numbered), raw)
-
-
-def _shape(reading: Reading) -> str:
-    """Return in which way the review says what it says."""
-    whole = [one for one in reading.said if not one.scope]
-    if len({one.mark for one in whole}) > 1:
-        return "several decisions"
-    return whole[0].form if whole else "options" if reading.said else "prose"

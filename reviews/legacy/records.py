@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from reviews.legacy.dates import Times
 from reviews.legacy.labels import Statement
 from reviews.legacy.pairing import Contradiction, Pair
-from reviews.legacy.points import Answer, LegacyCondition, LegacyFinding
-from reviews.legacy.references import Reference
 from specs.text import plain
 
 Status = Literal["verdict", "undetermined", "transport_error", "incomplete"]
 LegacyVerdict = Literal["approve", "approve_with_conditions", "revise", "reject"]
 _SHOWN = 240
-_TEXT = 1000
 
 
 class Record(NamedTuple):
-    """What one file decided, and what else it holds.
+    """What one file decided; docs/how-to/older-reviews.md describes the fields.
 
-    ``confidence`` is high (a labelled decision), medium (a statement without a label) or none (no verdict). The first
-    six fields are stable; docs/how-to/older-reviews.md describes all.
+    ``confidence`` is high (a labelled decision), medium (a statement without a label) or none (no verdict).
     """
 
     source: str
@@ -34,68 +29,20 @@ class Record(NamedTuple):
     evidence: str
     digest: str | None
     why: str = ""
-    leaning: str | None = None
-    shape: str = ""
-    raw: str = ""
     bytes: int | None = None
     said: tuple[Statement, ...] = ()
-    findings: tuple[LegacyFinding, ...] = ()
-    conditions: tuple[LegacyCondition, ...] = ()
-    answers: tuple[Answer, ...] = ()
-    questions: tuple[tuple[int, str], ...] = ()
-    references: tuple[Reference, ...] = ()
-    made: Mapping[str, str] = MappingProxyType({})
-    """Model, effort, tokens and cost, as far as the file says them."""
-    request: str | None = None
     time: Times | None = None
     pairs: tuple[Pair, ...] = ()
     contradicts: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the record as a JSON value."""
-        answered = {one.number for one in self.answers}
-        kept = (
-            "source",
-            "status",
-            "verdict",
-            "confidence",
-            "evidence",
-            "digest",
-            "bytes",
-            "why",
-            "leaning",
-            "shape",
-            "raw",
-        )
-        return {
-            **{name: getattr(self, name) for name in kept},
+        return self._asdict() | {
             "imported": True,
             "opens_a_gate": False,
-            "request": self.request or "unknown",
-            **{name: self.made.get(name, "unknown") for name in ("model", "effort", "tokens", "cost")},
             "time": self.time.as_json() if self.time else None,
-            "said": [
-                {
-                    "line": one.line,
-                    "verdict": one.mark,
-                    "form": one.form,
-                    "of": one.scope or None,
-                    "text": short(one.text),
-                }
-                for one in self.said
-            ],
-            "findings": [one._asdict() | {"text": short(one.text)} for one in self.findings],
-            "conditions": [one._asdict() | {"text": short(one.text)} for one in self.conditions],
-            "answers": [
-                one._asdict() | {"question": one.question and short(one.question), "answer": short(one.answer)}
-                for one in self.answers
-            ],
-            "unanswered": [
-                {"number": number, "question": short(text)} for number, text in self.questions if number not in answered
-            ],
-            "references": [one.as_json() for one in self.references],
+            "said": [one._asdict() | {"text": one_line(one.text, 1000)} for one in self.said],
             "pairs": [{"source": one.other(self.source), "kind": one.kind, "by": list(one.by)} for one in self.pairs],
-            "contradicts": list(self.contradicts),
         }
 
 
@@ -119,12 +66,6 @@ class Trail(NamedTuple):
             "counts": counts(self.records),
             "pairs": [one._asdict() for one in self.pairs],
             "contradictions": [one._asdict() for one in self.contradictions],
-            "broken": [
-                {"source": one.source} | ref.as_json()
-                for one in self.records
-                for ref in one.references
-                if ref.state != "present"
-            ],
             "time_conflicts": [
                 {"source": one.source, "conflict": conflict}
                 for one in self.records
@@ -146,8 +87,3 @@ def counts(records: Sequence[Record]) -> dict[str, int]:
 def one_line(text: str, limit: int = _SHOWN) -> str:
     """Return untrusted text as one printable line."""
     return plain(" ".join(plain(text, 4 * limit).split()), limit)
-
-
-def short(text: str) -> str:
-    """Return a point of a review as one printable line."""
-    return one_line(text, _TEXT)

@@ -18,8 +18,7 @@ from pydantic import ValidationError
 from reviews.legacy import reader
 from reviews.legacy.dates import stamp_of
 from reviews.legacy.folder import read_folder
-from reviews.legacy.history import history_of
-from reviews.legacy.points import citations_in
+from reviews.legacy.history import commits_of
 from reviews.legacy.reader import read_bytes
 from sessions.commands.review import older
 from sessions.commands.review.older import Counter, import_folder, print_trail
@@ -51,10 +50,8 @@ None
 
 ### \U0001f4a1 SUGGESTION
 - Name the seed.
-
-See reviews/autonomous/20251007_182314_pilot_qc_gate.txt and reviews/autonomous/20251007_175412_pilot_qc_gate.txt.
 """
-YELLOW = "Overall: \U0001f7e1 YELLOW LIGHT\n\nSee docs/missing.md.\n"
+YELLOW = "Overall: \U0001f7e1 YELLOW LIGHT\n"
 REQUEST = """# REVIEW REQUEST: data scale
 
 ## Review Questions
@@ -124,7 +121,7 @@ def test_a_short_and_a_long_form_are_one_review_and_contradict_each_other(tmp_pa
     assert [(one.kind, one.sources) for one in trail.pairs] == [
         ("duplicate", ("20251008_pilot_qc_codex.md", "autonomous/20251007_182314_pilot_qc_gate.txt"))
     ]
-    assert {"one cites the other", "topic", "time"} <= set(trail.pairs[0].by)
+    assert {"topic", "time"} <= set(trail.pairs[0].by)
     assert [(one.verdicts, one.opposite) for one in trail.contradictions] == [
         (("approve_with_conditions", "revise"), True)
     ]
@@ -184,69 +181,13 @@ def test_a_light_that_is_not_green_stands_against_a_go(checkout: Path) -> None:
 
 
 @needs_git
-def test_a_file_that_is_cited_and_not_there_is_broken(checkout: Path) -> None:
-    told = read_folder(checkout / "reviews").as_json()["broken"]
-    assert [(one["cited"], one["state"]) for one in told] == [
-        ("reviews/autonomous/20251007_175412_pilot_qc_gate.txt", "broken"),
-        ("docs/missing.md", "broken"),
-    ]
-    assert "20251007_182314_pilot_qc_gate.txt has the same topic" in told[0]["note"]
-    present = trail_of(checkout / "reviews")["20251008_pilot_qc_codex.md"]["references"][1]
-    assert (present["state"], present["found"]) == ("present", "reviews/autonomous/20251007_182314_pilot_qc_gate.txt")
-
-
-def test_without_a_checkout_only_the_folder_is_searched(tmp_path: Path) -> None:
-    write(
-        tmp_path / "reviews",
-        {
-            "a.md": "See reviews/b.md, reviews/c.md, ../../etc/passwd.txt, /srv/other/b.md and /srv/reviews/b.md.",
-            "b.md": "x",
-        },
-    )
-    found = trail_of(tmp_path / "reviews")["a.md"]["references"]
-    assert [(one["cited"], one["state"]) for one in found] == [
-        ("reviews/b.md", "present"),
-        ("reviews/c.md", "broken"),
-        ("../../etc/passwd.txt", "broken"),
-        ("/srv/other/b.md", "broken"),
-        ("/srv/reviews/b.md", "present"),
-    ]
-    assert "no git checkout" in found[1]["note"]
-
-
-def test_a_citation_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
-    outside = tmp_path / "secret.txt"
-    outside.write_text("x\n", encoding="utf-8")
-    folder = write(tmp_path / "reviews", {"a.md": "See ../secret.txt and link.txt."})
-    (folder / "link.txt").symlink_to(outside)
-    found = {one["cited"]: one for one in trail_of(folder)["a.md"]["references"]}
-    assert found["../secret.txt"]["state"] == "broken"
-    assert trail_of(folder)["link.txt"]["why"] == "a symbolic link; it was not followed"
-
-
-@pytest.mark.parametrize(
-    ("text", "cited"),
-    [
-        ("see a/b.py:3-7.", ["a/b.py:3-7"]),
-        ("(`a.py:3`, `b.md`)", ["a.py:3", "b.md"]),
-        ("a.py#L4-L9", ["a.py:4-9"]),
-        ("a.py lines 4-9", ["a.py:4-9"]),
-        ("https://example.org/a.py and YYYYMMDD_topic.md and *.json", []),
-        ("e.g. version 0.3.1 of 2025.10", []),
-    ],
-)
-def test_citations(text: str, cited: list[str]) -> None:
-    assert [str(one) for one in citations_in(text)] == cited
-
-
-@needs_git
 def test_times_come_from_names_and_commits_never_from_the_reviewer(checkout: Path) -> None:
     found = trail_of(checkout / "reviews")
     long = found["20251008_pilot_qc_codex.md"]["time"]
     assert (long["value"], long["from"], long["stated"]) == ("2025-10-08", "name", [{"line": 3, "date": "2025-10-29"}])
     assert long["conflicts"] == ["line 3 dates it 2025-10-29, but its name says 2025-10-08"]
     assert found["autonomous/20251007_182314_pilot_qc_gate.txt"]["time"]["value"] == "2025-10-07T18:23:14"
-    assert long["commit"]["time"] == "2025-10-07T20:00:00+00:00" and long["commit"]["changed"] == "no"
+    assert long["commit"]["time"] == "2025-10-07T20:00:00+00:00"
 
 
 @needs_git
@@ -266,23 +207,19 @@ def test_a_name_that_is_younger_than_its_commit_is_not_believed(tmp_path: Path) 
     assert (late["value"], late["from"]) == ("2025-10-15T12:00:00+00:00", "commit")
     assert "committed before that" in late["conflicts"][0]
     early = found["20241201_other_codex.md"]["time"]
-    assert early["from"] == "name" and "history of the checkout begins on 2025-10-15" in early["conflicts"][1]
+    assert early["from"] == "name" and "committed much later" in early["conflicts"][0]
     assert found["plain.md"]["time"]["from"] == "commit"
 
 
 @needs_git
-def test_git_follows_a_rename_and_tells_later_changes(checkout: Path) -> None:
+def test_git_follows_a_rename(checkout: Path) -> None:
     reviews = checkout / "reviews"
     (reviews / "responses" / "20251009_data_scale_codex.md").rename(reviews / "moved_data_scale_codex.md")
-    write(reviews, {"20251008_pilot_qc_codex.md": LONG + "\nThanks.\n"})
     commit(checkout, "2025-10-20T12:00:00+00:00")
-    write(reviews, {"autonomous/20251007_182314_pilot_qc_gate.txt": SHORT.replace("ITERATE", "SCALE")})
     write(reviews, {"new.md": "Decision: GO"})
-    found = {name: (one["time"]["commit"] or {}) for name, one in trail_of(reviews).items()}
-    assert found["moved_data_scale_codex.md"]["time"] == "2025-10-07T20:00:00+00:00"
-    assert found["20251008_pilot_qc_codex.md"]["changed"] == "later"
-    assert found["autonomous/20251007_182314_pilot_qc_gate.txt"]["changed"] == "since"
-    assert found["new.md"] == {}
+    found = trail_of(reviews)
+    assert found["moved_data_scale_codex.md"]["time"]["commit"]["time"] == "2025-10-07T20:00:00+00:00"
+    assert found["new.md"]["time"]["commit"] is None
 
 
 @needs_git
@@ -312,7 +249,7 @@ def test_no_program_of_a_foreign_checkout_runs(checkout: Path, tmp_path: Path) -
     subprocess.run(["git", "log", "-1"], cwd=checkout, check=True, capture_output=True)
     assert marker.exists()
     marker.unlink()
-    assert history_of(checkout / "reviews").commits and not marker.exists()
+    assert commits_of(checkout / "reviews")[0] and not marker.exists()
 
 
 def test_a_folder_outside_of_any_checkout_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,58 +275,24 @@ def test_stamps(name: str, told: str | None) -> None:
     assert (found.told() if found else None) == told
 
 
-def test_questions_of_a_request_meet_their_answers(tmp_path: Path) -> None:
-    folder = write(
-        tmp_path, {"requests/20251009_scale_request.md": REQUEST, "responses/20251009_scale_codex.md": ANSWER}
-    )
-    found = trail_of(folder)["responses/20251009_scale_codex.md"]
-    assert found["request"] == "requests/20251009_scale_request.md"
-    assert [(one["number"], one["question"], one["answer"]) for one in found["answers"]] == [
-        (1, "Is n large enough?", "Yes, the power is 0.99."),
-        (2, "May we relax the margin?", "No."),
-    ]
-    assert found["unanswered"] == [{"number": 3, "question": "Who pays?"}]
-    assert (found["model"], found["effort"], found["cost"]) == ("some-model-1", "high", "unknown")
-    alone = read_bytes(SHORT.encode(), "a").as_json()
-    assert {alone[name] for name in ("request", "model", "effort", "tokens", "cost")} == {"unknown"}
-
-
-def test_findings_have_a_severity_and_their_evidence() -> None:
-    found = read_bytes(LONG.encode(), "a").findings
-    assert [(one.severity, one.line, [str(cited) for cited in one.evidence], one.settled) for one in found[:2]] == [
-        ("high", 11, ["scripts/generate.py:400"], False),
-        ("suggestion", 15, [], False),
-    ]
-    inline = read_bytes(
-        b"## Findings\n1. [HIGH] a (`a.py:3`)\n2. b (minor)\n3. c\n- none\n\n## Risks\nNone\n", "a"
-    ).findings
-    assert [(one.severity, one.text) for one in inline] == [
-        ("high", "a (`a.py:3`)"),
-        ("low", "b"),
-        ("unstated", "c"),
-    ]
-
-
 def test_an_approval_beside_an_open_critical_finding_is_not_read() -> None:
     text = "Summary: \u2705 Approved\n\n## \U0001f6a8 CRITICAL\n- {}\n"
     assert read_bytes(text.format("The split leaks.").encode(), "a").verdict is None
     assert read_bytes(text.format("None").encode(), "a").verdict == "approve"
-    assert read_bytes(text.format("[x] The split leaked.").encode(), "a").verdict == "approve"
 
 
 @pytest.mark.parametrize(
-    ("text", "due", "binding"),
+    ("text", "binding"),
     [
-        ("Before scaling you must repair the rows.", "scaling you must repair the rows", True),
-        ("Abort if any shard is above 5 %.", None, True),
-        ("The sentinels have to be repeated prior to the DPO stage.", "the DPO stage", True),
-        ("Do not change the seed.", None, True),
-        ("Make sure that the seed is logged.", None, False),
+        ("Before scaling you must repair the rows.", True),
+        ("Abort if any shard is above 5 %.", True),
+        ("The sentinels have to be repeated prior to the DPO stage.", True),
+        ("Do not change the seed.", True),
+        ("Make sure that the seed is logged.", False),
     ],
 )
-def test_conditions_make_an_approval_conditional(text: str, due: str | None, binding: bool) -> None:
+def test_conditions_make_an_approval_conditional(text: str, binding: bool) -> None:
     found = read_bytes(f"Decision: GO\n\n{text}\n".encode(), "a")
-    assert [(one.text, one.due, one.binding) for one in found.conditions] == [(text, due, binding)]
     assert found.verdict == ("approve_with_conditions" if binding else "approve")
 
 
@@ -413,12 +316,11 @@ def test_hidden_folders_are_passed_over_and_named(tmp_path: Path, capsys: pytest
 
 
 def test_files_of_one_name_are_records_of_their_own(tmp_path: Path) -> None:
-    write(tmp_path, {"a/one.md": "Decision: GO", "b/one.md": "Decision: NO-GO", "c.md": "See one.md."})
-    assert [(one.source, one.verdict) for one in read_folder(tmp_path).records[:2]] == [
+    write(tmp_path, {"a/one.md": "Decision: GO", "b/one.md": "Decision: NO-GO"})
+    assert [(one.source, one.verdict) for one in read_folder(tmp_path).records] == [
         ("a/one.md", "approve"),
         ("b/one.md", "reject"),
     ]
-    assert trail_of(tmp_path)["c.md"]["references"][0]["note"] == "2 files have this name"
 
 
 def test_what_cannot_be_read_is_a_record_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,16 +388,13 @@ def test_progress_is_told_after_two_seconds_only(
     assert (said.err, said.out) == ("read 3 of 9 files\n", "")
 
 
-def test_a_person_sees_table_counts_contradictions_and_broken_references(
-    checkout: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_person_sees_table_counts_and_contradictions(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import_folder(checkout / "reviews", as_json=False)
     said = capsys.readouterr().out.split("\n")
     order = (
         "source ",
         "5 records: ",
         "contradictions: 2",
-        "broken references: 2",
         "conflicts of time: 1",
         "read-only: ",
     )

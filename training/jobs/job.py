@@ -30,6 +30,7 @@ from specs.session.used_plugins import require_unchanged
 from specs.stages.registry import STAGE_KINDS, Kind, outputs_of
 from specs.stages.stage import FOLDERS
 from training.engines.unavailable import EngineMissing
+from training.jobs.row_files import write_durably
 from training.jobs.saved_steps import NotTheStep, take_over
 from training.running_code import code_digest, code_state
 
@@ -89,8 +90,7 @@ class Job:
 
     def write_rows(self, name: str, rows: list[Any]) -> None:
         """Write an output file of one JSON object a line, durably."""
-        path = self.out / f"{name}.jsonl"
-        with path.open("wb") as handle:
+        with (self.out / f"{name}.jsonl").open("wb") as handle:
             for row in rows:
                 handle.write(row.model_dump_json().encode() + b"\n")
             handle.flush()
@@ -241,12 +241,7 @@ def _write_manifest(job: Job, done: Done, resumed: dict[str, Any], started: floa
         code_state=state,
         machine=_machine_use(done.device, wall_s),
     )
-    partial = job.folder / ".manifest.json"
-    with partial.open("wb") as handle:
-        handle.write(manifest.canonical())
-        handle.flush()
-        os.fsync(handle.fileno())
-    partial.replace(job.folder / "manifest.json")
+    write_durably(job.folder / "manifest.json", manifest.canonical())
 
 
 def _versions() -> dict[str, str]:

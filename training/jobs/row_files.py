@@ -16,6 +16,26 @@ from specs.digests import Contract
 Row = TypeVar("Row", bound=Contract)
 
 
+def read_rows(path: Path, model: type[Row]) -> list[Row]:
+    """Return the rows of a file of one JSON object a line.
+
+    Raises:
+        pydantic.ValidationError: a line is no such row.
+    """
+    with path.open("rb") as handle:
+        return [model.model_validate_json(line) for line in handle if line.strip()]
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file that is there as a whole or not at all."""
+    partial = path.with_name(f".{path.name}")
+    with partial.open("wb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
+    partial.replace(path)
+
+
 class GroupedRows(Generic[Row]):
     """The rows of one shard, group after group."""
 

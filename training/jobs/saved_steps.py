@@ -11,6 +11,7 @@ from typing import Any
 
 from specs.digests import digest_path
 from specs.job_records import JobOrder, Resumed
+from training.jobs.row_files import write_durably
 
 _MARK = "whole.json"
 
@@ -37,12 +38,7 @@ def mark(folder: Path) -> None:
         with path.open("rb") as handle:
             os.fsync(handle.fileno())
         sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
-    partial = folder / f".{_MARK}"
-    with partial.open("w", encoding="utf-8") as handle:
-        json.dump(sizes, handle)
-        handle.flush()
-        os.fsync(handle.fileno())
-    partial.replace(folder / _MARK)
+    write_durably(folder / _MARK, json.dumps(sizes).encode())
 
 
 def newest_whole(folder: Path) -> Path | None:

@@ -74,15 +74,6 @@ def print_trail(trail: Trail) -> None:
         + [f"{one.source}: {one.why}, line {_line(one)}" for one in trail.records if "contradict" in one.why],
     )
     _print_list(
-        "broken references",
-        [
-            f"{one.source}:{ref.line}: {ref.cited} ({ref.note})"
-            for one in trail.records
-            for ref in one.references
-            if ref.state != "present"
-        ],
-    )
-    _print_list(
         "conflicts of time", [f"{one.source}: {why}" for one in trail.records if one.time for why in one.time.conflicts]
     )
     if trail.passed_over:

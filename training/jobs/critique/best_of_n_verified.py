@@ -11,6 +11,7 @@ from specs.stages.critique.parameters import BestOfNVerifiedParameters
 from specs.stages.generation.rows import GenerationRow
 from training.jobs.critique.pair_files import write_pairs
 from training.jobs.job import Done, Job, run_stage
+from training.jobs.row_files import read_rows
 from training.rules.critique.verified_pairs import NotTheirs, verdicts, verified_pairs
 from training.rules.tasks import load_items
 
@@ -20,8 +21,7 @@ def prefer_verified(job: Job) -> Done:
     parameters = job.parameters
     assert isinstance(parameters, BestOfNVerifiedParameters)
     items = load_items(job.inputs["prompts"])
-    with job.inputs["samples"].open("rb") as handle:
-        samples = [GenerationRow.model_validate_json(line) for line in handle if line.strip()]
+    samples = read_rows(job.inputs["samples"], GenerationRow)
     try:
         rows = verdicts(job.order.task, items, samples)
     except NotTheirs as error:

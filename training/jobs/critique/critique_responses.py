@@ -6,6 +6,7 @@ from specs.stages.artifacts import Example
 from specs.stages.critique.parameters import CritiqueResponsesParameters
 from training.jobs.critique.critic_stage import judge_all
 from training.jobs.job import Done, Job, run_stage
+from training.jobs.row_files import read_rows
 from training.rules.critique.subjects import of_examples
 
 
@@ -13,8 +14,7 @@ def critique_responses(job: Job) -> Done:
     """Write ``rows`` and ``calibration`` (every log-probability) and ``accepted`` (the examples kept, as they came)."""
     parameters = job.parameters
     assert isinstance(parameters, CritiqueResponsesParameters)
-    with job.inputs["examples"].open("rb") as handle:
-        examples = [Example.model_validate_json(line) for line in handle if line.strip()]
+    examples = read_rows(job.inputs["examples"], Example)
     judged = judge_all(job, "response", parameters, of_examples(examples))
     job.write_rows("accepted", [one for one, row in zip(examples, judged.rows, strict=True) if row.accepted])
     return judged.done

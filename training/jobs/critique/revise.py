@@ -22,7 +22,7 @@ from training.engines.token_sampling import Sampling
 from training.jobs.critique.pair_files import write_pairs
 from training.jobs.critique.pair_judge import ask_judge, labelled_sample
 from training.jobs.job import Done, Job, run_stage
-from training.jobs.row_files import GroupedRows
+from training.jobs.row_files import GroupedRows, read_rows
 from training.rules.critique.preference_pairs import all_revisions, revised, revisions_to_compare
 from training.rules.critique.revision_chains import (
     STOPS,
@@ -49,8 +49,7 @@ def revise(job: Job) -> Done:
     parameters = job.parameters
     assert isinstance(parameters, ReviseParameters)
     sample = labelled_sample(job) if parameters.judge else []
-    with job.inputs["examples"].open("rb") as handle:
-        given = [Example.model_validate_json(line) for line in handle if line.strip()]
+    given = read_rows(job.inputs["examples"], Example)
     examples = spread(given, parameters.max_examples)
     constitution, digest = load_constitution(job.inputs["constitution"])
     names = [chain_name(one.item, one.sample) for one in examples]

@@ -6,6 +6,7 @@ are kept batch by batch: a stage that was ended goes on after the last whole bat
 
 from __future__ import annotations
 
+from specs.digests import digest_bytes
 from specs.stages.evaluation.parameters import EvaluateParameters
 from specs.stages.evaluation.rows import EvaluationRow
 from training.engines.engine import make_engine, stated
@@ -62,15 +63,8 @@ def evaluate(job: Job) -> Done:
         engine.dtype,
         sum(row.output_tokens for row in rows),
         parameters.model_dump(mode="json") | {"engine": engine.name, "decoding": "greedy", "form": form},
-        stated(engine) | {"chat_template": digest_text(template), "first_prompt_ids": prompts[0][:64]},
+        stated(engine) | {"chat_template": digest_bytes(template.encode()), "first_prompt_ids": prompts[0][:64]},
     )
-
-
-def digest_text(text: str) -> str:
-    """Return the digest of a text's UTF-8 bytes."""
-    from specs.digests import digest_bytes
-
-    return digest_bytes(text.encode())
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from specs.stages.rubric import Rubric
 from training.engines.checkpoint import device_of, load
 from training.engines.label_scoring import score_both
 from training.jobs.job import Done, Job, run_stage
-from training.jobs.row_files import GroupedRows
+from training.jobs.row_files import GroupedRows, read_rows
 from training.rules.evaluation.labelled_pairs import labelled_pairs
 from training.rules.rubric_prompts import prompts_of_comparison, rubric_for
 from training.rules.tasks import load_items
@@ -70,9 +70,7 @@ def compare(job: Job) -> Done:
 
 
 def _answers(job: Job, side: str) -> dict[str, str]:
-    with job.inputs[side].open("rb") as handle:
-        rows = [EvaluationRow.model_validate_json(line) for line in handle if line.strip()]
-    return {row.item: row.output for row in rows}
+    return {row.item: row.output for row in read_rows(job.inputs[side], EvaluationRow)}
 
 
 def _judged(

@@ -8,14 +8,15 @@ from specs.stages.artifacts import Example
 from specs.stages.finetuning.parameters import SftParameters
 from specs.stages.finetuning.rows import TrainingRow
 from training.engines.checkpoint import device_of
+from training.engines.logit_tolerance import most_difference
 from training.jobs.finetuning import trainer_args
 from training.jobs.finetuning.adapter_merge import save_trained
 from training.jobs.finetuning.loss_masks import MaskProof, expected
-from training.jobs.finetuning.packing import require_packing
 from training.jobs.finetuning.trained_model import Prepared, prepare
 from training.jobs.finetuning.trainer_hooks import callbacks, watched
 from training.jobs.finetuning.training_texts import Sides, style_of
-from training.jobs.job import Done, Job, run_stage
+from training.jobs.job import Done, Job, refuse, run_stage
+from training.jobs.row_files import read_rows
 from training.jobs.saved_steps import clear, train
 from training.rules.seeded_order import file_order
 
@@ -24,8 +25,7 @@ def sft(job: Job) -> Done:
     """Write ``rows`` (one per step) and ``checkpoint``."""
     parameters = job.parameters
     assert isinstance(parameters, SftParameters)
-    with job.inputs["examples"].open("rb") as handle:
-        accepted = [Example.model_validate_json(line) for line in handle if line.strip()]
+    accepted = read_rows(job.inputs["examples"], Example)
     examples = balance(accepted, parameters.max_examples_per_kind, parameters.seed)
     if not examples:
         raise SystemExit("there is no example to train on")
@@ -37,14 +37,7 @@ def sft(job: Job) -> Done:
     trainer = _trainer(job, prepared, sides, parameters, proof)
     train(trainer, job.folder / "trainer")
     rows = [
-        TrainingRow(
-            step=entry["step"],
-            epoch=entry["epoch"],
-            loss=entry["loss"],
-            learning_rate=entry["learning_rate"],
-            grad_norm=entry["grad_norm"],
-            tokens=entry["tokens"],
-        )
+        TrainingRow(**{name: entry[name] for name in TrainingRow.model_fields})
         for entry in trainer_args.logged(trainer)
     ]
     job.write_rows("rows", rows)
@@ -54,6 +47,35 @@ def sft(job: Job) -> Done:
     facts |= save_trained(trainer, prepared, job.inputs["model"], job.out / "checkpoint")
     clear(job.folder / "trainer")
     return Done(device, dtype, sum(row.tokens for row in rows), effective, facts)
+
+
+def require_packing(model: Any, device: str) -> float:
+    """Return by how much logits of packed examples differ from those alone; leave with exit code 4 if they mix.
+
+    Two short sequences are laid out as TRL lays out a packed batch: end to end, positions begun again, no mask. A model
+    that ignores the positions lets the second see the first, and its logits change.
+    """
+    import torch
+
+    vocabulary = model.config.get_text_config().vocab_size
+    first, second = [(7 * n) % vocabulary for n in range(1, 9)], [(11 * n) % vocabulary for n in range(1, 7)]
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        alone = model(torch.tensor([second], device=device)).logits[0].float()
+        places = torch.tensor([[*range(len(first)), *range(len(second))]], device=device)
+        packed = model(torch.tensor([first + second], device=device), position_ids=places, use_cache=False)
+        together = packed.logits[0, len(first) :].float()
+    model.train(was_training)
+    difference = float((alone - together).abs().max() / alone.abs().max())
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    if not difference <= most_difference(dtype):
+        attention = getattr(model.config, "_attn_implementation", "unknown")
+        refuse(
+            f"packing: true, but {type(model).__name__} with attention '{attention}' lets a packed example see the one "
+            f"before it: logits differ by {difference:.3g} of the largest"
+        )
+    return difference
 
 
 def balance(examples: list[Example], per_kind: int | None, seed: int) -> list[Example]:

@@ -7,20 +7,60 @@ on after the last whole batch and gives the same rows.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from specs.stages.artifacts import Example, Item
 from specs.stages.generation.parameters import GenerateParameters
 from specs.stages.generation.rows import GenerationRow
 from training.engines.batched import Output
 from training.engines.engine import Batched, Engine, make_engine, stated
 from training.engines.token_sampling import Sampling
-from training.jobs.generation.rng_stream import Draws
 from training.jobs.job import Done, Job, run_stage
-from training.jobs.row_files import GroupedRows
+from training.jobs.row_files import GroupedRows, write_durably
 from training.rules.item_prompts import sample_ids
 from training.rules.prompt_encoding import form_of
 from training.rules.prompt_text import seed_of
 from training.rules.sampling_quality import Tally, group_size, of_samples
 from training.rules.tasks import choose, load_items, verifier, worked_example
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Draws:
+    """The generator of a stage's sampling: a stage that was ended continues the stream after its last whole group.
+
+    The state after each group is on the disk before the group is, so that every group has one.
+
+    Args:
+        folder: where the states are kept.
+        seed: of the stream.
+        device: the generator's; the stream of a GPU is another than that of a CPU.
+        groups: how many groups are there already.
+
+    Raises:
+        OSError: the state after the last of them cannot be read.
+        RuntimeError: it is none of such a device.
+    """
+
+    def __init__(self, folder: Path, seed: int, device: str, groups: int) -> None:
+        import torch
+
+        self._folder = folder
+        self.generator: torch.Generator = torch.Generator(device=device).manual_seed(seed)
+        if groups:
+            state = bytearray(self._of(groups).read_bytes())
+            self.generator.set_state(torch.frombuffer(state, dtype=torch.uint8))
+
+    def keep(self, groups: int) -> None:
+        """Keep the state after so many groups, durably; the one before it is still needed, earlier ones are not."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_durably(self._of(groups), self.generator.get_state().numpy().tobytes())
+        self._of(groups - 2).unlink(missing_ok=True)
+
+    def _of(self, groups: int) -> Path:
+        return self._folder / f"after-{groups}"
 
 
 def generate(job: Job) -> Done:

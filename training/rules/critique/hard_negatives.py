@@ -5,13 +5,13 @@ A rule that finds nothing to spoil makes nothing: a negative that is not what it
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from specs.stages.artifacts import NegativeType, Preference
 from training.rules.refusals import refuses
+from training.rules.seeded_order import file_order
 
 LEAST_CHARACTERS = 3
 _REFUSALS = (
@@ -87,7 +87,7 @@ def _spoiled(type: NegativeType, place: int, best: Sequence[Best], seed: int) ->
         # The answer to something else. Neighbours are often alike, so that it is looked for from half way on.
         others = [best[(place + len(best) // 2 + step) % len(best)] for step in range(len(best))]
         return next((text for _, other, _, text in others if other != group and text != chosen), "")
-    draw = int(hashlib.sha256(f"{seed}/{item}".encode()).hexdigest(), 16)
+    draw = int(file_order(item, seed), 16)
     return _RULES[type](chosen, draw)
 
 

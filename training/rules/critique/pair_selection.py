@@ -5,7 +5,6 @@ Free of torch and pure: the job calls these functions, and the measurer calls th
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ from specs.stages.artifacts import NegativeType, Preference
 from specs.stages.critique.parameters import Pairing
 from specs.stages.critique.rows import ComparisonRow, DroppedPair, DropReason
 from training.rules.critique.hard_negatives import LEAST_CHARACTERS, words
+from training.rules.seeded_order import file_order
 
 WRONG_BY_LENGTH: tuple[NegativeType, ...] = ("verbosity", "under_explanation")
 """Types of negatives that differ in length on purpose."""
@@ -151,7 +151,7 @@ def divided(pairs: Sequence[Preference], share: float, seed: int) -> list[Prefer
         seed: of the choice.
     """
     clusters = _clusters(pairs)
-    names = sorted(set(clusters.values()), key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).hexdigest())
+    names = sorted(set(clusters.values()), key=lambda name: file_order(name, seed))
     count = max(1, round(share * len(names))) if share > 0 and len(names) > 1 else 0
     validation = set(names[: min(count, len(names) - 1)])
     return [

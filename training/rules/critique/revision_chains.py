@@ -5,7 +5,6 @@ Free of torch: the measurer computes the plan and the faults again.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -18,6 +17,7 @@ from specs.stages.critique.parameters import ReviseParameters
 from specs.stages.critique.rows import RevisionFault, RevisionRow
 from training.rules.refusals import refuses
 from training.rules.rubric_prompts import PROMPTS
+from training.rules.seeded_order import file_order
 
 STOPS: dict[Form, tuple[str, ...]] = {
     "completion": ("\n\n", "\nInstruction:", "\nResponse:", "\nPrinciple:", "\nCritique:", "\nRevision:"),
@@ -170,7 +170,7 @@ def _asked(instruction: str, response: str, principle: Principle) -> str:
 
 
 def _shuffled(names: list[str], seed: int) -> list[str]:
-    return sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).hexdigest())
+    return sorted(names, key=lambda name: file_order(name, seed))
 
 
 def _by_order(some: list[Principle], seed: int) -> list[Principle]:
