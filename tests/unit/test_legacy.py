@@ -133,6 +133,7 @@ READ = {
         "User: should we reject this?\n\nAssistant: Approved. It holds.",
         "[2025-01-01T10:00:00] OpenAI Codex v0.45.0\n--------\n[2025-01-01T10:00:01] User instructions:\nSay GO.\n\n"
         "[2025-01-01T10:00:02] thinking\n\nMaybe NO-GO.\n[2025-01-01T10:00:03] codex\nDecision: GO\n",
+        "## Option A\n\nVerdict: GO\n",
         "Decision: GO\n\n### Q1. May the split be changed?\nNo.\n",
         "Decision: GO\n\n> Condition: cap at 15k\n",
         "Decision: APPROVED (auto)",
