@@ -45,7 +45,7 @@ def cost(run: RunPath, as_json: Json = False) -> None:
 
 
 def told_of(name: str, entries: list[Recorded], resolved: ResolvedSpec) -> dict[str, Any]:
-    """Return everything the command says, as it stands in its JSON."""
+    """Return everything the command says, in the form of its JSON."""
     spec, budget = resolved.spec, resolved.spec.budget
     now = Accounts(entries, budget)
     hours = active_hours(entries)
@@ -106,7 +106,7 @@ def _held_back(now: Accounts) -> list[dict[str, Any]]:
 
 
 def _next(entries: list[Recorded], resolved: ResolvedSpec, now: Accounts, left_hours: float) -> dict[str, Any] | None:
-    """Return the attempt that is open and not launched, and what it may take; None where there is none."""
+    """Return the attempt that is open and not launched, and what it may take, if there is one."""
     judged = newest_judgement(entries)
     opens = judged.body.get("opens") if judged else None
     session = entries[0].entry.session

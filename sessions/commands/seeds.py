@@ -51,7 +51,7 @@ def seeds(
 
 
 def as_data(found: SeedsFound) -> dict[str, Any]:
-    """Return everything the command says, as it stands in its JSON."""
+    """Return everything the command says, in the form of its JSON."""
     over = found.together
     return {
         "sessions": [

@@ -36,7 +36,7 @@ app = typer.Typer()
 def list_sessions(
     runs: Runs = DEFAULT_RUNS,
     all_of_database: Annotated[
-        bool, typer.Option("--everywhere", help="All sessions of the workspace's database, whoever's workspace.")
+        bool, typer.Option("--everywhere", help="All sessions in the workspace's database, from every workspace.")
     ] = False,
     as_json: Json = False,
 ) -> None:

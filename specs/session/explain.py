@@ -22,7 +22,7 @@ _PATTERNS = (
     ("{0,63}", "a name: at most 64 letters, digits, '_', '.' and '-'"),
     ("[a-z0-9_-]", "a name: a lower-case letter, then lower-case letters, digits, '_' and '-'"),
 )
-"""A part of each pattern of the contracts, and what it stands for."""
+"""A part of each pattern of the contracts, and what it means."""
 
 _LENGTHS = ("too_short", "too_long")
 _UNDER_PARAMETERS = "write it under 'parameters'"

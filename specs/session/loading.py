@@ -1,4 +1,4 @@
-"""From a file to a registered spec; problems are told with their line and column, the schema's before the rules'.
+"""From a file to a registered spec; problems have their line and column, the schema's before the rules'.
 
 Reads the spec, its constitution and the data files it names, and nothing else. What this does not check: whether
 the model exists, whether training and held-out items overlap, and whether the design has enough power.
@@ -43,7 +43,7 @@ def load_spec(
     Args:
         path: the spec file.
         profile: the profile to use, instead of the one that the spec names.
-        launcher: stands in for the session's own, as if it were written there.
+        launcher: replaces the session's, as if it were written there.
         allow_missing_data: accept that data files are not here yet. Their registered digests stand in, and a data
             file without one is left out of ``data_digests``. The constitution has to be here in any case.
 

@@ -44,7 +44,7 @@ def dotted(loc: Loc) -> str:
 
 
 def printable(text: str) -> str:
-    """Make text from a file safe to show: control characters escaped, and cut where it goes on without end."""
+    """Make text from a file safe to show: control characters escaped, and cut when it is too long."""
     shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:MAX_SHOWN])
     return shown if len(text) <= MAX_SHOWN else f"{shown}..."
 

@@ -1,6 +1,6 @@
 """Reads a reviewer from a file of its own, or from options: the mapping a spec has under ``reviewer:``.
 
-Problems are told as those of a spec, each at its line and column, or by its option.
+Problems are reported like those of a spec, each at its line and column, or by its option.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def reviewer_of(values: dict[str, Any], options: dict[Loc, str]) -> Reviewer:
 
     Args:
         values: the mapping, as in a spec.
-        options: the option that stands for each key.
+        options: the option for each key.
 
     Raises:
         UserError: it is no reviewer; names the options.

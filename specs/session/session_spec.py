@@ -52,7 +52,7 @@ Address = Annotated[str, StringConstraints(pattern=r"^https?://[^/@?#\s]+(/[^?#\
 class Builder(Contract):
     """Who acts. ``playbook`` follows the spec without a model; the others have a model work with tools.
 
-    ``external`` is a client of ``peergate mcp``, with a model and a bill of its own.
+    ``external`` is a client of ``peergate mcp``, with its own model and bill.
     """
 
     vendor: Literal["playbook", "external", "anthropic", "openai"] = "playbook"

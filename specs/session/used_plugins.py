@@ -29,7 +29,7 @@ def _named(spec: SessionSpec) -> Iterator[tuple[plugins.Group, str]]:
 
 
 def require_unchanged(registered: Mapping[str, str]) -> None:
-    """Refuse to go on with plug-ins that are not what was registered.
+    """Refuse to continue with plug-ins other than the registered ones.
 
     Raises:
         PluginFault: one is gone or has changed since.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 Form = Literal["completion", "chat"]
-"""How a model is prompted: bare text it goes on with, or its chat template."""
+"""How a model is prompted: bare text that it continues, or its chat template."""
 
 Finish = Literal["eos", "stop", "length"]
 """How an answer ended: by the end token, before a stop string, or at the limit of tokens."""

@@ -52,7 +52,7 @@ class Preference(Contract):
     item: str | None = None
     """The instruction it belongs to."""
     split: Literal["train", "validation"] | None = None
-    """None: whoever trains on it divides it, by group."""
+    """None: the stage that trains on it divides it, by group."""
     negative_type: NegativeType | None = None
     """What is wrong with the rejected response, where it was made wrong on purpose."""
     made_by: Literal["sample", "rule", "model"] | None = None

@@ -19,7 +19,7 @@ class Promise(NamedTuple):
     penalty: bool
     """Whether it has the repetition penalty of transformers, which counts the prompt too."""
     devices: tuple[Literal["auto", "cpu", "cuda"], ...]
-    """Where its stage may be held to."""
+    """Where its stage may run."""
 
 
 _ANYWHERE = ("auto", "cpu", "cuda")

@@ -47,7 +47,7 @@ class _Kinds(Mapping[str, StageKind]):
         """Return the kind of a name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no such kind.
             PluginFault: another distribution brings it, and it cannot be used.
         """
         if name not in self._loaded:

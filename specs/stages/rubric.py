@@ -35,7 +35,7 @@ class RubricExample(Contract):
 class Rubric(Contract):
     """What a critic is asked: ``head``, the worked examples, then ``item``, after which the label is the next token.
 
-    In ``head``, ``{options}`` stands for the two lines that say what A and B mean, ``{bad}`` for the label of the bad
+    In ``head``, ``{options}`` becomes the two lines that say what A and B mean, ``{bad}`` the label of the bad
     one. ``item`` names in braces what it is about. In a comparison A and B are the two responses, and none is "bad".
     """
 
@@ -60,7 +60,7 @@ class Rubric(Contract):
                 raise ValueError(f"{{{unknown[0]}}} has no meaning in {what}; known are {', '.join(sorted(allowed))}")
             wrong = [name for name in due if named.count(name) != 1]
             if wrong:
-                raise ValueError(f"{{{wrong[0]}}} stands {named.count(wrong[0])} times in {what}, it has to stand once")
+                raise ValueError(f"{{{wrong[0]}}} appears {named.count(wrong[0])} times in {what}; it must appear once")
         if self.item != self.item.rstrip() or "\n" not in self.item or self.item.endswith("}"):
             raise ValueError("item ends with a line such as 'Label:', and nothing after it")
         for example in self.examples:

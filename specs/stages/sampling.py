@@ -50,7 +50,7 @@ class Quality(Contract):
     empty: Share = 0.3
     """Share of rows without a visible character; of calls, without an instruction."""
     runaway: Share = 0.3
-    """Share of rows that go on past their end: another turn, or more than 500 characters. Not of calls."""
+    """Share of rows that continue past their end: another turn, or more than 500 characters. Not of calls."""
     truncated: Share = 0.5
     """Share of rows that hit the token limit."""
     leaked: Share = 0.2
@@ -67,7 +67,7 @@ class Sampling(Writing):
 
 
 class Shot(Contract):
-    """One worked pair that stands before every instruction."""
+    """One worked pair, shown before every instruction."""
 
     instruction: Text
     response: Text

@@ -28,7 +28,7 @@ Reference = Annotated[
 
 
 ModelKind = Literal["base", "instruct"]
-"""A base model goes on with text; an instruct model was trained on the turns of a chat template."""
+"""A base model continues text; an instruct model was trained on the turns of a chat template."""
 
 ArtifactKind = Literal["checkpoint", "items", "rows", "examples", "preferences", "constitution", "files"]
 
@@ -41,7 +41,7 @@ class Placed(Contract):
 
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", exclude_if=lambda given: given == "auto")
     """Where it has to run. ``auto`` takes a GPU where there is one, and the manifest says which it was; ``cuda`` is
-    refused where there is none, nothing runs on the CPU instead."""
+    refused without a GPU: nothing runs on the CPU instead."""
 
 
 class Criterion(Contract):
@@ -112,7 +112,7 @@ class StageBase(Contract):
     """Whether the builder may hand in code for this stage. Left out where it may not: older registrations stay."""
     pilot: Name | None = Field(default=None, exclude_if=lambda given: given is None)
     """An earlier stage that does the same on a small scale first. Nothing but sizes may differ between the two, what a
-    builder moved there is moved here too, and rates that the pilot was held to hold here
+    builder moved there is moved here too, and the rates that the pilot had to meet hold here
     (``specs/session/lint/pilot_rules.py``)."""
     launcher: LauncherName | None = Field(default=None, exclude_if=lambda given: given is None)
     """Where its jobs run; the session's where it is not stated."""

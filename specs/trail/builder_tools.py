@@ -198,7 +198,7 @@ class SubmitStage(Arguments):
 
 
 class AskPerson(Arguments):
-    """Stop and ask a person: when a finding cannot be answered inside the allowed ranges, or you cannot go on."""
+    """Stop and ask a person: when a finding cannot be answered inside the allowed ranges, or you cannot continue."""
 
     reason: Reason
 

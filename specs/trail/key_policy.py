@@ -1,4 +1,4 @@
-"""The policy of a trail: whose keys may sign what. It stands in the first entry; changes are entries of kind `keys`."""
+"""The policy of a trail: whose keys may sign what. The first entry holds it; changes are entries of kind `keys`."""
 
 from __future__ import annotations
 

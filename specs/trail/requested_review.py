@@ -141,7 +141,7 @@ class Reading(Contract):
 
 
 class SpecValue(Contract):
-    """A registered value and where it stands in the resolved spec (a JSON pointer)."""
+    """A registered value and its place in the resolved spec (a JSON pointer)."""
 
     pointer: str
     value: str
@@ -157,14 +157,14 @@ class PolicyAnswer(Contract):
 
 
 class Place(Contract):
-    """Lines of a file that was read, and what stands there."""
+    """Lines of a file that was read, and their text."""
 
     file: str
     first_line: int
     last_line: int
     quote: str
     moved: bool = False
-    """True when the quote stands in the file once, but not where the answer said; the lines are the true ones."""
+    """True when the file holds the quote once, but not where the answer said; the lines are the true ones."""
 
     def __str__(self) -> str:
         lines = str(self.first_line) if self.first_line == self.last_line else f"{self.first_line}-{self.last_line}"

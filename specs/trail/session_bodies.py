@@ -50,13 +50,13 @@ class Open(Contract):
     reviewer: str
     by: str
     reviewer_confined: bool | None = None
-    """Whether the reviewer's process is kept by the system from writing anywhere; not told before version 2."""
+    """Whether the reviewer's process is kept by the system from writing anywhere; not recorded before version 2."""
     lease: Lease | None = None
     """Not told before version 3."""
     measured_by: Digest | None = None
-    """Of the measuring code that is registered with the spec, which is kept by file; not told before version 4."""
+    """Of the measuring code that is registered with the spec, which is kept by file; not recorded before version 4."""
     code_state: CodeState | None = None
-    """Which code registered the session; not told before version 5."""
+    """Which code registered the session; not recorded before version 5."""
 
 
 class Workspace(Contract):
@@ -85,7 +85,7 @@ class Launch(Contract):
     order: Digest
     launcher: str
     resumes: Resumed | None = None
-    """The saved step that the job goes on from; not told before version 2."""
+    """The saved step that the job resumes from; not recorded before version 2."""
 
 
 class Output(Contract):
@@ -119,7 +119,7 @@ class Lost(Contract):
     stage: str
     attempt: int
     why: str = ""
-    """Why it was given up, in words of what was to run it, which are untrusted; not told before version 2."""
+    """Why it was given up, in words of what was to run it, which are untrusted; not recorded before version 2."""
 
 
 class Spend(Contract):
@@ -146,7 +146,7 @@ class Shortage(Contract):
     """None is the design gate."""
     attempt: int
     at: Literal["design_gate", "plan", "launch", "submit", "review"]
-    """The node of the session graph that could not go on."""
+    """The node of the session graph that could not continue."""
     reasons: tuple[str, ...]
 
 
@@ -164,11 +164,11 @@ class Resume(By):
     lease: Lease | None = None
     """As in ``open``."""
     code_state: CodeState | None = None
-    """Which code goes on with it; not told before version 4."""
+    """Which code resumes it; not recorded before version 4."""
 
 
 class Keys(Contract):
-    """``keys``: a key that was replaced; the policy stands beside the body."""
+    """``keys``: a key that was replaced; the policy is beside the body."""
 
     role: Role
     old: Hex

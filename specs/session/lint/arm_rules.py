@@ -41,7 +41,7 @@ def lint_controls(spec: SessionSpec) -> Iterator[LintProblem]:
     stages = {stage.name: stage for stage in spec.stages}
     first, last = stages.get(spec.analysis.baseline), stages.get(spec.analysis.treatment)
     if first is None or last is None or kind_of(first).arm is None or kind_of(last).arm is None:
-        return  # Told as an arm that is none.
+        return  # Reported as an arm that is not one.
     if _controlled(first) is None or _controlled(last) is None:
         yield LintProblem(("analysis", "controls"), "the arms hold no conversations", "remove the controls")
         return

@@ -29,6 +29,6 @@ def notes(spec: SessionSpec) -> Iterator[str]:
             continue
         if kind_read(spec, stage) == "base":
             yield (
-                f"{stage.name}: a base model goes on until its end token or {stage.parameters.max_new_tokens} tokens, "
+                f"{stage.name}: a base model writes until its end token or {stage.parameters.max_new_tokens} tokens, "
                 f'and no stops are given; what ends an answer is written stops: ["\\n\\n"] or the end mark it learned'
             )

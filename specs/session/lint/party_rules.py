@@ -104,7 +104,7 @@ def lint_reviewer(spec: SessionSpec) -> Iterator[LintProblem]:
 
 
 def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
-    """A panel stands in the place of the reviewer, its quorum can be reached, and its members can disagree."""
+    """A panel replaces the reviewer, its quorum can be reached, and its members can disagree."""
     panel = spec.panel
     if panel is None:
         return
@@ -142,7 +142,7 @@ def _lint_one(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
 
 
 def lint_endpoint(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem]:
-    """Address and price of whoever asks a model belong together."""
+    """Address and price of a party that asks a model belong together."""
     if party.base_url is not None:
         loc: Loc = (*place, "base_url")
         if party.vendor != "openai":

@@ -29,7 +29,7 @@ def differing(ours: Mapping[str, Any], pilots: Mapping[str, Any]) -> list[str]:
 
 
 def lint_pilots(spec: SessionSpec) -> Iterator[LintProblem]:
-    """A stage that names a pilot does the same as it, on more; and is held to the rates that the pilot was held to."""
+    """A stage that names a pilot does the same on more data, and must meet the rates that the pilot had to meet."""
     order = [stage.name for stage in spec.stages]
     for index, stage in enumerate(spec.stages):
         if stage.pilot is None:
@@ -68,7 +68,7 @@ def _held(index: int, stage: Stage, pilot: Stage) -> Iterator[LintProblem]:
         metric = METRICS.get(criterion.metric)
         if metric is None or metric.unit != "fraction" or any(_holds(one, criterion) for one in stage.gate.criteria):
             continue
-        message = f"its pilot '{pilot.name}' is held to '{criterion}', and this stage is not"
+        message = f"its pilot '{pilot.name}' must meet '{criterion}', and this stage need not"
         yield LintProblem(("stages", index, "gate"), message, "repeat the criterion, or write a stricter one")
 
 

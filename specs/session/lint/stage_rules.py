@@ -86,7 +86,7 @@ def lint_samples(spec: SessionSpec) -> Iterator[LintProblem]:
 
 def _samples(spec: SessionSpec, index: int) -> str:
     able = [f"{stage.name}.rows" for stage in spec.stages[:index] if kind_of(stage).sampled_by_task]
-    return f"there are {', '.join(able)}" if able else "no generate stage stands before it"
+    return f"there are {', '.join(able)}" if able else "no generate stage comes before it"
 
 
 def _recipe_inputs(spec: SessionSpec, index: int, stage: Stage) -> Iterator[LintProblem]:
@@ -129,7 +129,7 @@ def lint_trained(spec: SessionSpec) -> Iterator[LintProblem]:
             yield LintProblem(loc, f"the stage has no input '{role}' to train", hint)
             continue
         needed = list(_reference(spec, index, ("stages", index, "inputs", role), stage.inputs[role], "checkpoint"))
-        # What the reference itself gets wrong is told by the rule on inputs.
+        # The rule on inputs reports a wrong reference.
         if needed and not list(_reference(spec, index, loc, stage.inputs[role], None)):
             message = f"trains '{role}', and '{stage.inputs[role]}' is no checkpoint"
             yield LintProblem(loc, message, _candidates(spec, index, "checkpoint"))

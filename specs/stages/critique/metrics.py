@@ -1,4 +1,4 @@
-"""The metrics of critics, revisions and preferences. Each critic has ids of its own, so that no gate mixes them up."""
+"""The metrics of critics, revisions and preferences. Each critic has its own ids, so that no gate mixes them up."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ CRITIC_METRICS: tuple[MetricDefinition, ...] = (
         "best_of_n",
         "fraction",
         f"{_COMPARED}, each in both orders",
-        "verdicts for the response that stands first / verdicts; 0.5 for a judge without a liking",
+        "verdicts for the response shown first / verdicts; 0.5 for a judge without a preference for a place",
         "none",
     ),
     *_swapping("pair_judge", "best_of_n", _COMPARED),

@@ -127,7 +127,7 @@ class RevisionRow(Contract):
     original: str
     rounds: tuple[RevisionRound, ...] = Field(min_length=1)
     final: str
-    """The newest revision without a fault; the original where there is none."""
+    """The newest revision without a fault; the original if every revision has one."""
     usable: bool
     """Whether the last round has no fault and the chain does not end in the words it began with."""
 

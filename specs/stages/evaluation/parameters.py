@@ -30,7 +30,7 @@ class EvaluateParameters(Writing):
     batch_size: BatchSize = 32
     prompting: Prompting = Field(default="native", exclude_if=_is_native)
     wrapper: Wrapper | None = Field(default=None, exclude_if=lambda given: given is None)
-    """With ``{prompt}`` where the instruction stands; read with ``prompting: wrapped`` only."""
+    """With ``{prompt}`` in place of the instruction; read with ``prompting: wrapped`` only."""
     stops: tuple[Stop, ...] = Field(default=(), exclude_if=lambda given: not given)
     """Strings that end an answer; they and what follows them are not part of it."""
     scorer: Task | None = Field(default=None, exclude_if=lambda given: given is None)
@@ -79,7 +79,7 @@ class MultipleChoiceParameters(Placed):
     """Score each choice of a question by the log-likelihood of its text after the question."""
 
     question: Annotated[str, Field(max_length=2000)] = QUESTION
-    """With ``{prompt}`` where the question stands; a choice follows after a space."""
+    """With ``{prompt}`` in place of the question; a choice follows after a space."""
     lm_eval: LmEvalTask | None = Field(default=None, exclude_if=lambda given: given is None)
     """Have the library lm-eval ask and score, with its own model class; ``question`` is not used then."""
     lm_eval_task: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}$")] | None = Field(

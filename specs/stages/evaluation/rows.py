@@ -56,7 +56,7 @@ class ChoiceScore(Contract):
 
 
 class ChoiceRow(Contract):
-    """One question; the choices in the order of the item. Which one is right stands in the item alone."""
+    """One question; the choices in the order of the item. Only the item says which one is right."""
 
     item: str
     prompt_tokens: Positive

@@ -54,7 +54,7 @@ class TrainingParameters(Contract):
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", exclude_if=_left_out("auto"))
     """Where it has to run. ``auto`` takes a GPU where there is one, and the manifest says which it was."""
     prompt_format: str | None = Field(default=None, min_length=8, max_length=2000, exclude_if=_left_out(None))
-    """Train in completion mode on this text, in which ``{prompt}`` stands for the prompt, instead of the tokenizer's
+    """Train in completion mode on this text, with ``{prompt}`` in place of the prompt, instead of the tokenizer's
     chat template."""
     response_end: str | None = Field(default=None, min_length=1, max_length=100, exclude_if=_left_out(None))
     """Written after every response, before the end token; only with ``prompt_format``."""
@@ -62,7 +62,7 @@ class TrainingParameters(Contract):
     """Written before every response, with loss; only with ``prompt_format``. A format that ends in ":" needs the space:
     without it ``:"`` is one token, and what was trained on is not what is asked later."""
     checkpoint_steps: Annotated[int, Field(ge=1)] | None = Field(default=None, exclude_if=_left_out(None))
-    """Keep what is needed to go on every so many optimizer steps; a job that is started again in its folder goes on
+    """Keep what is needed to resume every so many optimizer steps; a job that is started again in its folder resumes
     from the newest whole one."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
@@ -100,9 +100,7 @@ class TrainingParameters(Contract):
             kind = self.optimizer_kind
             raise ValueError(f"optimizer_kind '{kind}' runs on an NVIDIA GPU only, device is '{self.device}'")
         if self.method == "qlora" and self.device == "auto":
-            raise ValueError(
-                "method 'qlora' is told where to run, device is 'auto': write cuda, or cpu to try it small"
-            )
+            raise ValueError("method 'qlora' needs a device, and device is 'auto': write cuda, or cpu to try it small")
         if self.method == "qlora" and self.precision != "bfloat16":
             raise ValueError(f"method 'qlora' computes in bfloat16, precision is '{self.precision}'")
         if self.method == "lora" and self.precision == "mixed" and self.device == "cpu":

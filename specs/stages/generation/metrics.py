@@ -82,7 +82,7 @@ TEXT_METRICS: tuple[MetricDefinition, ...] = (
     ),
     _m(
         "sentences_completed", "base_model_check", "fraction", "sentinels that are beginnings of sentences, given as bare text",
-        "beginnings the declared model goes on with as expected / beginnings", "higher",
+        "beginnings that the declared model continues as expected / beginnings", "higher",
     ),
     _m(
         "encoding_faults", "base_model_check", "prompts", "all sentinels, given to the declared model as bare text",

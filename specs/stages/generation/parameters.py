@@ -1,6 +1,6 @@
 """Parameters of the stages that write text. Prompts, stops and rules are data here.
 
-Form and prompt of a model follow from the kind the spec declares of it: a base model goes on with bare text, an
+Form and prompt of a model follow from the kind the spec declares of it: a base model continues bare text, an
 instruct model gets its chat template.
 """
 
@@ -105,7 +105,7 @@ class SampleResponsesParameters(Sampling):
     scope: tuple[ScopeRule, ...] = (TRUE_FALSE,)
     """Rules on what an answer may be; what breaks one is not kept."""
     shard_size: Annotated[int, Field(ge=1, le=1_000_000)] = 256
-    """Instructions answered together; a stage that was ended goes on after the last whole shard."""
+    """Instructions answered together; an interrupted stage resumes after the last whole shard."""
     temperature: Annotated[float, Field(gt=0, le=2)] = 0.4
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.9
     repetition_penalty: Annotated[float, Field(ge=1, le=2)] = 1.1
@@ -130,8 +130,8 @@ class GenerateParameters(Sampling):
     worked_example: bool = True
     """Show one worked example of the format while sampling. It is never part of a training row."""
     wrapper: Wrapper | None = Field(default=None, exclude_if=lambda given: given is None)
-    """With ``{prompt}`` where the prompt stands: the model goes on with this bare text, whatever its kind. A worked
-    example stands before it in the same form."""
+    """With ``{prompt}`` in place of the prompt: the model continues this bare text, whatever its kind. A worked
+    example comes before it in the same form."""
     response_end: Stop | None = Field(default=None, exclude_if=lambda given: given is None)
     """What ends the worked example's answer; with ``wrapper`` only, and one of ``stops``."""
     stops: tuple[Stop, ...] = Field(default=(), exclude_if=lambda given: not given)

@@ -72,7 +72,7 @@ class SelfInstructRow(Contract):
     shown: tuple[str, ...]
     """Ids of the instructions that stood in the prompt, in order."""
     first: Count
-    """The number the model was to go on with."""
+    """The number the model had to continue with."""
     prompt: str
     prompt_tokens: Count
     raw: str
