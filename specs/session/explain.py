@@ -153,8 +153,6 @@ def _pattern(context: dict[str, Any]) -> str:
 
 
 def _literal(loc: Loc, name: str, value: Any, expected: str) -> LintProblem:
-    if loc == ("reviewer", "vendor") and value == "playbook":
-        return LintProblem(loc, "'playbook' acts, it cannot be the reviewer", "without a model, take 'checklist'")
     if loc == ("builder", "vendor") and value == "checklist":
         return LintProblem(loc, "'checklist' judges, it cannot be the builder", "without a model, take 'playbook'")
     known = re.findall(r"'([^']*)'", expected)

@@ -111,10 +111,15 @@ class Efforts(Contract):
     high: Effort = Effort(timeout_s=900, max_cost_usd=1.0)
 
 
-class Reviewer(Contract):
-    """Who judges: ``checklist`` by rules, ``person`` at the terminal or by a file, the others by asking a model."""
+REVIEWERS = ("checklist", "person", "anthropic", "openai")
+"""Peergate's own vendors of reviewers."""
 
-    vendor: Literal["checklist", "person", "anthropic", "openai"] = "checklist"
+
+class Reviewer(Contract):
+    """Who judges: ``checklist`` by rules, ``person`` at the terminal or by a file, others as their vendor does."""
+
+    vendor: Name = "checklist"
+    """One of :data:`REVIEWERS`, or one of ``peergate.reviewers``."""
     model: str | None = None
     base_url: Address | None = None
     """An endpoint that speaks one of OpenAI's APIs, used instead of OpenAI's own."""
@@ -127,15 +132,20 @@ class Reviewer(Contract):
 
     @property
     def asks_a_model(self) -> bool:
-        """Whether reviews go over the wire."""
-        return self.vendor not in ("checklist", "person")
+        """Whether a model is asked. A spec names one exactly then, which shows it of plug-ins that are not here too."""
+        return self.model is not None if self.is_plugin else self.vendor not in ("checklist", "person")
+
+    @property
+    def is_plugin(self) -> bool:
+        """Whether another distribution brings the vendor."""
+        return self.vendor not in REVIEWERS
 
     def with_reasoning(self) -> Reviewer:
         """Return the reviewer as it is registered: where no reasoning is stated, a vendor is asked for the tier's own.
 
         An endpoint of one's own is sent only what the spec states: many servers refuse fields they do not know.
         """
-        if not self.asks_a_model or self.base_url is not None:
+        if not self.asks_a_model or self.is_plugin or self.base_url is not None:
             return self
         stated: dict[str, Effort] = {name: getattr(self.effort, name) for name in Efforts.model_fields}
         filled = {

@@ -1,4 +1,4 @@
-"""Distributions that are not part of Peergate bring a task, a training kind and a launcher: one session uses all three.
+"""Distributions that are not part of Peergate bring a task, a training kind, a launcher, a reviewer: one session uses all.
 
 Nothing under Peergate's packages names them. What misbehaves is refused with one clear error, and opens no gate.
 """
@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 import pytest
 
+from reviews.trail.envelope import Recorded
 from reviews.trail.tables.open_table import read_entries
 from specs.home import HOME, PACKAGES
 from tests.thirdparty import house
 
 LAUNCHER = "other_folder"
+REVIEWER = "plain_words"
 
 
 class Ran(NamedTuple):
@@ -34,8 +36,8 @@ class Ran(NamedTuple):
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has the three distributions."""
-    return house.environment(tmp_path_factory.mktemp("env"), "reward_model", "json_keys", LAUNCHER)
+    """An interpreter that has the four distributions."""
+    return house.environment(tmp_path_factory.mktemp("env"), "reward_model", "json_keys", LAUNCHER, REVIEWER)
 
 
 @pytest.fixture(scope="module")
@@ -44,22 +46,25 @@ def ran(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]
     stages = [stage | ({"launcher": LAUNCHER} if stage["name"] == "rewards" else {}) for stage in house.SPEC["stages"]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ACME_FOLDER", str(folder / "elsewhere"))
-        done = house.peergate(python, "start", house.write_session(folder / "spec", stages=stages), "--runs", folder)
+        spec = house.write_session(folder / "spec", stages=stages, reviewer={"vendor": REVIEWER})
+        done = house.peergate(python, "start", spec, "--runs", folder)
         assert done.returncode == 0, done.stdout + done.stderr
         yield Ran(python, folder / "third", done.stdout + done.stderr, folder / "elsewhere")
 
 
 def test_nothing_in_peergate_names_them() -> None:
-    named = ("acme", "reward_model", "json_keys", LAUNCHER)
+    named = ("acme", "reward_model", "json_keys", LAUNCHER, REVIEWER)
     files = [path for package in PACKAGES for path in (HOME / package).rglob("*.py")]
     assert [path for path in files if any(one in path.read_text(encoding="utf-8") for one in named)] == []
 
 
-def test_a_session_with_all_three_runs_through_its_gates_and_is_verified(ran: Ran) -> None:
+def test_a_session_with_all_of_them_runs_through_its_gates_and_is_verified(ran: Ran) -> None:
     decided = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "decision"]
     assert [one["outcome"] for one in decided] == ["approve", "approve", "approve", "null"]
     verified = house.peergate(ran.python, "audit", "verify", ran.run)
     assert verified.returncode == 0 and "VERIFIED" in verified.stdout, verified.stdout
+    verdicts = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "verdict"]
+    assert {one["reviewer"] for one in verdicts} == {REVIEWER}
     # The job ran elsewhere: its folder there has the claim.
     assert list(ran.elsewhere.rglob("*claim*"))
 
@@ -77,7 +82,12 @@ def test_its_metrics_are_traced_to_their_lines_and_its_checks_ran(ran: Ran) -> N
 def test_what_a_session_used_is_registered_and_granted(ran: Ran) -> None:
     grants = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "grant"]
     used = grants[1]["plugins"]
-    assert set(used) == {"peergate.launchers other_folder", "peergate.stages reward_model", "peergate.tasks json_keys"}
+    assert set(used) == {
+        "peergate.launchers other_folder",
+        "peergate.reviewers plain_words",
+        "peergate.stages reward_model",
+        "peergate.tasks json_keys",
+    }
     assert all("1.0 sha256:" in identity for identity in used.values())
 
 
@@ -98,6 +108,48 @@ def test_the_page_shows_the_very_files_that_ran() -> None:
     assert len(blocks) == 8
     for name, code in blocks:
         assert (house.HERE / name).read_text(encoding="utf-8").rstrip("\n") == code, name
+
+
+def judged(python: Path, folder: Path, **changes: object) -> tuple[subprocess.CompletedProcess[str], list[Recorded]]:
+    """Start a session that the reviewer of the other distribution judges; returns how it ended and its trail."""
+    spec = house.write_session(folder / "spec", reviewer={"vendor": REVIEWER}, **changes)
+    done = house.peergate(python, "start", spec, "--runs", folder)
+    return done, read_entries(folder / "third" / "trail.sqlite")
+
+
+def test_the_verdict_of_a_reviewer_of_elsewhere_decides_a_gate(python: Path, tmp_path: Path) -> None:
+    """Only its own finding stands against the design: the checklist and every check would let it pass."""
+    done, entries = judged(python, tmp_path, objective="Prove that training on these pairs gives valid JSON.")
+    assert "one session proves nothing" in done.stdout + done.stderr, done.stdout + done.stderr
+    decided = [one.body for one in entries if one.entry.kind == "decision"]
+    assert [one["outcome"] for one in decided] == ["human"] and not [
+        one for one in entries if one.entry.kind == "grant"
+    ]
+    verified = house.peergate(python, "audit", "verify", tmp_path / "third")
+    assert "VERIFIED" in verified.stdout, verified.stdout + verified.stderr
+
+
+MISBEHAVES = {
+    "raises": ("raise RuntimeError('no licence')", "plain_words: cannot review: RuntimeError: no licence"),
+    "dies": ("__import__('os')._exit(3)", "the reviewer's process gave no answer: it ended"),
+    "no_verdict": ("return {'approve': True}", "returns a dict, which is no verdict"),
+}
+
+
+@pytest.mark.parametrize("how", MISBEHAVES)
+def test_a_reviewer_that_misbehaves_leaves_the_gate_closed(how: str, python: Path, tmp_path: Path) -> None:
+    body, told = MISBEHAVES[how]
+    code = python.parents[1] / "brought" / "acme_words" / "review.py"
+    text = code.read_text(encoding="utf-8")
+    try:
+        code.write_text(f"{text}\n\ndef review(packet, asked):\n    {body}\n", encoding="utf-8")
+        done, entries = judged(python, tmp_path)
+    finally:
+        code.write_text(text, encoding="utf-8")
+    assert told in done.stdout + done.stderr, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr and done.returncode != 0
+    assert not [one for one in entries if one.entry.kind == "grant"]
+    assert [one.body["outcome"] for one in entries if one.entry.kind == "decision"] != ["approve"]
 
 
 class Broken(NamedTuple):
