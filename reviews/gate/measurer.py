@@ -46,6 +46,6 @@ def measure(evidence: Evidence) -> MetricSet:
         stage=stage.name,
         attempt=evidence.attempt,
         rows=rows,
-        code=measuring_code(),
+        code=measuring_code(evidence.resolved),
         metrics=metrics,
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from specs import task_file
 from specs.digests import digest_bytes, digest_file
 from specs.errors import AuditDamage, Problem, SpecError, UserError
 from specs.home import HOME
@@ -62,6 +63,7 @@ def load_spec(
         raise document.error(path, [_with_digest(path, document, one) for one in spec])
     files = _Files(path, allow_missing_data)
     constitution, digests = files.read_all(spec)
+    spec, task_text = files.task(spec)
     problems = [*lint(spec), *files.problems]
     if problems or files.others:
         raise document.error(path, problems, files.others)
@@ -70,6 +72,7 @@ def load_spec(
         constitution_digest=constitution,
         data_digests=digests,
         plugins=used_plugins(spec),
+        task_text=task_text,
         origin=str(path.resolve().parent),
     )
 
@@ -184,6 +187,31 @@ class _Files:
             digests["heldout"] = heldout
         return constitution, digests
 
+    def task(self, spec: SessionSpec) -> tuple[SessionSpec, str | None]:
+        """Return the spec with its task file pinned by its digest, and the file's text; problems are collected."""
+        path, _, stated = spec.task.partition("@")
+        raw = self._read(("task",), path) if task_file.is_file(path) else None
+        if raw is None:
+            return spec, None
+        try:
+            text = _task_text(self.folder / path, raw)
+            name = task_file.pinned(path, text)
+            task_file.remember(name, text)
+            task_file.module_of(name)
+        except SpecError as error:
+            self.others += error.problems
+            return spec.model_copy(update={"task": path}), None
+        except task_file.TaskFault as fault:
+            where = (str(self.folder / path), fault.line, fault.column)
+            self.others.append(Problem(*where, "", printable(fault.message)))
+            return spec.model_copy(update={"task": path}), None
+        if stated and name != spec.task:
+            message = f"'{path}' has the digest {name.partition('@')[2]}, the spec registers {stated}"
+            self.problems.append(
+                LintProblem(("task",), message, "restore the registered file, or register the new digest")
+            )
+        return spec.model_copy(update={"task": name}), text
+
     def _constitution(self, named: str) -> str:
         raw = self._read(("constitution",), named)
         if raw is None:
@@ -229,6 +257,25 @@ class _Files:
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem(loc, f"'{named}' cannot be read: {error}"))
         return None
+
+
+def _task_text(path: Path, raw: bytes) -> str:
+    """Return the text of a task file.
+
+    Raises:
+        SpecError: it is too long, no text, or holds a secret, which the trail would keep.
+    """
+    if len(raw) > task_file.MAX_BYTES:
+        raise SpecError([Problem(str(path), 1, 1, "", f"the file is larger than {task_file.MAX_BYTES} bytes")])
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise SpecError([Problem(str(path), line, 1, "", "the file is not UTF-8 text")]) from error
+    for start, what in current().places(text):
+        line = text.count("\n", 0, start) + 1
+        raise SpecError([Problem(str(path), line, 1, "", f"here begins a secret ({what})", "take it out of the file")])
+    return text
 
 
 def _read_spec(path: Path) -> bytes:

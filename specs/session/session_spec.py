@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer, model_validator
 
 from specs.digests import Contract, Digest
 from specs.resources import LauncherName, Resources, filled
@@ -13,7 +13,8 @@ from specs.session.analysis import Control, KindRule, PrimaryMetric, control_cri
 from specs.session.evaluation_plan import EvaluationPlan
 from specs.session.thresholds import Thresholds
 from specs.stages.registry import Stage
-from specs.stages.stage import Criterion, ModelKind, Name, Task
+from specs.stages.stage import Criterion, ModelKind, Name, SpecTask
+from specs.task_file import remember
 
 
 class ModelSource(Contract):
@@ -285,7 +286,7 @@ class SessionSpec(Contract):
     profile: Name | None = Field(default=None, exclude_if=is_none)
     """Which of the spec's ``profiles`` its values come from (``specs/session/profiles.py``)."""
     objective: Annotated[str, StringConstraints(min_length=10)]
-    task: Task
+    task: SpecTask
     constitution: str
     model: ModelSource
     control: ModelSource | None = Field(default=None, exclude_if=is_none)
@@ -362,8 +363,15 @@ class ResolvedSpec(Contract):
     data_digests: dict[str, Digest]
     plugins: dict[str, str] = Field(default={}, exclude_if=lambda given: not given)
     """What the spec uses of other distributions -> its distribution, version and digest."""
+    task_text: str | None = Field(default=None, exclude_if=is_none)
+    """Of a task in a file: the file. Whoever reads this can run it, wherever the file is."""
     origin: str
     """Absolute folder the relative paths of the spec start from; not part of :meth:`registration`."""
+
+    @model_validator(mode="after")
+    def _know_its_task(self) -> ResolvedSpec:
+        remember(self.spec.task, self.task_text)
+        return self
 
     def registration(self) -> str:
         """Return the digest that identifies the experiment, wherever its files lie."""

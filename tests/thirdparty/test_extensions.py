@@ -1,4 +1,4 @@
-"""Distributions that are not part of Peergate bring a task, a training kind, a launcher, a reviewer: one session uses all.
+"""Distributions that are not part of Peergate bring a task, a training kind, a launcher and a reviewer to one session.
 
 Nothing under Peergate's packages names them. What misbehaves is refused with one clear error, and opens no gate.
 """
@@ -19,6 +19,7 @@ import pytest
 from reviews.trail.envelope import Recorded
 from reviews.trail.tables.open_table import read_entries
 from specs.home import HOME, PACKAGES
+from specs.task_file import pinned
 from tests.thirdparty import house
 
 LAUNCHER = "other_folder"
@@ -122,7 +123,7 @@ def test_the_verdict_of_a_reviewer_of_elsewhere_decides_a_gate(python: Path, tmp
     done, entries = judged(python, tmp_path, objective="Prove that training on these pairs gives valid JSON.")
     assert "one session proves nothing" in done.stdout + done.stderr, done.stdout + done.stderr
     decided = [one.body for one in entries if one.entry.kind == "decision"]
-    assert [one["outcome"] for one in decided] == ["human"] and not [
+    assert [one["outcome"] for one in decided] == ["escalate"] and not [
         one for one in entries if one.entry.kind == "grant"
     ]
     verified = house.peergate(python, "audit", "verify", tmp_path / "third")
@@ -150,6 +151,42 @@ def test_a_reviewer_that_misbehaves_leaves_the_gate_closed(how: str, python: Pat
     assert "Traceback" not in done.stdout + done.stderr and done.returncode != 0
     assert not [one for one in entries if one.entry.kind == "grant"]
     assert [one.body["outcome"] for one in entries if one.entry.kind == "decision"] != ["approve"]
+
+
+@pytest.fixture(scope="module")
+def beside(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished session whose task is a file beside its spec."""
+    folder = tmp_path_factory.mktemp("beside")
+    spec = house.write_session(folder / "spec", task="./verify.py")
+    shutil.copyfile(house.HERE / "beside" / "verify.py", folder / "spec" / "verify.py")
+    done = house.peergate(python, "start", spec, "--runs", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_a_task_beside_the_spec_is_registered_granted_and_verified(python: Path, beside: Path) -> None:
+    verified = house.peergate(python, "audit", "verify", beside / "third")
+    assert verified.returncode == 0 and "VERIFIED" in verified.stdout, verified.stdout
+    name = pinned("./verify.py", (house.HERE / "beside" / "verify.py").read_text(encoding="utf-8"))
+    grants = [one.body for one in read_entries(beside / "third" / "trail.sqlite") if one.entry.kind == "grant"]
+    assert {one["task"] for one in grants} == {name} and len(grants) == 3
+    for folder in (beside / "third" / "jobs").iterdir():
+        order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
+        assert pinned("./verify.py", order["task_text"]) == order["task"] == name
+
+
+def test_a_task_file_that_changed_after_registration_closes_the_gate(python: Path, beside: Path) -> None:
+    file = beside / "spec" / "verify.py"
+    text = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(text + "\n# changed\n", encoding="utf-8")
+        checked = house.peergate(python, "check", "run", beside / "third", "--stage", "before")
+    finally:
+        file.write_text(text, encoding="utf-8")
+    assert checked.returncode != 0
+    assert "registered was the measuring code" in checked.stdout and "task ./verify.py" in checked.stdout
+    again = house.peergate(python, "check", "run", beside / "third", "--stage", "before")
+    assert "registered was the measuring code" not in again.stdout, again.stdout + again.stderr
 
 
 class Broken(NamedTuple):

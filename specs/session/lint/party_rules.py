@@ -178,7 +178,6 @@ def _lint_one(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
 
 def _lint_plugin(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
     """A plug-in asks its model in its own way; what that takes is not measured, so its cap is what it costs."""
-    vendor: Loc = (*place, "vendor")
     for key in ("base_url", "api"):
         if key in reviewer.model_fields_set:
             message = f"vendor '{reviewer.vendor}' asks its model in its own way"
