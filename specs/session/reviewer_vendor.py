@@ -19,7 +19,8 @@ from specs.text import plain
 from specs.vendors.api_keys import key_in, variable_of
 
 GROUP: plugins.Group = "peergate.reviewers"
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,57}_(KEY|TOKEN)")
+"""Values of variables with such names are masked wherever text is kept (``specs/masking.py``)."""
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -55,7 +56,8 @@ def vendor_of(name: str) -> ReviewerVendor:
     if not _FUNCTION.fullmatch(found.review):
         raise PluginFault(f"its review is {plain(repr(found.review), 60)}, not 'module:function'", where=where)
     if found.key_variable and not _VARIABLE.fullmatch(found.key_variable):
-        raise PluginFault(f"its key_variable is {plain(repr(found.key_variable), 60)}", where=where)
+        told = f"its key_variable is {plain(repr(found.key_variable), 60)}, which is no NAME_KEY or NAME_TOKEN"
+        raise PluginFault(f"{told}: its value would not be masked", where=where)
     return found
 
 

@@ -106,7 +106,7 @@ def test_the_page_shows_the_very_files_that_ran() -> None:
     blocks = re.findall(
         r"```(?:python|toml)\n# (\S+)\n(.*?)\n```", (HOME / "docs" / "extending.md").read_text("utf-8"), re.S
     )
-    assert len(blocks) == 8
+    assert len(blocks) == 12
     for name, code in blocks:
         assert (house.HERE / name).read_text(encoding="utf-8").rstrip("\n") == code, name
 
@@ -127,12 +127,14 @@ def test_the_verdict_of_a_reviewer_of_elsewhere_decides_a_gate(python: Path, tmp
         one for one in entries if one.entry.kind == "grant"
     ]
     verified = house.peergate(python, "audit", "verify", tmp_path / "third")
-    assert "VERIFIED" in verified.stdout, verified.stdout + verified.stderr
+    # It waits for a person. Whatever is there holds together, and the decision follows from the verdict again.
+    assert "third: OPEN" in verified.stdout, verified.stdout + verified.stderr
+    assert "1 decisions derived again" in verified.stdout
 
 
 MISBEHAVES = {
     "raises": ("raise RuntimeError('no licence')", "plain_words: cannot review: RuntimeError: no licence"),
-    "dies": ("__import__('os')._exit(3)", "the reviewer's process gave no answer: it ended"),
+    "dies": ("__import__('os')._exit(3)", "no verdict from plain_words: the reviewer's process gave no answer"),
     "no_verdict": ("return {'approve': True}", "returns a dict, which is no verdict"),
 }
 
@@ -164,6 +166,7 @@ def beside(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_task_beside_the_spec_is_registered_granted_and_verified(python: Path, beside: Path) -> None:
     verified = house.peergate(python, "audit", "verify", beside / "third")
     assert verified.returncode == 0 and "VERIFIED" in verified.stdout, verified.stdout
@@ -175,6 +178,7 @@ def test_a_task_beside_the_spec_is_registered_granted_and_verified(python: Path,
         assert pinned("./verify.py", order["task_text"]) == order["task"] == name
 
 
+@pytest.mark.slow
 def test_a_task_file_that_changed_after_registration_closes_the_gate(python: Path, beside: Path) -> None:
     file = beside / "spec" / "verify.py"
     text = file.read_text(encoding="utf-8")

@@ -141,6 +141,13 @@ def test_a_declaration_that_lies_is_refused(here: Path) -> None:
         vendor_of("words")
 
 
+@pytest.mark.parametrize("name", ["HOME", "words_key", "LD_PRELOAD"])
+def test_a_key_whose_value_nothing_would_mask_is_refused(name: str, here: Path) -> None:
+    bring(here, key=name)
+    with pytest.raises(PluginFault, match="its value would not be masked"):
+        vendor_of("words")
+
+
 def told_of(spec: SessionSpec, reviewer: Reviewer) -> list[str]:
     return [one.message for one in lint(spec.model_copy(update={"reviewer": reviewer}))]
 
