@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reviews.checks.measuring_code import measuring_code
 from reviews.reviewers.process.confinement import environment
 from reviews.reviewers.process.reviewer_proxy import ModelApart, party
 from reviews.reviewers.vendors import plugin_reviewer
@@ -162,6 +163,14 @@ def test_a_spec_names_a_model_exactly_when_the_vendor_asks_one(here: Path, tmp_p
     assert "tokens of vendor 'words' are not counted: a review costs its max_cost_usd" in told
     used = used_plugins(spec.model_copy(update={"reviewer": spec_of(model="m")}))
     assert used["peergate.reviewers words"].startswith("acme-words 1.0 sha256:")
+
+
+def test_the_identity_of_it_is_part_of_the_measuring_code(here: Path) -> None:
+    """Control: a change of its file is another digest."""
+    bring(here)
+    before = measuring_code()
+    (here / "words.py").write_text("# changed\n", encoding="utf-8")
+    assert measuring_code() != before
 
 
 @pytest.mark.parametrize("name", ["wordz", "panel", "playbook"])
