@@ -9,11 +9,13 @@ from __future__ import annotations
 import sys
 import traceback
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 
 from specs import plugins
 from specs.digests import digest_bytes
-from specs.errors import PluginFault
+from specs.errors import PluginFault, Problem, SpecError
+from specs.masking import current
 from specs.text import plain
 
 MAX_BYTES = 256 * 1024
@@ -42,6 +44,25 @@ def path_of(task: str) -> str:
 def pinned(path: str, text: str) -> str:
     """Return the name of a task file with the digest of its text."""
     return f"{path}@{digest_bytes(text.encode())}"
+
+
+def text_of(path: Path, raw: bytes) -> str:
+    """Return the text of a task file.
+
+    Raises:
+        SpecError: it is too long, no text, or holds a secret, which the trail would keep.
+    """
+    if len(raw) > MAX_BYTES:
+        raise SpecError([Problem(str(path), 1, 1, "", f"the file is larger than {MAX_BYTES} bytes")])
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise SpecError([Problem(str(path), line, 1, "", "the file is not UTF-8 text")]) from error
+    for start, what in current().places(text):
+        line = text.count("\n", 0, start) + 1
+        raise SpecError([Problem(str(path), line, 1, "", f"here begins a secret ({what})", "take it out of the file")])
+    return text
 
 
 def remember(task: str, text: str | None) -> None:

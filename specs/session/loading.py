@@ -194,7 +194,7 @@ class _Files:
         if raw is None:
             return spec, None
         try:
-            text = _task_text(self.folder / path, raw)
+            text = task_file.text_of(self.folder / path, raw)
             name = task_file.pinned(path, text)
             task_file.remember(name, text)
             task_file.module_of(name)
@@ -257,25 +257,6 @@ class _Files:
         except (OSError, ValueError) as error:
             self.problems.append(LintProblem(loc, f"'{named}' cannot be read: {error}"))
         return None
-
-
-def _task_text(path: Path, raw: bytes) -> str:
-    """Return the text of a task file.
-
-    Raises:
-        SpecError: it is too long, no text, or holds a secret, which the trail would keep.
-    """
-    if len(raw) > task_file.MAX_BYTES:
-        raise SpecError([Problem(str(path), 1, 1, "", f"the file is larger than {task_file.MAX_BYTES} bytes")])
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise SpecError([Problem(str(path), line, 1, "", "the file is not UTF-8 text")]) from error
-    for start, what in current().places(text):
-        line = text.count("\n", 0, start) + 1
-        raise SpecError([Problem(str(path), line, 1, "", f"here begins a secret ({what})", "take it out of the file")])
-    return text
 
 
 def _read_spec(path: Path) -> bytes:

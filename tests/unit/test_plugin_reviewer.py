@@ -13,10 +13,12 @@ from reviews.reviewers.process.confinement import environment
 from reviews.reviewers.process.reviewer_proxy import ModelApart, party
 from reviews.reviewers.vendors import plugin_reviewer
 from reviews.trail.keys import create_key
+from sessions.pods.pod_plan import keys_of
 from specs import plugins
 from specs.errors import PluginFault, ReviewerUnavailable, UserError
 from specs.session.lint.party_rules import lint_reviewer
 from specs.session.lint.rules import lint
+from specs.session.reviewer_file import reviewer_of
 from specs.session.reviewer_vendor import vendor_of
 from specs.session.session_spec import Reviewer, SessionSpec
 from specs.session.used_plugins import used_plugins
@@ -171,6 +173,14 @@ def test_the_identity_of_it_is_part_of_the_measuring_code(here: Path) -> None:
     before = measuring_code()
     (here / "words.py").write_text("# changed\n", encoding="utf-8")
     assert measuring_code() != before
+
+
+def test_a_pod_gets_its_key_and_no_question_is_put_to_it(here: Path, tmp_path: Path) -> None:
+    bring(here, key="WORDS_KEY")
+    spec = evidence_of(tmp_path, "base").resolved.spec.model_copy(update={"reviewer": spec_of()})
+    assert keys_of(spec) == (["WORDS_KEY"], [])
+    with pytest.raises(UserError, match="'words' judges gates only"):
+        reviewer_of({"vendor": "words"}, {})
 
 
 @pytest.mark.parametrize("name", ["wordz", "panel", "playbook"])

@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from reviews.checks.measuring_code import measuring_code, measuring_files
+from sessions.pods.ship import bundle_of
 from specs import plugins, task_file
 from specs.errors import SpecError
 from specs.session.loading import load_spec, read_resolved
@@ -123,6 +124,11 @@ def test_a_file_that_hangs_is_one_problem(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(plugins.bounded, "__defaults__", (0.2, "be loaded"))
     found = told(tmp_path, "import time\ntime.sleep(3)\n")
     assert len(found) == 1 and "it takes more than 0.2 s" in found[0], found
+
+
+def test_it_goes_to_a_pod_with_the_spec(tmp_path: Path) -> None:
+    path = spec_with(tmp_path, GOOD)
+    assert bundle_of(path, load_spec(path)).files["verify.py"] == (tmp_path / "verify.py").resolve()
 
 
 def test_what_the_spec_says_of_it_is_checked(tmp_path: Path) -> None:
