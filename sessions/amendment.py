@@ -82,7 +82,7 @@ def amend(run: Path, spec_path: Path, by: str, reason: str, override: bool, disp
                 "by": by,
                 "reason": reason,
                 "overridden": override and decision.outcome != "approve",
-                "code": session.store.put_value(dict(measuring_files())),
+                "code": session.store.put_value(dict(measuring_files(new))),
             } | carried(decision.model_copy(update={"stage": AMENDMENT}))
             return session.trail.append("amendment", f"amendment/{number}", body)
         finally:

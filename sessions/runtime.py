@@ -197,7 +197,7 @@ def register(run: Path, name: str, spec_path: Path, resolved: ResolvedSpec) -> N
             "open",
             {
                 "registration": resolved.registration(),
-                "measured_by": store.put_value(dict(measuring_files())),
+                "measured_by": store.put_value(dict(measuring_files(resolved))),
                 "spec": store.put_value(resolved),
                 "source": store.put(source),
                 "constitution": resolved.constitution_digest,

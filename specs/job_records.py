@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from specs.code_state import CodeState, MachineUse
 from specs.digests import Contract, Count, Digest, Positive, Quantity
 from specs.stages.registry import STAGE_KINDS, Kind
 from specs.stages.stage import ModelKind
+from specs.task_file import remember
 from specs.trail.grant_and_claim import Grant
 
 
@@ -56,6 +57,13 @@ class JobOrder(Contract):
     :meth:`declared`."""
     resumes: Resumed | None = Field(default=None, exclude_if=lambda given: given is None)
     """None: the job begins at the beginning."""
+    task_text: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Of a task in a file, the file: ``task`` names its digest, and the grant ``task``."""
+
+    @model_validator(mode="after")
+    def _know_its_task(self) -> JobOrder:
+        remember(self.task, self.task_text)
+        return self
 
     def declared(self) -> ModelKind | None:
         """Return the declared kind of the model, which some kinds of orders leave out where it is instruct."""

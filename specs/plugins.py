@@ -22,8 +22,14 @@ from specs.digests import digest_file, digest_value
 from specs.errors import PluginFault
 from specs.text import plain
 
-Group = Literal["peergate.stages", "peergate.tasks", "peergate.launchers", "peergate.checks"]
-GROUPS: tuple[Group, ...] = ("peergate.stages", "peergate.tasks", "peergate.launchers", "peergate.checks")
+Group = Literal["peergate.stages", "peergate.tasks", "peergate.launchers", "peergate.checks", "peergate.reviewers"]
+GROUPS: tuple[Group, ...] = (
+    "peergate.stages",
+    "peergate.tasks",
+    "peergate.launchers",
+    "peergate.checks",
+    "peergate.reviewers",
+)
 LOAD_SECONDS = 20.0
 """The longest that importing a plug-in may take."""
 HEAVY = ("torch", "transformers", "trl")
@@ -109,7 +115,7 @@ def load(point: EntryPoint) -> Any:
     return bounded(point.load, where(point))
 
 
-def bounded(work: Callable[[], Loaded], told: str, seconds: float = LOAD_SECONDS) -> Loaded:
+def bounded(work: Callable[[], Loaded], told: str, seconds: float = LOAD_SECONDS, what: str = "be loaded") -> Loaded:
     """Return what work on a plug-in returns, within a time limit.
 
     What hangs keeps its thread, which ends with the process; what hangs without letting go of the interpreter is not
@@ -119,6 +125,7 @@ def bounded(work: Callable[[], Loaded], told: str, seconds: float = LOAD_SECONDS
         work: imports or calls the plug-in.
         told: names it in an error.
         seconds: the limit.
+        what: the plug-in does then, for an error.
 
     Raises:
         PluginFault: the work fails, takes too long, or imports a library that trains.
@@ -143,9 +150,9 @@ def bounded(work: Callable[[], Loaded], told: str, seconds: float = LOAD_SECONDS
     hint = "mend or uninstall that distribution"
     if failed:
         kind, said = type(failed[0]).__name__, plain(str(failed[0]), 200)
-        raise PluginFault(f"cannot be loaded: {kind}: {said}", where=told, hint=hint) from failed[0]
+        raise PluginFault(f"cannot {what}: {kind}: {said}", where=told, hint=hint) from failed[0]
     if not found:
-        raise PluginFault(f"cannot be loaded: it takes more than {seconds:g} s", where=told, hint=hint)
+        raise PluginFault(f"cannot {what}: it takes more than {seconds:g} s", where=told, hint=hint)
     return found[0]
 
 

@@ -16,7 +16,7 @@ from reviews.evidence.row_reader import read_rows
 from reviews.stages.evaluation.judged_answers import Answered, answered
 from reviews.stages.judge import judge_of
 from reviews.stages.row_metrics import lines_of_rows
-from reviews.stages.sampled_rows import COUNTED, lines_of
+from reviews.stages.sampled_rows import counted_by, lines_of
 from specs.digests import Contract
 from specs.stages.metric_catalog import METRICS
 from specs.stages.registry import kind_of
@@ -31,11 +31,11 @@ def parts_of(evidence: Evidence, metric: str) -> tuple[Part, ...]:
     Raises:
         EvidenceMissing: the rows are absent or unreadable.
     """
-    if metric in COUNTED.get(evidence.stage.kind, {}):
+    kind = kind_of(evidence.stage)
+    if metric in counted_by(kind):
         lines, found = lines_of(evidence, metric)
         rows = range(found.of)
         return (chosen("what the metric counts", rows, lines), chosen("what was sampled", rows, found.lines))
-    kind = kind_of(evidence.stage)
     if METRICS[metric].scope in ("comparison", "rule"):
         return _compared(evidence, metric, kind.rows["rows"])
     declared = next((one for one in kind.metrics if one.id == metric), None)

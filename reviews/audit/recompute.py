@@ -39,10 +39,11 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
             continue
         where = f"entry {recorded.entry.seq} ({kind} {recorded.entry.key.partition('/')[2]})"
         # The first decisions did not name their code.
-        if (code := recorded.body.get("code")) != measuring_code():
-            notes.append(f"{where}: was made by other code ({code}) and is not derived again")
-            continue
         try:
+            resolved, _ = registered_spec(entries[: recorded.entry.seq + 1], store)
+            if (code := recorded.body.get("code")) != measuring_code(resolved):
+                notes.append(f"{where}: was made by other code ({code}) and is not derived again")
+                continue
             if kind == "amendment":
                 damage += [f"{where}: {problem}" for problem in _amendment(entries, store, recorded)]
             else:

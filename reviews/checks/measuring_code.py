@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from specs import plugins
+from specs import plugins, task_file
 from specs.digests import digest_file, digest_value
 from specs.home import HOME
+from specs.session.session_spec import ResolvedSpec
 from specs.stages.registry import built_in_kinds
 
 PACKAGES = ("reviews", "training", "specs")
@@ -31,17 +32,30 @@ DATA = ("training/rules/prompts/*.yaml",)
 """Files that reached code reads: the questions that a critic's verdicts are recomputed with."""
 
 
-def measuring_code() -> str:
-    """Return the digest of the code that metrics, checks, packets and decisions depend on.
+def measuring_code(resolved: ResolvedSpec | None = None) -> str:
+    """Return the digest of the code that metrics, checks, packets and decisions of a spec depend on.
 
-    What other distributions bring counts with their name, version and files, as these are now.
+    What other distributions bring counts with their name, version and files, and a task beside the spec with its
+    file, as these are now.
     """
-    return digest_value(measuring_files())
+    return digest_value(measuring_files(resolved))
 
 
-def measuring_files() -> dict[str, str]:
+def measuring_files(resolved: ResolvedSpec | None = None) -> dict[str, str]:
     """Return the digest of each file of that code, by path, and the identity of what other distributions bring."""
-    return _own_code() | plugins.identities()
+    return _own_code() | plugins.identities() | _task(resolved)
+
+
+def _task(resolved: ResolvedSpec | None) -> dict[str, str]:
+    """Return the digest of the task file of a spec, as it is now."""
+    if resolved is None or not task_file.is_file(resolved.spec.task):
+        return {}
+    path = task_file.path_of(resolved.spec.task)
+    try:
+        digest = digest_file(resolved.path(path))
+    except OSError:
+        digest = "missing"
+    return {f"task {path}": digest}
 
 
 @cache

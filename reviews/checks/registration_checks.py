@@ -23,12 +23,12 @@ def _unchanged(evidence: Evidence, _: MetricSet | None) -> Found:
 
 def _code(evidence: Evidence, _: MetricSet | None) -> Found:
     """Compare the code that measures and judges with the one that was registered before there were any data."""
-    now = measuring_code()
+    now = measuring_code(evidence.resolved)
     if evidence.measured_by is None:
         return Found("NOT_APPLICABLE", "the session was registered without naming the code that measures")
     if evidence.measured_by == now:
         return Found("PASS", f"metrics, checks and decision are made by the registered code {now}")
-    then, files = evidence.measured_files, measuring_files()
+    then, files = evidence.measured_files, measuring_files(evidence.resolved)
     other = [name for name in sorted(then.keys() | files.keys()) if then.get(name) != files.get(name)] if then else []
     shown = tuple({"file": name, "registered": then.get(name, ""), "now": files.get(name, "")} for name in other)
     told = f"registered was the measuring code {evidence.measured_by}, this is {now}"

@@ -49,7 +49,7 @@ class Change(NamedTuple):
 
 def amended(entries: Sequence[Recorded], old: ResolvedSpec, new: ResolvedSpec) -> tuple[Change, ...]:
     """Return what an amendment at the end of these entries changes: the spec, and the code that measures."""
-    before, now = registered_code(entries), measuring_code()
+    before, now = registered_code(entries), measuring_code(new)
     code = () if before in (None, now) else (Change(CODE, before, now),)
     return (*changes(old, new), *code)
 

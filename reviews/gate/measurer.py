@@ -11,7 +11,7 @@ from reviews.evidence.evidence import Evidence
 from reviews.evidence.measured_value import metric_of
 from reviews.stages.judge import judge_of
 from reviews.stages.row_metrics import measure_rows
-from reviews.stages.sampled_rows import COUNTED, measure_sampled
+from reviews.stages.sampled_rows import counted_by, measure_sampled
 from specs.digests import digest_file
 from specs.errors import EvidenceMissing
 from specs.stages.metric import MetricSet
@@ -33,7 +33,7 @@ def measure(evidence: Evidence) -> MetricSet:
         values = measure_rows(kind, evidence) | (judge.measure(evidence) if judge.measure else {})
         if kind.arm is not None and stage.name == evidence.resolved.spec.analysis.treatment:
             values |= measure_comparison(evidence)
-        values |= measure_sampled(evidence) if stage.kind in COUNTED else {}
+        values |= measure_sampled(evidence) if counted_by(kind_of(stage)) else {}
         metrics = {id: metric_of(id, measured) for id, measured in values.items()}
     except EvidenceMissing:
         raise
@@ -46,6 +46,6 @@ def measure(evidence: Evidence) -> MetricSet:
         stage=stage.name,
         attempt=evidence.attempt,
         rows=rows,
-        code=measuring_code(),
+        code=measuring_code(evidence.resolved),
         metrics=metrics,
     )

@@ -1,6 +1,6 @@
 """What is wrong with the rows that a stage sampled, counted again: the rates that can break a stage off.
 
-Definitions stand in ``specs/stages/sampling_metrics.py``; what is counted is ``training/rules/sampling_quality.py``,
+They are declared in ``specs/stages/sampling_metrics.py``; what is counted is ``training/rules/sampling_quality.py``,
 as in the job.
 """
 
@@ -16,8 +16,10 @@ from specs.stages.critique.parameters import BestOfNParameters
 from specs.stages.critique.rows import CandidateRow, RevisionRow
 from specs.stages.generation.parameters import GenerateParameters, SampleResponsesParameters, SelfInstructParameters
 from specs.stages.generation.rows import GenerationRow, SampleResponsesRow, SelfInstructRow
-from specs.stages.registry import STAGE_KINDS, Kind
+from specs.stages.kind import StageKind
+from specs.stages.registry import STAGE_KINDS, kind_of
 from specs.stages.sampling import Sampling
+from specs.stages.sampling_metrics import Counts, SampledMetric
 from training.rules.sampling_quality import (
     Sample,
     of_answers,
@@ -29,29 +31,10 @@ from training.rules.sampling_quality import (
     why_low,
 )
 
-COUNTED: dict[Kind, dict[str, str]] = {
-    "generate": {
-        "generate_empty_rate": "empty",
-        "generate_runaway_rate": "runaway",
-        "generate_leak_rate": "leaked",
-        "generate_repeat_rate": "repeated",
-    },
-    "self_instruct": {"instruct_leak_rate": "leaked", "instruct_repeat_rate": "repeated"},
-    "sample_responses": {"response_empty_rate": "empty", "response_repeat_rate": "repeated"},
-    "revise": {
-        "revision_empty_rate": "empty",
-        "revision_runaway_rate": "runaway",
-        "revision_leak_rate": "leaked",
-        "revision_repeat_rate": "repeated",
-    },
-    "best_of_n": {
-        "candidate_empty_rate": "empty",
-        "candidate_runaway_rate": "runaway",
-        "candidate_leak_rate": "leaked",
-        "candidate_repeat_rate": "repeated",
-    },
-}
-"""Metric -> what of a row it counts. What a kind of stage lacks here is measured under an older name."""
+
+def counted_by(kind: StageKind) -> dict[str, Counts]:
+    """Return what each declared rate of a kind counts; what it lacks is measured under an older name."""
+    return {one.id: one.counts for one in kind.metrics if isinstance(one, SampledMetric)}
 
 
 class Sampled(NamedTuple):
@@ -100,7 +83,7 @@ def measure_sampled(evidence: Evidence) -> dict[str, Measured]:
     rates = rates_of(sampled(evidence).samples)
     if not rates.rows:
         raise EvidenceMissing("nothing was sampled", where="sampled rows")
-    return {id: share(getattr(rates, what), rates.rows) for id, what in COUNTED[evidence.stage.kind].items()}
+    return {id: share(getattr(rates, what), rates.rows) for id, what in counted_by(kind_of(evidence.stage)).items()}
 
 
 def why_broken_off(evidence: Evidence) -> str:
@@ -114,12 +97,12 @@ def why_broken_off(evidence: Evidence) -> str:
 
 
 def lines_of(evidence: Evidence, metric: str) -> tuple[list[int], Sampled]:
-    """Return the lines that a metric of :data:`COUNTED` counts.
+    """Return the lines that a metric of :func:`counted_by` counts.
 
     Raises:
         EvidenceMissing: as :func:`sampled`.
     """
-    found, what = sampled(evidence), COUNTED[evidence.stage.kind][metric]
+    found, what = sampled(evidence), counted_by(kind_of(evidence.stage))[metric]
     seen, lines = set[tuple[str, ...]](), list[int]()
     for line, one in zip(found.lines, found.samples, strict=True):
         if (bool(one.words) and one.words in seen) if what == "repeated" else getattr(one, what):

@@ -42,6 +42,7 @@ def order_of(session: Session, state: State) -> JobOrder:
             "parameters": resolve_parameters(stage, changes).model_dump(mode="json"),
             "inputs": {role: resolve_input(session, reference) for role, reference in sorted(stage.inputs.items())},
             "task": session.resolved.spec.task,
+            "task_text": session.resolved.task_text,
             "grant": entry_body(session, f"grant/{key}"),
             "code": _running_code(session),
             "max_seconds": stage.max_minutes * 60,

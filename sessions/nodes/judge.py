@@ -54,7 +54,7 @@ def measure(session: Session, state: State) -> State:
     except EvidenceMissing as error:
         digest, why = None, str(error)
         session.display.say(f"  not measured: {error.message}")
-    body = {"stage": stage, "attempt": attempt, "metrics": digest, "why": why, "code": measuring_code()}
+    body = {"stage": stage, "attempt": attempt, "metrics": digest, "why": why, "code": measuring_code(session.resolved)}
     session.trail.append("metrics", f"metrics/{stage}.{attempt}", body)
     return {"route": "go"}
 
@@ -120,7 +120,7 @@ def _settle(session: Session, stage: str, recorded_stage: str | None, attempt: i
             if change.parameter is not None and change.value is not None
         },
         "decision": session.store.put_value(decision),
-        "code": measuring_code(),
+        "code": measuring_code(session.resolved),
         "opens": opened_by(session.resolved, list(session.trail.iterate()), recorded_stage, decision.outcome),
     } | carried(decision)
     recorded = session.trail.append("decision", f"decision/{stage}.{attempt}", body)

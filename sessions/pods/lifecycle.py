@@ -28,6 +28,7 @@ from sessions.pods.pull import Pulled, pull, require_whole, verify
 from sessions.pods.remote.pod_layout import Layout
 from sessions.pods.ship import Bundle, ship
 from specs.errors import Blocked, PeergateError, UserError
+from specs.session.reviewer_vendor import plugin_key, vendor_of
 from specs.session.session_spec import ResolvedSpec, SessionSpec
 from specs.text import plain
 from specs.vendors.api_keys import find_key
@@ -49,6 +50,9 @@ def secrets_of(spec: SessionSpec, environ: Mapping[str, str] = os.environ) -> di
     needed, perhaps = keys_of(spec)
     for party, one in asking(spec):
         find_key(party, one.vendor, one.base_url, environ)
+    for one in spec.reviewers():
+        if one.is_plugin:
+            plugin_key(vendor_of(one.vendor), environ)
     return {name: environ[name] for name in (*needed, *perhaps) if environ.get(name, "").strip()}
 
 

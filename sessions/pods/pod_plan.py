@@ -8,21 +8,23 @@ from typing import Any
 from sessions.pods.install import extras_of
 from sessions.pods.pod_file import PodFile, read_address
 from sessions.pods.ship import Bundle
+from specs.session.reviewer_vendor import key_variable
 from specs.session.session_spec import Builder, ResolvedSpec, Reviewer, SessionSpec
 from specs.vendors.api_keys import Party, variable_of
 
 
 def asking(spec: SessionSpec) -> list[tuple[Party, Builder | Reviewer]]:
-    """Return everybody who asks a model, with the party they are."""
+    """Return everybody who asks a model by Peergate's own clients, with the party they are."""
     parties: list[tuple[Party, Builder | Reviewer]] = [("builder", spec.builder)]
-    parties.extend(("reviewer", one) for one in spec.reviewers())
+    parties.extend(("reviewer", one) for one in spec.reviewers() if not one.is_plugin)
     return [one for one in parties if one[1].asks_a_model]
 
 
 def keys_of(spec: SessionSpec) -> tuple[list[str], list[str]]:
     """Return the names of variables whose keys the pod needs, and of those that are passed on if they are set."""
     names = [(variable_of(party, one.vendor, one.base_url), one.base_url) for party, one in asking(spec)]
-    return sorted({name for name, url in names if not url}), sorted({name for name, url in names if url})
+    brought = {name for one in spec.reviewers() if one.is_plugin and (name := key_variable(one))}
+    return sorted({name for name, url in names if not url} | brought), sorted({name for name, url in names if url})
 
 
 def gpus_of(spec: SessionSpec) -> int:

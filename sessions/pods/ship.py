@@ -12,6 +12,7 @@ from sessions.pods.connection import SSH_FAILED, Connection, end, failure, shell
 from specs.digests import digest_file
 from specs.errors import PeergateError, UserError
 from specs.session.session_spec import ResolvedSpec
+from specs.task_file import is_file, path_of
 from specs.text import plain
 
 _RECEIVE = """
@@ -71,6 +72,8 @@ def bundle_of(spec: Path, resolved: ResolvedSpec) -> Bundle:
     """
     source = resolved.spec
     named = [source.constitution, source.heldout.path, *(one.path for one in source.data.values())]
+    if is_file(source.task):
+        named.append(path_of(source.task))
     model = source.model.source.removeprefix("path:") if source.model.source.startswith("path:") else None
     for one in (*named, *([model] if model else [])):
         if Path(one).is_absolute():

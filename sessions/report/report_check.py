@@ -204,11 +204,13 @@ class ReportCheck:
         rows = [self._rows(name, digest) for name, digest in one.set.rows.items()]
         problems: list[str] = []
         again, parts, ways = None, (), dict[str, Lineage]()
+        measured_by = measuring_code()
         try:
             evidence = gather(
                 self._folder, self._entries[: one.entry.entry.seq], self._store, one.set.stage, one.set.attempt
             )
             ways = evidence.lineages
+            measured_by = measuring_code(evidence.resolved)
             computed = measure(evidence).metrics.get(one.metric.id)
             again = computed.value if computed else None
             parts = parts_of(evidence, one.metric.id)
@@ -218,7 +220,7 @@ class ReportCheck:
         except (EvidenceMissing, PeergateError) as error:
             problems.append(f"the rows give nothing now: {str(error).splitlines()[0]}")
         problems[:0] = [each.problem for each in rows if each.problem]
-        same_code = one.set.code == measuring_code()
+        same_code = one.set.code == measured_by
         if again is not None and again != one.metric.value:
             by = "" if same_code else ", by other code than is at hand"
             problems.append(

@@ -101,7 +101,7 @@ class Book:
             raise
         every = self.resolved.spec.reviewers()
         # Of a panel, one who can be asked: a question is no gate, and takes no quorum.
-        self.reviewer = next((one for one in every if one.asks_a_model), every[0])
+        self.reviewer = next((one for one in every if one.asks_a_model and not one.is_plugin), every[0])
         return self
 
     def __exit__(
@@ -114,7 +114,7 @@ class Book:
     @property
     def asks_a_model(self) -> bool:
         """Whether requests go over the wire."""
-        return self.reviewer.asks_a_model
+        return self.reviewer.asks_a_model and not self.reviewer.is_plugin
 
     @property
     def trail(self) -> Trail:

@@ -14,6 +14,7 @@ from specs.stages.registry import STAGE_KINDS, known_names
 from specs.stages.stage import StageBase
 
 _PATTERNS = (
+    (r"\.py(@", "the name of a task, or a Python file beside the spec: './FILE.py'"),
     ("sha256", "a digest: 'sha256:' and 64 hex digits"),
     ("heldout", "'model', 'heldout', 'data.NAME' or 'STAGE.OUTPUT'"),
     ("https?", "an address with http:// or https://, and without user, password, '?' or '#'"),
@@ -153,8 +154,6 @@ def _pattern(context: dict[str, Any]) -> str:
 
 
 def _literal(loc: Loc, name: str, value: Any, expected: str) -> LintProblem:
-    if loc == ("reviewer", "vendor") and value == "playbook":
-        return LintProblem(loc, "'playbook' acts, it cannot be the reviewer", "without a model, take 'checklist'")
     if loc == ("builder", "vendor") and value == "checklist":
         return LintProblem(loc, "'checklist' judges, it cannot be the builder", "without a model, take 'playbook'")
     known = re.findall(r"'([^']*)'", expected)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from specs import task_file
 from specs.digests import digest_bytes, digest_file
 from specs.errors import AuditDamage, Problem, SpecError, UserError
 from specs.home import HOME
@@ -62,6 +63,7 @@ def load_spec(
         raise document.error(path, [_with_digest(path, document, one) for one in spec])
     files = _Files(path, allow_missing_data)
     constitution, digests = files.read_all(spec)
+    spec, task_text = files.task(spec)
     problems = [*lint(spec), *files.problems]
     if problems or files.others:
         raise document.error(path, problems, files.others)
@@ -70,6 +72,7 @@ def load_spec(
         constitution_digest=constitution,
         data_digests=digests,
         plugins=used_plugins(spec),
+        task_text=task_text,
         origin=str(path.resolve().parent),
     )
 
@@ -183,6 +186,31 @@ class _Files:
         if heldout is not None:
             digests["heldout"] = heldout
         return constitution, digests
+
+    def task(self, spec: SessionSpec) -> tuple[SessionSpec, str | None]:
+        """Return the spec with its task file pinned by its digest, and the file's text; problems are collected."""
+        path, _, stated = spec.task.partition("@")
+        raw = self._read(("task",), path) if task_file.is_file(path) else None
+        if raw is None:
+            return spec, None
+        try:
+            text = task_file.text_of(self.folder / path, raw)
+            name = task_file.pinned(path, text)
+            task_file.remember(name, text)
+            task_file.module_of(name)
+        except SpecError as error:
+            self.others += error.problems
+            return spec.model_copy(update={"task": path}), None
+        except task_file.TaskFault as fault:
+            where = (str(self.folder / path), fault.line, fault.column)
+            self.others.append(Problem(*where, "", printable(fault.message)))
+            return spec.model_copy(update={"task": path}), None
+        if stated and name != spec.task:
+            message = f"'{path}' has the digest {name.partition('@')[2]}, the spec registers {stated}"
+            self.problems.append(
+                LintProblem(("task",), message, "restore the registered file, or register the new digest")
+            )
+        return spec.model_copy(update={"task": name}), text
 
     def _constitution(self, named: str) -> str:
         raw = self._read(("constitution",), named)

@@ -14,7 +14,7 @@ from specs.errors import UserError
 from specs.session.explain import validate
 from specs.session.lint.rules import lint
 from specs.session.problems import LintProblem, Loc, dotted, printable
-from specs.session.session_spec import Reviewer, SessionSpec
+from specs.session.session_spec import REVIEWERS, Reviewer, SessionSpec
 from specs.session.yaml_positions import read_document
 
 _SESSION: dict[str, Any] = {
@@ -86,6 +86,9 @@ def _read(data: Any) -> Reviewer | list[LintProblem]:
     spec = validate(_SESSION | {"reviewer": data}, SessionSpec)
     problems = spec if isinstance(spec, list) else lint(spec)
     found = [LintProblem(one.loc[1:], one.message, one.hint) for one in problems if one.loc[:1] == ("reviewer",)]
+    if not found and not isinstance(spec, list) and spec.reviewer.is_plugin:
+        message = f"vendor '{spec.reviewer.vendor}' judges gates only, it answers no questions"
+        found.append(LintProblem(("vendor",), message, f"take one of {', '.join(REVIEWERS)}"))
     return list(dict.fromkeys(found)) if found or isinstance(spec, list) else spec.reviewer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer, model_validator
 
 from specs.digests import Contract, Digest
 from specs.resources import LauncherName, Resources, filled
@@ -13,7 +13,8 @@ from specs.session.analysis import Control, KindRule, PrimaryMetric, control_cri
 from specs.session.evaluation_plan import EvaluationPlan
 from specs.session.thresholds import Thresholds
 from specs.stages.registry import Stage
-from specs.stages.stage import Criterion, ModelKind, Name, Task
+from specs.stages.stage import Criterion, ModelKind, Name, SpecTask
+from specs.task_file import remember
 
 
 class ModelSource(Contract):
@@ -111,10 +112,15 @@ class Efforts(Contract):
     high: Effort = Effort(timeout_s=900, max_cost_usd=1.0)
 
 
-class Reviewer(Contract):
-    """Who judges: ``checklist`` by rules, ``person`` at the terminal or by a file, the others by asking a model."""
+REVIEWERS = ("checklist", "person", "anthropic", "openai")
+"""Peergate's own vendors of reviewers."""
 
-    vendor: Literal["checklist", "person", "anthropic", "openai"] = "checklist"
+
+class Reviewer(Contract):
+    """Who judges: ``checklist`` by rules, ``person`` at the terminal or by a file, others as their vendor does."""
+
+    vendor: Name = "checklist"
+    """One of :data:`REVIEWERS`, or one of ``peergate.reviewers``."""
     model: str | None = None
     base_url: Address | None = None
     """An endpoint that speaks one of OpenAI's APIs, used instead of OpenAI's own."""
@@ -127,15 +133,20 @@ class Reviewer(Contract):
 
     @property
     def asks_a_model(self) -> bool:
-        """Whether reviews go over the wire."""
-        return self.vendor not in ("checklist", "person")
+        """Whether a model is asked. A spec names one exactly then, which shows it of plug-ins that are not here too."""
+        return self.model is not None if self.is_plugin else self.vendor not in ("checklist", "person")
+
+    @property
+    def is_plugin(self) -> bool:
+        """Whether another distribution brings the vendor."""
+        return self.vendor not in REVIEWERS
 
     def with_reasoning(self) -> Reviewer:
         """Return the reviewer as it is registered: where no reasoning is stated, a vendor is asked for the tier's own.
 
         An endpoint of one's own is sent only what the spec states: many servers refuse fields they do not know.
         """
-        if not self.asks_a_model or self.base_url is not None:
+        if not self.asks_a_model or self.is_plugin or self.base_url is not None:
             return self
         stated: dict[str, Effort] = {name: getattr(self.effort, name) for name in Efforts.model_fields}
         filled = {
@@ -275,7 +286,7 @@ class SessionSpec(Contract):
     profile: Name | None = Field(default=None, exclude_if=is_none)
     """Which of the spec's ``profiles`` its values come from (``specs/session/profiles.py``)."""
     objective: Annotated[str, StringConstraints(min_length=10)]
-    task: Task
+    task: SpecTask
     constitution: str
     model: ModelSource
     control: ModelSource | None = Field(default=None, exclude_if=is_none)
@@ -352,8 +363,15 @@ class ResolvedSpec(Contract):
     data_digests: dict[str, Digest]
     plugins: dict[str, str] = Field(default={}, exclude_if=lambda given: not given)
     """What the spec uses of other distributions -> its distribution, version and digest."""
+    task_text: str | None = Field(default=None, exclude_if=is_none)
+    """Of a task in a file: the file. Whoever reads this can run it, wherever the file is."""
     origin: str
     """Absolute folder the relative paths of the spec start from; not part of :meth:`registration`."""
+
+    @model_validator(mode="after")
+    def _know_its_task(self) -> ResolvedSpec:
+        remember(self.spec.task, self.task_text)
+        return self
 
     def registration(self) -> str:
         """Return the digest that identifies the experiment, wherever its files lie."""

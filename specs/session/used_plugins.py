@@ -21,6 +21,9 @@ def used_plugins(spec: SessionSpec) -> dict[str, str]:
 
 def _named(spec: SessionSpec) -> Iterator[tuple[plugins.Group, str]]:
     yield "peergate.tasks", spec.task
+    for reviewer in spec.reviewers():
+        if reviewer.is_plugin:
+            yield "peergate.reviewers", reviewer.vendor
     for stage in spec.stages:
         yield "peergate.stages", stage.kind
         yield "peergate.launchers", spec.launcher_of(stage.name)

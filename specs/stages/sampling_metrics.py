@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from specs.stages.metric import MetricDefinition, Scope
-from specs.stages.metric import defined as _m
+from typing import Literal
 
+from specs.stages.metric import MetricDefinition, Scope
+
+Counts = Literal["empty", "runaway", "leaked", "repeated"]
+"""What of a sampled row a rate counts (``training/rules/sampling_quality.py``)."""
+
+
+class SampledMetric(MetricDefinition):
+    """The share of the sampled rows with something wrong; value and traced lines follow from ``counts``."""
+
+    counts: Counts
+
+
+_NAMES: dict[Counts, str] = {"empty": "empty", "runaway": "runaway", "leaked": "leak", "repeated": "repeat"}
 _CALLS = "all calls, probes left out"
 _EMPTY = "without a visible character"
 _RUNAWAY = "with a mark of another turn, or of more than 500 characters"
@@ -14,24 +26,37 @@ _LEAKED = (
 _REPEATED = "whose words (case, marks and white space ignored) are those of an earlier one"
 
 
-def _rates(prefix: str, scope: Scope, population: str, rows: str, *counted: tuple[str, str]) -> list[MetricDefinition]:
+def _rates(prefix: str, scope: Scope, population: str, rows: str, *counted: tuple[Counts, str]) -> list[SampledMetric]:
     return [
-        _m(f"{prefix}_{name}_rate", scope, "fraction", population, f"{rows} {what} / {rows}", "lower")
-        for name, what in counted
+        SampledMetric(
+            id=f"{prefix}_{_NAMES[counts]}_rate",
+            scope=scope,
+            unit="fraction",
+            population=population,
+            definition=f"{rows} {what} / {rows}",
+            direction="lower",
+            counts=counts,
+        )
+        for counts, what in counted
     ]
 
 
-_ALL = (("empty", _EMPTY), ("runaway", _RUNAWAY), ("leak", _LEAKED), ("repeat", _REPEATED))
-SAMPLED_METRICS: tuple[MetricDefinition, ...] = (
+_ALL: tuple[tuple[Counts, str], ...] = (
+    ("empty", _EMPTY),
+    ("runaway", _RUNAWAY),
+    ("leaked", _LEAKED),
+    ("repeated", _REPEATED),
+)
+SAMPLED_METRICS: tuple[SampledMetric, ...] = (
     *_rates("generate", "generate", "all sampled completions of the attempt", "completions", *_ALL),
-    *_rates("instruct", "self_instruct", _CALLS, "calls", ("leak", _LEAKED), ("repeat", _REPEATED)),
+    *_rates("instruct", "self_instruct", _CALLS, "calls", ("leaked", _LEAKED), ("repeated", _REPEATED)),
     *_rates(
         "response",
         "sample_responses",
         "all answers, after cleaning and before any is dropped",
         "answers",
         ("empty", _EMPTY),
-        ("repeat", _REPEATED),
+        ("repeated", _REPEATED),
     ),
     *_rates(
         "revision",
@@ -40,8 +65,8 @@ SAMPLED_METRICS: tuple[MetricDefinition, ...] = (
         "chains",
         ("empty", "with a critique or revision without a visible character"),
         ("runaway", f"with a revision {_RUNAWAY}"),
-        ("leak", f"with a revision {_LEAKED}"),
-        ("repeat", "whose last revision has the words (case, marks and white space ignored) of an earlier one"),
+        ("leaked", f"with a revision {_LEAKED}"),
+        ("repeated", "whose last revision has the words (case, marks and white space ignored) of an earlier one"),
     ),
     *_rates("candidate", "best_of_n", "all sampled responses", "responses", *_ALL),
 )

@@ -18,6 +18,13 @@ TASKS = ("format_instructions", "instruction_following", "exact_answer")
 Task = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 """What items ask for and which verifier judges the answers: one of :data:`TASKS`, or one of ``peergate.tasks``."""
 
+SpecTask = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^([a-z][a-z0-9_]{0,39}|\./[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}\.py(@sha256:[0-9a-f]{64})?)$"
+    ),
+]
+"""A :data:`Task`, or a Python file beside the spec; registered with its digest (``specs/task_file.py``)."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 

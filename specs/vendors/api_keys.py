@@ -29,10 +29,19 @@ def find_key(party: Party, vendor: str, base_url: str | None, environ: Mapping[s
         UserError: the key of a vendor is not set, or is none: errors of what cannot be sent would repeat it.
     """
     name = variable_of(party, vendor, base_url)
+    return key_in(name, f"{party} vendor '{vendor}'", environ, required=not base_url) or NO_KEY
+
+
+def key_in(name: str, who: str, environ: Mapping[str, str], *, required: bool = True) -> str:
+    """Return the key that a variable holds; empty where none is required.
+
+    Raises:
+        UserError: it is not set, or holds none.
+    """
     key = environ.get(name, "").strip()
-    if not key and not base_url:
-        raise UserError(f"{name} is not set", where=f"{party} vendor '{vendor}'", hint=f"export {name}=...")
+    if not key and required:
+        raise UserError(f"{name} is not set", where=who, hint=f"export {name}=...")
     if key and not _SENDABLE.fullmatch(key):
         message = f"{name} holds a space, a line end or a letter outside ASCII; no key does"
-        raise UserError(message, where=f"{party} vendor '{vendor}'", hint="set it to the key alone")
-    return key or NO_KEY
+        raise UserError(message, where=who, hint="set it to the key alone")
+    return key

@@ -1,4 +1,4 @@
-"""Distributions that are not part of Peergate bring a task, a training kind and a launcher: one session uses all three.
+"""Distributions that are not part of Peergate bring a task, a training kind, a launcher and a reviewer to one session.
 
 Nothing under Peergate's packages names them. What misbehaves is refused with one clear error, and opens no gate.
 """
@@ -16,11 +16,14 @@ from typing import NamedTuple
 
 import pytest
 
+from reviews.trail.envelope import Recorded
 from reviews.trail.tables.open_table import read_entries
 from specs.home import HOME, PACKAGES
+from specs.task_file import pinned
 from tests.thirdparty import house
 
 LAUNCHER = "other_folder"
+REVIEWER = "plain_words"
 
 
 class Ran(NamedTuple):
@@ -34,8 +37,8 @@ class Ran(NamedTuple):
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has the three distributions."""
-    return house.environment(tmp_path_factory.mktemp("env"), "reward_model", "json_keys", LAUNCHER)
+    """An interpreter that has the four distributions."""
+    return house.environment(tmp_path_factory.mktemp("env"), "reward_model", "json_keys", LAUNCHER, REVIEWER)
 
 
 @pytest.fixture(scope="module")
@@ -44,22 +47,25 @@ def ran(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]
     stages = [stage | ({"launcher": LAUNCHER} if stage["name"] == "rewards" else {}) for stage in house.SPEC["stages"]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ACME_FOLDER", str(folder / "elsewhere"))
-        done = house.peergate(python, "start", house.write_session(folder / "spec", stages=stages), "--runs", folder)
+        spec = house.write_session(folder / "spec", stages=stages, reviewer={"vendor": REVIEWER})
+        done = house.peergate(python, "start", spec, "--runs", folder)
         assert done.returncode == 0, done.stdout + done.stderr
         yield Ran(python, folder / "third", done.stdout + done.stderr, folder / "elsewhere")
 
 
 def test_nothing_in_peergate_names_them() -> None:
-    named = ("acme", "reward_model", "json_keys", LAUNCHER)
+    named = ("acme", "reward_model", "json_keys", LAUNCHER, REVIEWER)
     files = [path for package in PACKAGES for path in (HOME / package).rglob("*.py")]
     assert [path for path in files if any(one in path.read_text(encoding="utf-8") for one in named)] == []
 
 
-def test_a_session_with_all_three_runs_through_its_gates_and_is_verified(ran: Ran) -> None:
+def test_a_session_with_all_of_them_runs_through_its_gates_and_is_verified(ran: Ran) -> None:
     decided = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "decision"]
     assert [one["outcome"] for one in decided] == ["approve", "approve", "approve", "null"]
     verified = house.peergate(ran.python, "audit", "verify", ran.run)
     assert verified.returncode == 0 and "VERIFIED" in verified.stdout, verified.stdout
+    verdicts = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "verdict"]
+    assert {one["reviewer"] for one in verdicts} == {REVIEWER}
     # The job ran elsewhere: its folder there has the claim.
     assert list(ran.elsewhere.rglob("*claim*"))
 
@@ -77,7 +83,12 @@ def test_its_metrics_are_traced_to_their_lines_and_its_checks_ran(ran: Ran) -> N
 def test_what_a_session_used_is_registered_and_granted(ran: Ran) -> None:
     grants = [one.body for one in read_entries(ran.run / "trail.sqlite") if one.entry.kind == "grant"]
     used = grants[1]["plugins"]
-    assert set(used) == {"peergate.launchers other_folder", "peergate.stages reward_model", "peergate.tasks json_keys"}
+    assert set(used) == {
+        "peergate.launchers other_folder",
+        "peergate.reviewers plain_words",
+        "peergate.stages reward_model",
+        "peergate.tasks json_keys",
+    }
     assert all("1.0 sha256:" in identity for identity in used.values())
 
 
@@ -95,9 +106,91 @@ def test_the_page_shows_the_very_files_that_ran() -> None:
     blocks = re.findall(
         r"```(?:python|toml)\n# (\S+)\n(.*?)\n```", (HOME / "docs" / "extending.md").read_text("utf-8"), re.S
     )
-    assert len(blocks) == 8
+    assert len(blocks) == 12
     for name, code in blocks:
         assert (house.HERE / name).read_text(encoding="utf-8").rstrip("\n") == code, name
+
+
+def judged(python: Path, folder: Path, **changes: object) -> tuple[subprocess.CompletedProcess[str], list[Recorded]]:
+    """Start a session that the reviewer of the other distribution judges; returns how it ended and its trail."""
+    spec = house.write_session(folder / "spec", reviewer={"vendor": REVIEWER}, **changes)
+    done = house.peergate(python, "start", spec, "--runs", folder)
+    return done, read_entries(folder / "third" / "trail.sqlite")
+
+
+def test_the_verdict_of_a_reviewer_of_elsewhere_decides_a_gate(python: Path, tmp_path: Path) -> None:
+    """Only its own finding stands against the design: the checklist and every check would let it pass."""
+    done, entries = judged(python, tmp_path, objective="Prove that training on these pairs gives valid JSON.")
+    assert "one session proves nothing" in done.stdout + done.stderr, done.stdout + done.stderr
+    decided = [one.body for one in entries if one.entry.kind == "decision"]
+    assert [one["outcome"] for one in decided] == ["escalate"] and not [
+        one for one in entries if one.entry.kind == "grant"
+    ]
+    verified = house.peergate(python, "audit", "verify", tmp_path / "third")
+    # It waits for a person. Whatever is there holds together, and the decision follows from the verdict again.
+    assert "third: OPEN" in verified.stdout, verified.stdout + verified.stderr
+    assert "1 decisions derived again" in verified.stdout
+
+
+MISBEHAVES = {
+    "raises": ("raise RuntimeError('no licence')", "plain_words: cannot review: RuntimeError: no licence"),
+    "dies": ("__import__('os')._exit(3)", "no verdict from plain_words: the reviewer's process gave no answer"),
+    "no_verdict": ("return {'approve': True}", "returns a dict, which is no verdict"),
+}
+
+
+@pytest.mark.parametrize("how", MISBEHAVES)
+def test_a_reviewer_that_misbehaves_leaves_the_gate_closed(how: str, python: Path, tmp_path: Path) -> None:
+    body, told = MISBEHAVES[how]
+    code = python.parents[1] / "brought" / "acme_words" / "review.py"
+    text = code.read_text(encoding="utf-8")
+    try:
+        code.write_text(f"{text}\n\ndef review(packet, asked):\n    {body}\n", encoding="utf-8")
+        done, entries = judged(python, tmp_path)
+    finally:
+        code.write_text(text, encoding="utf-8")
+    assert told in done.stdout + done.stderr, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr and done.returncode != 0
+    assert not [one for one in entries if one.entry.kind == "grant"]
+    assert [one.body["outcome"] for one in entries if one.entry.kind == "decision"] != ["approve"]
+
+
+@pytest.fixture(scope="module")
+def beside(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished session whose task is a file beside its spec."""
+    folder = tmp_path_factory.mktemp("beside")
+    spec = house.write_session(folder / "spec", task="./verify.py")
+    shutil.copyfile(house.HERE / "beside" / "verify.py", folder / "spec" / "verify.py")
+    done = house.peergate(python, "start", spec, "--runs", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_a_task_beside_the_spec_is_registered_granted_and_verified(python: Path, beside: Path) -> None:
+    verified = house.peergate(python, "audit", "verify", beside / "third")
+    assert verified.returncode == 0 and "VERIFIED" in verified.stdout, verified.stdout
+    name = pinned("./verify.py", (house.HERE / "beside" / "verify.py").read_text(encoding="utf-8"))
+    grants = [one.body for one in read_entries(beside / "third" / "trail.sqlite") if one.entry.kind == "grant"]
+    assert {one["task"] for one in grants} == {name} and len(grants) == 3
+    for folder in (beside / "third" / "jobs").iterdir():
+        order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
+        assert pinned("./verify.py", order["task_text"]) == order["task"] == name
+
+
+@pytest.mark.slow
+def test_a_task_file_that_changed_after_registration_closes_the_gate(python: Path, beside: Path) -> None:
+    file = beside / "spec" / "verify.py"
+    text = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(text + "\n# changed\n", encoding="utf-8")
+        checked = house.peergate(python, "check", "run", beside / "third", "--stage", "before")
+    finally:
+        file.write_text(text, encoding="utf-8")
+    assert checked.returncode != 0
+    assert "registered was the measuring code" in checked.stdout and "task ./verify.py" in checked.stdout
+    again = house.peergate(python, "check", "run", beside / "third", "--stage", "before")
+    assert "registered was the measuring code" not in again.stdout, again.stdout + again.stderr
 
 
 class Broken(NamedTuple):

@@ -15,6 +15,7 @@ import pytest
 from sessions import wiring
 from specs import plugins
 from specs.errors import PluginFault, UserError
+from specs.session.reviewer_vendor import vendor_of
 from specs.session.used_plugins import require_unchanged
 from specs.stages.artifacts import Item
 from training.rules.tasks import strict_verifier, verifier
@@ -34,13 +35,15 @@ def known_answers():
 """
 
 
-def distribution(folder: Path, name: str, module: str, code: str, group: str = "peergate.tasks") -> Path:
+def distribution(
+    folder: Path, name: str, module: str, code: str, group: str = "peergate.tasks", attribute: str = ""
+) -> Path:
     """Write an installed distribution with one module, which its entry point of that name names."""
     about = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     about.mkdir(parents=True)
     (folder / f"{module}.py").write_text(code, encoding="utf-8")
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
-    (about / "entry_points.txt").write_text(f"[{group}]\n{module} = {module}\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(f"[{group}]\n{module} = {module}{attribute}\n", encoding="utf-8")
     (about / "RECORD").write_text(f"{module}.py,,\n{about.name}/entry_points.txt,,\n", encoding="utf-8")
     return folder / f"{module}.py"
 
@@ -51,6 +54,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     plugins._looked_up.cache_clear()  # pyright: ignore[reportPrivateUsage]
     plugin_task.cache_clear()
+    vendor_of.cache_clear()
     return tmp_path
 
 
@@ -59,7 +63,8 @@ def forgotten() -> Any:
     yield
     plugins._looked_up.cache_clear()  # pyright: ignore[reportPrivateUsage]
     plugin_task.cache_clear()
-    for name in ("ones", "slow", "twice"):
+    vendor_of.cache_clear()
+    for name in ("ones", "slow", "twice", "words"):
         sys.modules.pop(name, None)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reviews.evidence.evidence import Evidence
 from reviews.gate.check_list import run_checks
 from reviews.gate.measurer import measure
-from reviews.stages.sampled_rows import COUNTED
+from reviews.stages.sampled_rows import counted_by
 from specs.digests import digest_value
 from specs.errors import EvidenceMissing
 from specs.stages.generation.rows import GenerationRow, SelfInstructRow
@@ -209,17 +209,17 @@ def test_rows_that_repeat_each_other_close_the_gate_of_every_stage_that_samples(
     assert told.status == "FAIL" and "rows repeat an earlier row, more than 0.05" in told.detail
     assert finished(evidence, {"first": 2, "repeated": 1.0}).status == "PASS"
     assert finished(evidence, {"first": 1000, "repeated": 0.05}).status == "PASS"
-    name = next(id for id, what in COUNTED[kind].items() if what == "repeated")
+    name = next(id for id, what in counted_by(STAGE_KINDS[kind]).items() if what == "repeated")
     assert measure(evidence).metrics[name].value > 0.05
 
 
 def test_every_rate_is_a_metric_and_every_kind_that_samples_has_some() -> None:
     assert (
-        set(COUNTED)
+        {name for name, kind in STAGE_KINDS.items() if counted_by(kind)}
         == set(ALIKE)
         == {kind for kind, one in STAGE_KINDS.items() if "quality" in one.parameters.model_fields}
     )
-    assert {id for some in COUNTED.values() for id in some} <= set(METRICS)
+    assert {id for kind in STAGE_KINDS.values() for id in counted_by(kind)} <= set(METRICS)
 
 
 def test_responses_that_cannot_be_compared_are_measured_where_they_broke_the_stage_off(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from reviews.trail.keys import EARLIER
 from specs.home import HOME
+from specs.session.reviewer_vendor import key_variable
 from specs.session.session_spec import Reviewer
-from specs.vendors.api_keys import variable_of
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _KEPT = (
@@ -36,7 +36,7 @@ _PROBE_S = 10
 
 def environment(reviewers: Sequence[Reviewer], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of the process: named variables, and of keys only those of its own vendors."""
-    wanted = {variable_of("reviewer", one.vendor, one.base_url) for one in reviewers if one.asks_a_model}
+    wanted = {name for one in reviewers if (name := key_variable(one))}
     return {name: environ[name] for name in (*_KEPT, *sorted(wanted)) if name in environ} | _SET
 
 

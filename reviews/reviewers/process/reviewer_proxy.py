@@ -16,11 +16,12 @@ from reviews.reviewers.process.client import ANSWER_S, ReviewerProcess
 from reviews.reviewers.vendors.effort_tiers import effort_of
 from specs.digests import digest_bytes
 from specs.errors import ReviewerUnavailable
+from specs.session.reviewer_vendor import plugin_key, vendor_of
 from specs.session.session_spec import Reviewer as ReviewerSpec
 from specs.trail.no_verdict import NoVerdict
 from specs.trail.verdict import Packet, Verdict
 from specs.vendors.api_keys import find_key
-from specs.vendors.prices import Price, is_free, missing_package, price_of
+from specs.vendors.prices import Price, StatedPrice, is_free, missing_package, price_of
 
 SLACK_S = 30.0
 """How much longer than a model may take the process is waited for."""
@@ -56,10 +57,10 @@ class Apart:
 class ModelApart(Apart):
     """A :class:`reviews.gate.reviewer.PaidReviewer` in the reviewer's process."""
 
-    def __init__(self, process: ReviewerProcess, number: int, spec: ReviewerSpec, price: Price) -> None:
+    def __init__(self, process: ReviewerProcess, number: int, spec: ReviewerSpec, free: bool) -> None:
         super().__init__(process, number, f"{spec.vendor}:{spec.model or ''}")
         self._spec = spec
-        self._is_free = is_free(price)
+        self._is_free = free
 
     def cost_cap(self, packet: Packet) -> float:
         """Return the most USD a review of this packet can cost; 0 when tokens are free."""
@@ -103,11 +104,17 @@ def party(process: ReviewerProcess, number: int) -> Apart:
 
     Raises:
         UserError: its key is not set, a package it needs is not installed, or no price is known of its model.
+        PluginFault: another distribution brings it, and its declaration cannot be used.
     """
     spec = process.reviewers[number]
     if spec.vendor == Checklist.name:
         return Apart(process, number, Checklist.name)
-    return ModelApart(process, number, spec, _known_price(spec, process))
+    if spec.is_plugin:
+        plugin_key(vendor_of(spec.vendor), process.environ)
+        stated = spec.usd_per_million_tokens
+        free = stated is not None and is_free(StatedPrice(stated))
+        return ModelApart(process, number, spec, free) if spec.asks_a_model else Apart(process, number, spec.vendor)
+    return ModelApart(process, number, spec, is_free(_known_price(spec, process)))
 
 
 def _known_price(spec: ReviewerSpec, process: ReviewerProcess) -> Price:

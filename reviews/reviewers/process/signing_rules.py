@@ -102,6 +102,10 @@ class Duty:
             return Checklist()
         if spec.vendor == PERSON:
             return None
+        if spec.is_plugin:
+            from reviews.reviewers.vendors.plugin_reviewer import plugin_reviewer
+
+            return plugin_reviewer(spec, self._environ)
         # Imported here: whoever needs no model needs no SDK.
         from reviews.reviewers.vendors.review_model import model_reviewer
 

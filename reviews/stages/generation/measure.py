@@ -6,7 +6,7 @@ Definitions stand in ``specs/stages/generation/metrics.py``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple, TypeVar
 
@@ -21,6 +21,7 @@ from specs.errors import EvidenceMissing
 from specs.stages.artifacts import Example, Item
 from specs.stages.generation.parameters import SampleResponsesParameters, SelfInstructParameters
 from specs.stages.generation.rows import BaseModelCheckRow, GenerationRow, SampleResponsesRow, SelfInstructRow
+from specs.stages.row_metric import where
 from training.rules import cleaning
 from training.rules.generation.instruction_harvest import Fated, Harvest, harvest, shown_of
 from training.rules.generation.response_filter import kept_of
@@ -69,8 +70,6 @@ def measure_generation(evidence: Evidence) -> dict[str, Measured]:
         "duplicate_rate": Measured(ratio(kept - len(distinct), kept), kept),
     }
 
-
-Row = TypeVar("Row")
 
 PARSED = ("kept", "repeat", "near", "cross_shard", "surplus")
 """Outcomes of list items that can be an instruction."""
@@ -277,6 +276,18 @@ def responded(evidence: Evidence) -> Responded:
     return Responded(tuple(again), kept_of(again), items[: parameters.max_instructions], parameters)
 
 
+SHARES_OF_ANSWERS = {
+    "responses_kept_rate": where("have no mark", lambda row: not row.marks),
+    "runaway_rate_v2": where("run away", lambda row: cleaning.is_runaway(row.completion)),
+    "runaway_rate_v1": where("run away by the older rule", lambda row: cleaning.is_runaway_v1(row.completion)),
+    "response_token_limit_rate": where("hit the token limit", lambda row: row.finish == "length"),
+    "incomplete_rate": where("are not whole", lambda row: any(mark in cleaning.INCOMPLETE for mark in row.marks)),
+    "delimiter_leak_rate": where("hold a delimiter", lambda row: "delimiter" in row.marks),
+    "out_of_scope_rate": where("break a scope rule", lambda row: any(mark.startswith("scope:") for mark in row.marks)),
+}
+"""Which of all answers a share counts: its value and its lines. Marks are computed again, so no contract can say it."""
+
+
 def measure_respond(evidence: Evidence) -> dict[str, Measured]:
     """Measure a sample_responses stage.
 
@@ -292,13 +303,7 @@ def measure_respond(evidence: Evidence) -> dict[str, Measured]:
     return {
         "responses": Measured(len(rows), len(rows)),
         "responses_kept": Measured(n, len(rows)),
-        "responses_kept_rate": _where(rows, lambda row: not row.marks),
-        "runaway_rate_v2": _where(rows, lambda row: cleaning.is_runaway(row.completion)),
-        "runaway_rate_v1": _where(rows, lambda row: cleaning.is_runaway_v1(row.completion)),
-        "response_token_limit_rate": _where(rows, lambda row: row.finish == "length"),
-        "incomplete_rate": _where(rows, lambda row: any(mark in cleaning.INCOMPLETE for mark in row.marks)),
-        "delimiter_leak_rate": _where(rows, lambda row: "delimiter" in row.marks),
-        "out_of_scope_rate": _where(rows, lambda row: any(mark.startswith("scope:") for mark in row.marks)),
+        **{id: share(sum(map(those.fits, rows)), len(rows)) for id, those in SHARES_OF_ANSWERS.items()},
         "response_residue": Measured(residue_of(kept), n),
         "response_median_tokens": Measured(median([tokens[one.prompt, one.completion] for one in kept] or [0]), n),
         "response_uniqueness": Measured(ratio(len(times), n), n),
@@ -321,10 +326,6 @@ def as_kept(example: Example) -> Kept:
 
 def _of(fated: Sequence[Fated], outcome: str) -> list[Fated]:
     return [one for one in fated if one.outcome == outcome]
-
-
-def _where(rows: Sequence[Row], holds: Callable[[Row], bool]) -> Measured:
-    return share(sum(holds(row) for row in rows), len(rows))
 
 
 def _rate(some: Sequence[object], of: Sequence[object]) -> Measured:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from reviews.evidence.evidence import Evidence
 from reviews.evidence.row_lines import Part, chosen, every, part
 from reviews.evidence.row_reader import read_rows
 from reviews.stages.generation.measure import (
     PARSED,
+    SHARES_OF_ANSWERS,
     Instructed,
     as_kept,
     encoding_fault,
@@ -26,7 +27,6 @@ from reviews.stages.generation.measure import (
 from reviews.stages.generation.residue import frequent_edges
 from specs.stages.artifacts import Example, Item
 from specs.stages.generation.rows import BaseModelCheckRow, SampleResponsesRow, SelfInstructRow
-from training.rules import cleaning
 from training.rules.generation.instruction_harvest import Fated
 from training.rules.generation.sentinels import BY_ID
 from training.rules.similarity import near_repeats, words_of
@@ -154,23 +154,8 @@ def responses(evidence: Evidence, metric: str) -> tuple[Part, ...]:
         EvidenceMissing: as :func:`reviews.stages.generation.measure.responded`.
     """
     rows, kept, _, _ = responded(evidence)
-    of_metric: dict[str, tuple[str, Callable[[SampleResponsesRow], bool]]] = {
-        "responses_kept_rate": ("have no mark", lambda row: not row.marks),
-        "runaway_rate_v2": ("run away", lambda row: cleaning.is_runaway(row.completion)),
-        "runaway_rate_v1": ("run away by the older rule", lambda row: cleaning.is_runaway_v1(row.completion)),
-        "response_token_limit_rate": ("hit the token limit", lambda row: row.finish == "length"),
-        "incomplete_rate": (
-            "are not whole",
-            lambda row: any(mark in cleaning.INCOMPLETE for mark in row.marks),
-        ),
-        "delimiter_leak_rate": ("hold a delimiter", lambda row: "delimiter" in row.marks),
-        "out_of_scope_rate": (
-            "break a scope rule",
-            lambda row: any(mark.startswith("scope:") for mark in row.marks),
-        ),
-    }
-    if metric in of_metric:
-        return (part(of_metric[metric][0], rows, of_metric[metric][1]),)
+    if metric in SHARES_OF_ANSWERS:
+        return (part(SHARES_OF_ANSWERS[metric].told, rows, SHARES_OF_ANSWERS[metric].fits),)
     if metric == "responses":
         return (every("every answer", rows),)
     places = _places(rows, kept)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specs import plugins
+from specs import plugins, task_file
 from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import Stage, kind_of, names_where, outputs_of
@@ -28,10 +28,14 @@ def lint_examples(spec: SessionSpec) -> Iterator[LintProblem]:
     for index, stage in enumerate(spec.stages):
         if kind_of(stage).worked_examples and stage.parameters.worked_example and not _shows(spec.task):
             loc: Loc = ("stages", index, "parameters", "worked_example")
-            yield LintProblem(loc, f"task {spec.task} has no worked example", "worked_example: false")
+            told = f"task {task_file.path_of(spec.task)} has no worked example"
+            yield LintProblem(loc, told, "worked_example: false")
 
 
 def _shows(task: str) -> bool:
+    if task_file.is_file(task):
+        # A file that could not be used has been reported, and has no digest.
+        return "@" not in task or hasattr(task_file.module_of(task), "worked_example")
     point = plugins.find("peergate.tasks", task)
     return task == "format_instructions" or (point is not None and hasattr(plugins.load(point), "worked_example"))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from specs import plugins
 from specs.session.model_vendor import makers
-from specs.session.problems import LintProblem, Loc
-from specs.session.session_spec import Builder, Effort, Efforts, Reviewer, SessionSpec
+from specs.session.problems import LintProblem, Loc, suggest
+from specs.session.reviewer_vendor import GROUP, vendor_of
+from specs.session.session_spec import REVIEWERS, Builder, Effort, Efforts, Reviewer, SessionSpec
 from specs.vendors.prices import is_listed, unlisted
 
 DESIGN_STAKES = "medium"
@@ -15,6 +17,8 @@ DESIGN_STAKES = "medium"
 LATENCY_S = {"low": 120, "medium": 300, "high": 600}
 """How long a review takes at worst at each reasoning. Less time ends calls that were going well, and paid for."""
 
+_RESERVED = ("playbook", "external", "panel")
+"""Names of builders and of the panel's verdict, which nobody who judges can have."""
 _BUILDER_MODEL_ONLY = ("base_url", "usd_per_million_tokens", "max_output_tokens", "timeout_s", "outage_s", "reasoning")
 _REVIEWER_MODEL_ONLY = ("base_url", "api", "usd_per_million_tokens", "effort")
 
@@ -33,13 +37,19 @@ def reviewers_of(spec: SessionSpec) -> Iterator[tuple[Loc, Reviewer]]:
 def lint_parties(spec: SessionSpec) -> Iterator[LintProblem]:
     """Builder and reviewer come from different vendors, and name a model exactly when they need one."""
     for place, reviewer in reviewers_of(spec):
-        if spec.builder.vendor == reviewer.vendor:
+        if spec.builder.vendor == reviewer.vendor and is_known(reviewer.vendor):
             message = f"the reviewer is from the builder's vendor '{spec.builder.vendor}': it would judge its own work"
             yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'")
-    parties: list[tuple[Loc, str, str | None]] = [(("builder",), spec.builder.vendor, spec.builder.model)]
-    parties += [(place, reviewer.vendor, reviewer.model) for place, reviewer in reviewers_of(spec)]
-    for place, vendor, model in parties:
-        without = vendor in ("playbook", "external", "checklist", "person")
+    builder = spec.builder
+    parties: list[tuple[Loc, str, str | None, bool]] = [
+        (("builder",), builder.vendor, builder.model, not builder.asks_a_model)
+    ]
+    parties += [
+        (place, one.vendor, one.model, works_without_model(one))
+        for place, one in reviewers_of(spec)
+        if is_known(one.vendor)
+    ]
+    for place, vendor, model, without in parties:
         loc: Loc = (*place, "model")
         if without and model is not None:
             yield LintProblem(loc, f"'{vendor}' works without a model", "remove the line")
@@ -93,6 +103,20 @@ def _lint_makers(spec: SessionSpec) -> Iterator[LintProblem]:
             yield LintProblem((*place, "vendor"), message, "take another vendor, or 'checklist'")
 
 
+def is_known(vendor: str) -> bool:
+    """Say whether a vendor is Peergate's own, or brought by a distribution that is installed."""
+    return vendor in REVIEWERS or (vendor not in _RESERVED and plugins.find(GROUP, vendor) is not None)
+
+
+def works_without_model(reviewer: Reviewer) -> bool:
+    """Say whether a known vendor asks no model.
+
+    Raises:
+        PluginFault: another distribution brings it, and it cannot be used.
+    """
+    return not vendor_of(reviewer.vendor).asks_model if reviewer.is_plugin else not reviewer.asks_a_model
+
+
 def lint_reviewer(spec: SessionSpec) -> Iterator[LintProblem]:
     """Endpoint, API and price belong together, a review has time to end, and the held-back share pays for all."""
     yield from _lint_panel(spec)
@@ -128,10 +152,21 @@ def _lint_panel(spec: SessionSpec) -> Iterator[LintProblem]:
 
 
 def _lint_one(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
+    vendor: Loc = (*place, "vendor")
+    if not is_known(reviewer.vendor):
+        known = (*REVIEWERS, *(one.name for one in plugins.installed(GROUP)))
+        message, hint = f"unknown reviewer vendor '{reviewer.vendor}'", suggest(reviewer.vendor, known, "known")
+        if reviewer.vendor == "playbook":
+            message, hint = "'playbook' acts, it cannot be the reviewer", "without a model, take 'checklist'"
+        yield LintProblem(vendor, message, hint)
+        return
     if not reviewer.asks_a_model:
         for key in _REVIEWER_MODEL_ONLY:
             if key in reviewer.model_fields_set:
                 yield LintProblem((*place, key), f"'{reviewer.vendor}' asks no model", "remove the line")
+        return
+    if reviewer.is_plugin:
+        yield from _lint_plugin(place, reviewer)
         return
     yield from lint_endpoint(place, reviewer)
     if reviewer.base_url is None and reviewer.api != "responses":
@@ -139,6 +174,17 @@ def _lint_one(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
         hint = "remove the line, or name the endpoint under base_url"
         yield LintProblem((*place, "api"), message, hint)
     yield from _lint_times(place, reviewer)
+
+
+def _lint_plugin(place: Loc, reviewer: Reviewer) -> Iterator[LintProblem]:
+    """A plug-in asks its model in its own way; what that takes is not measured, so its cap is what it costs."""
+    for key in ("base_url", "api"):
+        if key in reviewer.model_fields_set:
+            message = f"vendor '{reviewer.vendor}' asks its model in its own way"
+            yield LintProblem((*place, key), message, "remove the line")
+    if reviewer.usd_per_million_tokens is not None and not _is_free(reviewer):
+        message = f"tokens of vendor '{reviewer.vendor}' are not counted: a review costs its max_cost_usd"
+        yield LintProblem((*place, "usd_per_million_tokens"), message, "write 0 for both, or remove it")
 
 
 def lint_endpoint(place: Loc, party: Builder | Reviewer) -> Iterator[LintProblem]:

@@ -22,6 +22,7 @@ from specs.session.problems import LintProblem, Loc, suggest
 from specs.session.session_spec import SessionSpec
 from specs.stages.registry import kind_of
 from specs.stages.stage import TASKS
+from specs.task_file import is_file
 
 __all__ = ["LintProblem", "lint", "lint_constitution"]
 
@@ -140,7 +141,7 @@ def _lint_plugins(spec: SessionSpec) -> Iterator[LintProblem]:
             named.append((("stages", index, "launcher"), stage.launcher, "peergate.launchers", LAUNCHERS))
     for loc, name, group, own in named:
         known = (*own, *(one.name for one in plugins.installed(group)))
-        if name not in known:
+        if name not in known and not is_file(name):
             yield LintProblem(
                 loc, f"unknown {group.removeprefix('peergate.')[:-1]} '{name}'", suggest(name, known, "known")
             )

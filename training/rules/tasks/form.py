@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-from specs import plugins
+from specs import plugins, task_file
 from specs.errors import PluginFault
 from specs.stages.artifacts import Item
 from specs.text import plain
@@ -23,7 +23,7 @@ GROUP: plugins.Group = "peergate.tasks"
 
 
 class PluginTask:
-    """A task of another distribution."""
+    """A task of another distribution, or of a file beside the spec."""
 
     def __init__(self, module: Any, where: str) -> None:
         self._module = module
@@ -85,10 +85,13 @@ class PluginTask:
 
 @cache
 def plugin_task(name: str) -> PluginTask | None:
-    """Return the task of a name that another distribution brings; None where none does.
+    """Return the task of a file beside the spec, or of a name that another distribution brings; None where none does.
 
     Raises:
+        KeyError: it is a file that no spec or order of this process named.
         PluginFault: it cannot be loaded, or is no task.
     """
+    if task_file.is_file(name):
+        return PluginTask(task_file.module_of(name), task_file.path_of(name))
     point = plugins.find(GROUP, name)
     return None if point is None else PluginTask(plugins.load(point), plugins.where(point))

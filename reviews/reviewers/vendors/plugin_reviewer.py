@@ -1,0 +1,139 @@
+"""Runs a reviewer that another distribution brings, in the reviewer's process and nowhere else.
+
+Whatever it does but return a verdict in time is no verdict, and the gate stays closed.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+from reviews.gate.reviewer import Answered, Exchange
+from reviews.reviewers.vendors.effort_tiers import effort_of
+from specs import plugins
+from specs.errors import PluginFault, ReviewerUnavailable
+from specs.session.reviewer_vendor import ReviewerVendor, plugin_key, vendor_of
+from specs.session.session_spec import Effort
+from specs.session.session_spec import Reviewer as ReviewerSpec
+from specs.text import plain
+from specs.trail.verdict import Packet, Verdict
+
+RULES_SECONDS = 45.0
+"""The longest that a reviewer without a model may take: less than the session waits for the process (``ANSWER_S``)."""
+
+
+class Asked(NamedTuple):
+    """What a reviewer is asked with, beside the packet."""
+
+    digest: str
+    """Of the packet; spans name it as their artifact."""
+    model: str | None
+    key: str
+    effort: Effort
+
+
+class Review(Protocol):
+    """The function of a vendor: judges a packet, sees nothing else."""
+
+    def __call__(self, packet: Packet, asked: Asked, /) -> Verdict:
+        """Return findings whose spans point into the packet, and whether the result may be used."""
+        ...
+
+
+class PluginReviewer:
+    """A :class:`reviews.gate.reviewer.Reviewer` that another distribution brings."""
+
+    def __init__(self, spec: ReviewerSpec, vendor: ReviewerVendor, key: str) -> None:
+        self.name = f"{spec.vendor}:{spec.model}" if spec.asks_a_model else spec.vendor
+        self._spec = spec
+        self._vendor = vendor
+        self._key = key
+
+    def review(self, packet: Packet, packet_digest: str) -> Verdict:
+        """Return its verdict, with its registered name.
+
+        Raises:
+            ReviewerUnavailable: it raised, took too long, or returned something that is no verdict.
+        """
+        effort = effort_of(packet, self._spec.effort)
+        seconds = effort.timeout_s if self._spec.asks_a_model else RULES_SECONDS
+        asked = Asked(packet_digest, self._spec.model, self._key, effort)
+        try:
+            said = plugins.bounded(lambda: _function(self._vendor)(packet, asked), self.name, seconds, "review")
+        except PluginFault as fault:
+            hangs = fault.__cause__ is None
+            hint = "mend that distribution, or decide yourself"
+            cause = "timed_out" if hangs else "unusable"
+            raise ReviewerUnavailable(fault.message, where=self.name, hint=hint, cause=cause) from fault
+        return self._verdict(said)
+
+    def _verdict(self, said: Any) -> Verdict:
+        """Return what was said, read again: nothing binds a plug-in to the types of its fields."""
+        if not isinstance(said, Verdict):
+            what = f"returns a {plain(type(said).__name__, 60)}, which is no verdict"
+            raise ReviewerUnavailable(what, where=self.name, cause="out_of_schema")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Of fields of another type, which reading again refuses.
+                verdict = Verdict.model_validate_json(said.canonical(), strict=True)
+        except (ValueError, TypeError, AttributeError) as error:
+            detail = plain(str(error), 200)
+            what = "returns a verdict that is not whole"
+            raise ReviewerUnavailable(what, where=self.name, cause="out_of_schema", detail=detail) from error
+        if verdict.no_verdict is not None or verdict.votes or verdict.quorum != 1:
+            what = "returns a verdict for others: only Peergate states votes, or that there is none"
+            raise ReviewerUnavailable(what, where=self.name, cause="out_of_schema")
+        return verdict.model_copy(update={"reviewer": self.name})
+
+
+class PaidPluginReviewer(PluginReviewer):
+    """A :class:`reviews.gate.reviewer.PaidReviewer`: what it sends is its own, so its whole cap counts as spent."""
+
+    def cost_cap(self, packet: Packet) -> float:
+        """Return the most USD a review of this packet can cost; 0 where the spec says that tokens are free."""
+        price = self._spec.usd_per_million_tokens
+        free = price is not None and price.input == price.output == 0
+        return 0.0 if free else effort_of(packet, self._spec.effort).max_cost_usd
+
+    def ask(self, packet: Packet, packet_digest: str) -> Answered[Verdict]:
+        """Ask once, and return verdict or error together with what it took."""
+        began = time.monotonic()
+        verdict: Verdict | None = None
+        failed: ReviewerUnavailable | None = None
+        try:
+            verdict = self.review(packet, packet_digest)
+        except ReviewerUnavailable as error:
+            failed = error
+        exchange = Exchange(
+            request=b"",
+            response=None,
+            statuses=(),
+            model=self._spec.model,
+            usage=None,
+            usd=self.cost_cap(packet),
+            usd_is_measured=False,
+            seconds=round(time.monotonic() - began, 3),
+            reasoning=effort_of(packet, self._spec.effort).reasoning,
+        )
+        return Answered(exchange, value=verdict, error=failed)
+
+
+def _function(vendor: ReviewerVendor) -> Callable[[Packet, Asked], Any]:
+    """Return the function of a vendor, imported when it is first needed."""
+    module, _, name = vendor.review.partition(":")
+    return getattr(import_module(module), name)
+
+
+def plugin_reviewer(spec: ReviewerSpec, environ: Mapping[str, str]) -> PluginReviewer:
+    """Build the reviewer of a vendor that another distribution brings.
+
+    Raises:
+        PluginFault: the distribution is not installed, or its declaration cannot be used.
+        UserError: the variable of its key is not set.
+    """
+    vendor = vendor_of(spec.vendor)
+    made = PaidPluginReviewer if spec.asks_a_model else PluginReviewer
+    return made(spec, vendor, plugin_key(vendor, environ))

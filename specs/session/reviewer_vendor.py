@@ -1,0 +1,85 @@
+"""A reviewer's vendor that another distribution brings (``peergate.reviewers``), and whose key a reviewer needs.
+
+The declaration names its function by a string: a session reads the declaration, and only the reviewer's process
+(``reviews/reviewers/process``) imports what reviews.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from specs import plugins
+from specs.errors import PluginFault
+from specs.session.session_spec import Reviewer
+from specs.text import plain
+from specs.vendors.api_keys import key_in, variable_of
+
+GROUP: plugins.Group = "peergate.reviewers"
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,57}_(KEY|TOKEN)")
+"""Values of variables with such names are masked wherever text is kept (``specs/masking.py``)."""
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewerVendor:
+    """One vendor of reviewers."""
+
+    name: str
+    review: str
+    """The function that reviews, ``module:function``: :class:`reviews.reviewers.vendors.plugin_reviewer.Review`."""
+    asks_model: bool = False
+    """Whether it asks a model; a spec then names the model, and a review may cost ``effort.max_cost_usd``."""
+    key_variable: str = ""
+    """The environment variable of its key: the reviewer's process gets it, and few others."""
+
+
+@cache
+def vendor_of(name: str) -> ReviewerVendor:
+    """Return the vendor of a name that another distribution brings.
+
+    Raises:
+        PluginFault: none is installed, or it cannot be used.
+    """
+    point = plugins.find(GROUP, name)
+    if point is None:
+        raise PluginFault(f"reviewer vendor '{name}' is not installed", hint="install the distribution that brings it")
+    found: Any = plugins.load(point)
+    where = plugins.where(point)
+    if not isinstance(found, ReviewerVendor):
+        raise PluginFault(f"is a {type(found).__name__}, not a ReviewerVendor", where=where)
+    if found.name != name:
+        raise PluginFault(f"its vendor is named {plain(repr(found.name), 60)}, not '{name}'", where=where)
+    if not _FUNCTION.fullmatch(found.review):
+        raise PluginFault(f"its review is {plain(repr(found.review), 60)}, not 'module:function'", where=where)
+    if found.key_variable and not _VARIABLE.fullmatch(found.key_variable):
+        told = f"its key_variable is {plain(repr(found.key_variable), 60)}, which is no NAME_KEY or NAME_TOKEN"
+        raise PluginFault(f"{told}: its value would not be masked", where=where)
+    return found
+
+
+def key_variable(reviewer: Reviewer) -> str:
+    """Return the name of the variable that holds a reviewer's key; empty where it needs none.
+
+    Raises:
+        PluginFault: another distribution brings the vendor, and it cannot be used.
+    """
+    if reviewer.is_plugin:
+        return vendor_of(reviewer.vendor).key_variable
+    if not reviewer.asks_a_model:
+        return ""
+    return variable_of("reviewer", reviewer.vendor, reviewer.base_url)
+
+
+def plugin_key(vendor: ReviewerVendor, environ: Mapping[str, str]) -> str:
+    """Return the key of a vendor that another distribution brings; empty where it needs none.
+
+    Raises:
+        UserError: its variable is not set, or holds no key.
+    """
+    if not vendor.key_variable:
+        return ""
+    return key_in(vendor.key_variable, f"reviewer vendor '{vendor.name}'", environ)

@@ -1,0 +1,111 @@
+"""A task in a file beside the spec (``task: ./verify.py``): registered with its text, run under its digest.
+
+A registered spec names it ``./verify.py@sha256:...``. Whoever reads a registered spec or an order gets the text with
+it, and runs nothing else; the file itself is read again only to see whether it changed (``measuring_code``).
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from specs import plugins
+from specs.digests import digest_bytes
+from specs.errors import PluginFault, Problem, SpecError
+from specs.masking import current
+from specs.text import plain
+
+MAX_BYTES = 256 * 1024
+_TEXTS: dict[str, str] = {}
+
+
+class TaskFault(PluginFault):
+    """A task file that cannot be used, with the place in it."""
+
+    def __init__(self, message: str, path: str, line: int, column: int = 1) -> None:
+        super().__init__(message, where=f"{path}:{line}")
+        self.line = line
+        self.column = column
+
+
+def is_file(task: str) -> bool:
+    """Say whether a task is a file beside the spec, and not a name."""
+    return task.startswith("./")
+
+
+def path_of(task: str) -> str:
+    """Return the path of a task file, without its digest."""
+    return task.partition("@")[0]
+
+
+def pinned(path: str, text: str) -> str:
+    """Return the name of a task file with the digest of its text."""
+    return f"{path}@{digest_bytes(text.encode())}"
+
+
+def text_of(path: Path, raw: bytes) -> str:
+    """Return the text of a task file.
+
+    Raises:
+        SpecError: it is too long, no text, or holds a secret, which the trail would keep.
+    """
+    if len(raw) > MAX_BYTES:
+        raise SpecError([Problem(str(path), 1, 1, "", f"the file is larger than {MAX_BYTES} bytes")])
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise SpecError([Problem(str(path), line, 1, "", "the file is not UTF-8 text")]) from error
+    for start, what in current().places(text):
+        line = text.count("\n", 0, start) + 1
+        raise SpecError([Problem(str(path), line, 1, "", f"here begins a secret ({what})", "take it out of the file")])
+    return text
+
+
+def remember(task: str, text: str | None) -> None:
+    """Keep the text of a task file, so that :func:`module_of` can run it.
+
+    Raises:
+        ValueError: it is not the text that the task's name pins, or there is one without a task file.
+    """
+    if (text is None and is_file(task)) or (text is not None and pinned(path_of(task), text) != task):
+        raise ValueError("the text of the task file is not the registered one")
+    if text is not None:
+        _TEXTS[task] = text
+
+
+@cache
+def module_of(task: str) -> ModuleType:
+    """Run a task file, once a process, and return its module.
+
+    Raises:
+        KeyError: nobody has read a spec or an order with this task.
+        TaskFault: it is not Python, raises, takes too long, or has no ``verify``.
+    """
+    path, text = path_of(task), _TEXTS[task]
+    try:
+        code = compile(text, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise TaskFault(f"not valid Python: {error.msg}", path, error.lineno or 1, error.offset or 1) from error
+    except ValueError as error:
+        raise TaskFault(f"not valid Python: {error}", path, 1) from error
+    module = ModuleType(f"peergate_task_{task[-64:]}")
+    # Annotations of models are looked up there.
+    sys.modules[module.__name__] = module
+    try:
+        plugins.bounded(lambda: exec(code, module.__dict__), path)
+    except PluginFault as fault:
+        del sys.modules[module.__name__]
+        raise TaskFault(plain(fault.message, 300), path, _line(fault.__cause__, path)) from fault
+    if not callable(getattr(module, "verify", None)):
+        raise TaskFault("has no function verify(item, answer)", path, 1)
+    return module
+
+
+def _line(error: BaseException | None, path: str) -> int:
+    """Return the last line of the file that an error came through."""
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    return next((one.lineno or 1 for one in reversed(frames) if one.filename == path), 1)

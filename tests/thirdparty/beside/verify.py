@@ -1,0 +1,18 @@
+"""An answer is right when it is a JSON list of the item's words, in any order."""
+
+import json
+
+from specs.stages.artifacts import Item
+
+
+def verify(item, answer):
+    """Compare the words."""
+    return sorted(json.loads(answer)) == sorted(item.constraint["keys"].split())
+
+
+def known_answers():
+    """Return answers of which it is known whether they are right."""
+    item = Item(id="known", group="known", kind="keys", prompt="List a and b.", constraint={"keys": "a b"})
+    right = [f'["{one}",{" " * n}"{other}"]' for n in range(6) for one, other in ("ab", "ba")]
+    wrong = [f'["a",{" " * n}"{other}"]' for n in range(6) for other in "ac"]
+    return [(item, text, True) for text in right] + [(item, text, False) for text in wrong]

@@ -1,0 +1,145 @@
+"""A task in a file beside the spec: registered with its text, run by its digest, its errors told with their line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from reviews.checks.measuring_code import measuring_code, measuring_files
+from sessions.pods.ship import bundle_of
+from specs import plugins, task_file
+from specs.errors import SpecError
+from specs.session.loading import load_spec, read_resolved
+from specs.session.session_spec import ResolvedSpec
+from specs.stages.artifacts import Item
+from tests.unit.spec_files import write_spec
+from training.rules.tasks import verifier
+from training.rules.tasks.form import plugin_task
+from training.rules.tasks.verifier_cases import cases_of
+
+GOOD = """
+from specs.stages.artifacts import Item
+
+def verify(item, answer):
+    return int(answer) == 1
+
+def worked_example(item):
+    return "Say one.", "1"
+
+def known_answers():
+    return [(Item(id="a", group="g", kind="k", prompt="p", constraint={}), "1", True)]
+"""
+ITEM = Item(id="i1", group="g", kind="k", prompt="Say one.", constraint={"due": "yes"})
+TASK = ("task: format_instructions", "task: ./verify.py")
+
+
+def spec_with(folder: Path, code: str, *changes: tuple[str, str]) -> Path:
+    path = write_spec(folder, *(changes or (TASK,)))
+    (folder / "verify.py").write_text(code, encoding="utf-8")
+    return path
+
+
+def told(folder: Path, code: str, *changes: tuple[str, str]) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        load_spec(spec_with(folder, code, *changes))
+    return [str(one).removeprefix(f"{folder}/") for one in caught.value.problems]
+
+
+def test_it_is_registered_with_its_text_and_judges_answers(tmp_path: Path) -> None:
+    resolved = load_spec(spec_with(tmp_path, GOOD))
+    assert resolved.spec.task == task_file.pinned("./verify.py", GOOD) and resolved.task_text == GOOD
+    judge = verifier(resolved.spec.task)
+    assert judge(ITEM, "1").passed and not judge(ITEM, "2").passed and not judge(ITEM, "one").passed
+    assert [(case.output, case.good) for case in cases_of(resolved.spec.task)] == [("1", True)]
+    before = resolved.registration()
+    other = load_spec(spec_with(tmp_path, GOOD.replace("== 1", "== 2")))
+    assert other.registration() != before and not verifier(other.spec.task)(ITEM, "1").passed
+    # Two texts of one path in one process: each name runs its own.
+    assert verifier(resolved.spec.task)(ITEM, "1").passed
+
+
+def test_whoever_reads_the_registered_spec_can_run_it_without_the_file(tmp_path: Path) -> None:
+    resolved = load_spec(spec_with(tmp_path, GOOD))
+    (tmp_path / "resolved.json").write_bytes(resolved.canonical())
+    (tmp_path / "verify.py").unlink()
+    code = (
+        "import sys; from pathlib import Path; from specs.session.loading import read_resolved\n"
+        "from specs.stages.artifacts import Item; from training.rules.tasks import verifier\n"
+        "spec = read_resolved(Path(sys.argv[1]).read_text()).spec\n"
+        "item = Item(id='i', group='g', kind='k', prompt='p', constraint={})\n"
+        "print(verifier(spec.task)(item, '1').passed, verifier(spec.task)(item, '2').passed)"
+    )
+    command = [sys.executable, "-P", "-c", code, str(tmp_path / "resolved.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
+def test_another_text_than_the_registered_one_is_refused(tmp_path: Path) -> None:
+    values: dict[str, Any] = load_spec(spec_with(tmp_path, GOOD)).model_dump(mode="json")
+    for text in (GOOD + "\n", None):
+        with pytest.raises(ValidationError, match="not the registered one"):
+            ResolvedSpec.model_validate(values | {"task_text": text}, strict=False)
+    with pytest.raises(KeyError):
+        plugin_task(f"./nobody.py@sha256:{'0' * 64}")
+
+
+def test_a_change_of_the_file_is_another_measuring_code(tmp_path: Path) -> None:
+    resolved = load_spec(spec_with(tmp_path, GOOD))
+    before = measuring_code(resolved)
+    assert "task ./verify.py" in measuring_files(resolved) and "task ./verify.py" not in measuring_files()
+    assert measuring_code(read_resolved(resolved.canonical())) == before
+    (tmp_path / "verify.py").write_text(GOOD + "\n", encoding="utf-8")
+    assert measuring_code(resolved) != before
+    (tmp_path / "verify.py").unlink()
+    assert measuring_files(resolved)["task ./verify.py"] == "missing"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def verify(item, answer)\n    return True\n", "verify.py:1:25: not valid Python: expected ':'"),
+        ("x = 1\ny = x.z\n" + GOOD, "verify.py:2:1: cannot be loaded: AttributeError: 'int' object has no attribute"),
+        ("import sys\nsys.exit(0)\n", "verify.py:2:1: cannot be loaded: SystemExit: 0"),
+        ("import torch\n" + GOOD, "verify.py:1:1: cannot be loaded: ImportError: it imports torch"),
+        ("import helper_beside_it\n" + GOOD, "verify.py:1:1: cannot be loaded: ModuleNotFoundError"),
+        ("verify = True\n", "verify.py:1:1: has no function verify(item, answer)"),
+        ("\x00", "verify.py:1:1: not valid Python"),
+        ("KEY = 'sk-proj-" + "aB3" * 16 + "'\n" + GOOD, "verify.py:1:1: here begins a secret"),
+    ],
+)
+def test_an_error_in_the_file_is_one_problem_with_its_line(
+    tmp_path: Path, code: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    found = told(tmp_path, code)
+    assert len(found) == 1 and found[0].startswith(expected), found
+
+
+def test_a_file_that_hangs_is_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins.bounded, "__defaults__", (0.2, "be loaded"))
+    found = told(tmp_path, "import time\ntime.sleep(3)\n")
+    assert len(found) == 1 and "it takes more than 0.2 s" in found[0], found
+
+
+def test_it_goes_to_a_pod_with_the_spec(tmp_path: Path) -> None:
+    path = spec_with(tmp_path, GOOD)
+    assert bundle_of(path, load_spec(path)).files["verify.py"] == (tmp_path / "verify.py").resolve()
+
+
+def test_what_the_spec_says_of_it_is_checked(tmp_path: Path) -> None:
+    (missing,) = told(tmp_path, GOOD, (TASK[0], "task: ./other.py"))
+    assert missing.endswith(f"(paths start from the spec's folder {tmp_path})") and "no file './other.py'" in missing
+    pin = f"sha256:{'0' * 64}"
+    (changed,) = told(tmp_path, GOOD, (TASK[0], f"task: ./verify.py@{pin}"))
+    assert "'./verify.py' has the digest sha256:" in changed and f"the spec registers {pin}" in changed
+    (form,) = told(tmp_path, GOOD, (TASK[0], "task: /verify.py"))
+    assert "a Python file beside the spec: './FILE.py'" in form
+    bare = GOOD.replace("def worked_example", "def other")
+    assert load_spec(spec_with(tmp_path, GOOD)).task_text == GOOD
+    (without,) = told(tmp_path, bare)
+    assert "task ./verify.py has no worked example" in without
