@@ -5,12 +5,12 @@ import json
 from specs.stages.artifacts import Item
 
 
-def verify(item, answer):
+def verify(item: Item, answer: str) -> bool:
     """Compare the words."""
-    return sorted(json.loads(answer)) == sorted(item.constraint["keys"].split())
+    return sorted(json.loads(answer)) == sorted(str(item.constraint["keys"]).split())
 
 
-def known_answers():
+def known_answers() -> list[tuple[Item, str, bool]]:
     """Return answers of which it is known whether they are right."""
     item = Item(id="known", group="known", kind="keys", prompt="List a and b.", constraint={"keys": "a b"})
     right = [f'["{one}",{" " * n}"{other}"]' for n in range(6) for one, other in ("ab", "ba")]
