@@ -102,9 +102,10 @@ def test_a_persons_key_does_not_stand_in_for_a_registered_reviewer(packet: Packe
         said = no_verdict("person", NoVerdict(cause="unusable", what="w", help="h"))
         verdict = waiting.store.put_value(said.model_copy(update={"approve": True, "no_verdict": None}))
         body = {"stage": "base", "attempt": 1, "packet": packet.content_digest(), "verdict": verdict}
-        waiting.trail.append("verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
+        given = waiting.trail.append("verdict", "verdict/base.1", body | {"error": "", "reviewer": "person"})
         told = list(people_damage(list(waiting.trail.iterate()), waiting.store))
-        assert told == (["entry 5 (verdict): 'person' is no reviewer here, registered are: checklist"] if found else [])
+        why = f"entry {given.entry.seq} (verdict): 'person' is no reviewer here, registered are: checklist"
+        assert told == ([why] if found else [])
 
 
 def test_a_person_is_taken_at_their_turn_only(packet: Packet, tmp_path: Path) -> None:
