@@ -2,12 +2,16 @@
 
 A registered spec names it ``./verify.py@sha256:...``. Whoever reads a registered spec or an order gets the text with
 it, and runs nothing else; the file itself is read again only to see whether it changed (``measuring_code``).
+
+A run may be a stranger's, and reading one must run none of its code. A text is run only if this user named the file in a
+spec (``start``, ``spec check``; noted by digest, outside of every run) or if a job was ordered to.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -20,13 +24,14 @@ from specs.text import plain
 
 MAX_BYTES = 256 * 1024
 _TEXTS: dict[str, str] = {}
+_TRUSTED: set[str] = set()
 
 
 class TaskFault(PluginFault):
     """A task file that cannot be used, with the place in it."""
 
-    def __init__(self, message: str, path: str, line: int, column: int = 1) -> None:
-        super().__init__(message, where=f"{path}:{line}")
+    def __init__(self, message: str, path: str, line: int, column: int = 1, hint: str = "") -> None:
+        super().__init__(message, where=f"{path}:{line}", hint=hint)
         self.line = line
         self.column = column
 
@@ -77,15 +82,42 @@ def remember(task: str, text: str | None) -> None:
         _TEXTS[task] = text
 
 
+def trust(task: str) -> None:
+    """Let this user's processes run the text of a task file from now on: the user named the file."""
+    allow(task)
+    with suppress(OSError):  # Then it is this process alone that runs it.
+        mark = _mark(task)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+
+def allow(task: str) -> None:
+    """Let this process run the text of a task file: it was ordered to."""
+    _TRUSTED.add(task)
+
+
+def _mark(task: str) -> Path:
+    import platformdirs
+
+    return platformdirs.user_state_path("peergate") / "task_files" / task.rpartition(":")[2]
+
+
 @cache
 def module_of(task: str) -> ModuleType:
     """Run a task file, once a process, and return its module.
 
     Raises:
         KeyError: nobody has read a spec or an order with this task.
-        TaskFault: it is not Python, raises, takes too long, or has no ``verify``.
+        TaskFault: the user has not named this file, or it is not Python, raises, takes too long, or has no ``verify``.
     """
     path, text = path_of(task), _TEXTS[task]
+    if task not in _TRUSTED and not _mark(task).is_file():
+        hint = (
+            "it came with the run: read it there (`task_text`), then `peergate spec check` a spec that names the file"
+        )
+        raise TaskFault(
+            "the code of this task file is not run: no spec that was checked here names it", path, 1, hint=hint
+        )
     try:
         code = compile(text, path, "exec", dont_inherit=True)
     except SyntaxError as error:

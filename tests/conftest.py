@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from reviews.trail.tables.sqlite_table import SqliteTable
 from sessions.report import plots
 from tests.fixtures import postgres_server
 from tests.fixtures.reviewer_here import key_here
+
+# Which task files this user named is kept there (specs/task_file.py); not in the home of who runs the tests.
+os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"peergate-tests-{os.getuid()}")
 
 MAY_BE_MISSING = (
     *("llama", "vllm", "lm-eval", "bitsandbytes", "Ray is not", "SkyPilot", "atheris", "s3fs", "make .venv-release"),

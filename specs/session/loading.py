@@ -197,6 +197,7 @@ class _Files:
             text = task_file.text_of(self.folder / path, raw)
             name = task_file.pinned(path, text)
             task_file.remember(name, text)
+            task_file.trust(name)
             task_file.module_of(name)
         except SpecError as error:
             self.others += error.problems

@@ -143,3 +143,34 @@ def test_what_the_spec_says_of_it_is_checked(tmp_path: Path) -> None:
     assert load_spec(spec_with(tmp_path, GOOD)).task_text == GOOD
     (without,) = told(tmp_path, bare)
     assert "task ./verify.py has no worked example" in without
+
+
+RUNS = "from pathlib import Path\nPath('MARK').touch()\n" + GOOD
+READS = """
+import sys
+from pathlib import Path
+from specs.session.loading import read_resolved
+from training.rules.tasks import verifier
+verifier(read_resolved(Path(sys.argv[1]).read_text()).spec.task)
+"""
+
+
+def read_elsewhere(path: Path) -> subprocess.CompletedProcess[str]:
+    """Read a registered spec in another process, and ask for its verifier."""
+    command = [sys.executable, "-c", READS, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_reading_a_strangers_run_runs_none_of_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is in the trail: whoever audits an export would run what its author wrote."""
+    mark = tmp_path / "it-ran"
+    registered = tmp_path / "resolved.json"
+    registered.write_bytes(load_spec(spec_with(tmp_path, RUNS.replace("MARK", str(mark)))).canonical())
+    mark.unlink()
+    # Whoever named the file themselves may judge with it in every later process.
+    assert read_elsewhere(registered).returncode == 0 and mark.exists()
+    mark.unlink()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a-stranger"))
+    refused = read_elsewhere(registered)
+    assert "no spec that was checked here names it" in refused.stderr and refused.returncode != 0
+    assert not mark.exists()

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
+from specs import task_file
 from specs.code_state import CodeState, MachineUse
 from specs.digests import digest_path, digest_value
 from specs.errors import ExitCode, PluginFault
@@ -159,6 +160,7 @@ def _permitted_order(folder: Path, kind: Kind) -> JobOrder:
     if digest_value(order.parameters) != grant.parameters:
         refuse(f"{order.key}: the parameters are not the granted ones")
     _require_plugins(order)
+    task_file.allow(order.task)
     if time.time() > grant.expires:
         refuse(f"{order.key}: the grant has expired")
     if set(order.inputs) != set(grant.inputs):
