@@ -3,8 +3,8 @@
 A registered spec names it ``./verify.py@sha256:...``. Whoever reads a registered spec or an order gets the text with
 it, and runs nothing else; the file itself is read again only to see whether it changed (``measuring_code``).
 
-A run may be a stranger's, and reading one must run none of its code. A text is run only if this user named the file in a
-spec (``start``, ``spec check``; noted by digest, outside of every run) or if a job was ordered to.
+A run may be a stranger's, and reading one must run none of its code. A text is run only if this user named the file in
+a spec (``start``, ``spec check``; noted by digest, outside of every run) or if a job was ordered to.
 """
 
 from __future__ import annotations
@@ -96,6 +96,11 @@ def allow(task: str) -> None:
     _TRUSTED.add(task)
 
 
+def is_trusted(task: str) -> bool:
+    """Say whether this process may run a task: any but a file that this user has not named."""
+    return not is_file(task) or task in _TRUSTED or _mark(task).is_file()
+
+
 def _mark(task: str) -> Path:
     import platformdirs
 
@@ -111,7 +116,7 @@ def module_of(task: str) -> ModuleType:
         TaskFault: the user has not named this file, or it is not Python, raises, takes too long, or has no ``verify``.
     """
     path, text = path_of(task), _TEXTS[task]
-    if task not in _TRUSTED and not _mark(task).is_file():
+    if not is_trusted(task):
         hint = (
             "it came with the run: read it there (`task_text`), then `peergate spec check` a spec that names the file"
         )

@@ -27,6 +27,7 @@ from specs.digests import digest_value
 from specs.errors import EvidenceMissing, PeergateError
 from specs.session.loading import read_resolved
 from specs.stages.metric import MetricSet
+from specs.task_file import is_trusted
 from specs.trail.verdict import CheckResult, Decision, Packet, Verdict
 
 
@@ -43,6 +44,10 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
             resolved, _ = registered_spec(entries[: recorded.entry.seq + 1], store)
             if (code := recorded.body.get("code")) != measuring_code(resolved):
                 notes.append(f"{where}: was made by other code ({code}) and is not derived again")
+                continue
+            if not is_trusted(resolved.spec.task):
+                why = "uses a task file that no spec checked here names"
+                notes.append(f"{where}: {why}, and is not derived again; `peergate spec check` a spec with that file")
                 continue
             if kind == "amendment":
                 damage += [f"{where}: {problem}" for problem in _amendment(entries, store, recorded)]

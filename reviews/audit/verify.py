@@ -21,6 +21,7 @@ from typing import Any, Literal
 from reviews.audit.audit_files import Compared, Tree, tree_of
 from reviews.audit.event_order import code_damage, launch_damage, order_damage, people_damage, sequence_damage
 from reviews.audit.recompute import FORMLESS, formless, rederive
+from reviews.evidence.gather import find
 from reviews.requests.request_audit import requests_damage
 from reviews.trail.anchors import Anchor, check_anchors, check_policy
 from reviews.trail.envelope import Recorded
@@ -32,7 +33,9 @@ from reviews.trail.tables.pointer import pointer_path
 from reviews.trail.trail import seal_path
 from specs.digests import canonical_bytes, digest_file
 from specs.errors import AuditDamage, DatabaseUnreachable, UserError
+from specs.plugins import GROUPS, installed
 from specs.regular_files import read_regular
+from specs.text import plain
 from specs.trail.entry import EMPTY_ROOT, GENESIS
 from specs.trail.key_policy import Policy
 
@@ -181,6 +184,10 @@ def verify_run(
         return audit
     entries = walk.entries
     store = Store(run / store_name)
+    if missing := _not_installed(entries, store):
+        audit.readable = False
+        audit.notes.append(missing)
+        return audit
     say("comparing files with their recorded digests")
     _compare_files(audit, Compared(run, tree, store_name, entries), trail_name)
     check_meaning(audit, entries, store)
@@ -190,6 +197,19 @@ def verify_run(
         say("computing metrics, checks and decisions again from the raw rows")
         audit.rederived = rederive(run, entries, store, audit.damage, audit.notes)
     return audit
+
+
+def _not_installed(entries: list[Recorded], store: Store) -> str:
+    """Return which registered plug-ins are missing here: without them the spec cannot even be read."""
+    try:
+        opened = find(entries, "open")
+        registered = json.loads(store.get(opened.body["spec"])).get("plugins", {}) if opened else {}
+        brought = {f"{group} {one.name}" for group in GROUPS for one in installed(group)}
+        missing = [f"{what} ({registered[what]})" for what in registered if what not in brought]
+    except FORMLESS:
+        return ""  # That is damage, and told as such where it is read.
+    told = plain("; ".join(missing), 400)
+    return f"not installed here, so nothing can be computed again: {told}; install what was registered" if told else ""
 
 
 def check_meaning(audit: Audit, entries: list[Recorded], store: Store) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -68,6 +69,12 @@ def test_a_session_with_all_of_them_runs_through_its_gates_and_is_verified(ran: 
     assert {one["reviewer"] for one in verdicts} == {REVIEWER}
     # The job ran elsewhere: its folder there has the claim.
     assert list(ran.elsewhere.rglob("*claim*"))
+
+
+def test_where_they_are_not_installed_nothing_is_called_tampered(ran: Ran) -> None:
+    verified = house.peergate(Path(sys.executable), "audit", "verify", ran.run)
+    assert verified.returncode == 3 and "UNREADABLE" in verified.stdout, verified.stdout
+    assert "not installed here" in verified.stdout and "peergate.stages reward_model" in verified.stdout
 
 
 def test_its_metrics_are_traced_to_their_lines_and_its_checks_ran(ran: Ran) -> None:
@@ -167,9 +174,16 @@ def beside(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_task_beside_the_spec_is_registered_granted_and_verified(python: Path, beside: Path) -> None:
+def test_a_task_beside_the_spec_is_registered_granted_and_verified(
+    python: Path, beside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     verified = house.peergate(python, "audit", "verify", beside / "third")
     assert verified.returncode == 0 and "VERIFIED" in verified.stdout, verified.stdout
+    with monkeypatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(beside / "a-stranger"))
+        read = house.peergate(python, "audit", "verify", beside / "third")
+    assert read.returncode == 0 and "0 decisions derived again" in read.stdout, read.stdout
+    assert read.stdout.count("uses a task file that no spec checked here names") == 4
     name = pinned("./verify.py", (house.HERE / "beside" / "verify.py").read_text(encoding="utf-8"))
     grants = [one.body for one in read_entries(beside / "third" / "trail.sqlite") if one.entry.kind == "grant"]
     assert {one["task"] for one in grants} == {name} and len(grants) == 3
