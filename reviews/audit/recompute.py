@@ -41,8 +41,9 @@ def rederive(run: Path, entries: list[Recorded], store: Store, damage: list[str]
         where = f"entry {recorded.entry.seq} ({kind} {recorded.entry.key.partition('/')[2]})"
         # The first decisions did not name their code.
         try:
-            resolved, _ = registered_spec(entries[: recorded.entry.seq + 1], store)
-            if (code := recorded.body.get("code")) != measuring_code(resolved):
+            code = recorded.body.get("code")
+            resolved = registered_spec(entries[: recorded.entry.seq + 1], store)[0] if code else None
+            if resolved is None or code != measuring_code(resolved):
                 notes.append(f"{where}: was made by other code ({code}) and is not derived again")
                 continue
             if not is_trusted(resolved.spec.task):
