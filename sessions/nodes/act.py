@@ -194,7 +194,8 @@ def record_end(session: Session, stage: Stage, attempt: int, key: str, job: JobS
     ledger.settle_job(session.trail, budget, key, seconds, observed.at_least_s)
     ledger.settle_storage(session.trail, budget, key, sum(one["bytes"] for one in outputs.values()))
     ended = "done" if job.exit.code == 0 else f"ended with code {job.exit.code} ({job.exit.reason})"
-    session.display.job_ended(stage.name, f"job {key} {ended} after {seconds:.0f} s")
+    where = "" if job.exit.code == 0 else f"; why is in its log: {session.run / 'jobs' / key / 'log.txt'}"
+    session.display.job_ended(stage.name, f"job {key} {ended} after {seconds:.0f} s{where}")
 
 
 def _observed(session: Session, key: str, alive_s: float) -> Observed:

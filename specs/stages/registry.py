@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import (
     GetCoreSchemaHandler,
@@ -72,6 +72,14 @@ class _Kinds(Mapping[str, StageKind]):
             raise PluginFault("its parameters have no seed, which every stage has", where=where)
         if "rows" not in found.outputs or "rows" not in found.rows:
             raise PluginFault("it leaves no output 'rows' of a declared form: nothing could be measured", where=where)
+        for place, artifact in (*found.inputs.items(), *found.outputs.items()):
+            if artifact not in get_args(ArtifactKind):
+                able = ", ".join(get_args(ArtifactKind))
+                told = f"'{place}' is of kind {plain(repr(artifact), 60)}; inputs and outputs are of kind {able}"
+                raise PluginFault(told, where=where)
+        if found.trains and found.trains not in found.inputs:
+            told = f"it trains on {plain(repr(found.trains), 60)}, its inputs are {', '.join(found.inputs)}"
+            raise PluginFault(told, where=where)
         taken = {metric.id: kind.name for kind in self._loaded.values() for metric in kind.metrics}
         for metric in found.metrics:
             if metric.id in taken:

@@ -219,6 +219,10 @@ BROKEN = {
     "lies": Broken("object.__setattr__(KIND, 'name', 'sft')", "its kind is named 'sft', not 'reward_model'"),
     "hangs": Broken("import time\ntime.sleep(600)", "cannot be loaded: it takes more than 20 s"),
     "torch": Broken("import torch", "it imports torch at its top"),
+    "artifact": Broken(
+        "object.__setattr__(KIND, 'outputs', {'rows': 'rows', 'head': 'json'})", "'head' is of kind 'json'; inputs and"
+    ),
+    "trains": Broken("object.__setattr__(KIND, 'trains', 'pair')", "it trains on 'pair', its inputs are model, pairs"),
     "nothing": Broken("KIND = None", "is a NoneType, not a StageKind"),
 }
 

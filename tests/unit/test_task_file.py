@@ -11,9 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from reviews.checks.measuring_code import measuring_code, measuring_files
+from reviews.stages.evaluation.scorer_checks import admitted
 from sessions.pods.ship import bundle_of
 from specs import plugins, task_file
-from specs.errors import SpecError
+from specs.errors import PluginFault, SpecError
 from specs.session.loading import load_spec, read_resolved
 from specs.session.session_spec import ResolvedSpec
 from specs.stages.artifacts import Item
@@ -174,3 +175,21 @@ def test_reading_a_strangers_run_runs_none_of_its_code(tmp_path: Path, monkeypat
     refused = read_elsewhere(registered)
     assert "no spec that was checked here names it" in refused.stderr and refused.returncode != 0
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (GOOD.replace("    return int(answer) == 1", "    return item.constraint['gone'] == 1"), "KeyError: 'gone'"),
+        (
+            GOOD.replace("    return [(Item(", "    {}['gone']\n    return [(Item("),
+            "known_answers breaks: KeyError: 'gone'",
+        ),
+    ],
+)
+def test_a_verifier_that_breaks_is_not_called_one_without_known_answers(tmp_path: Path, broken: str, told: str) -> None:
+    resolved = load_spec(spec_with(tmp_path, broken))
+    with pytest.raises((KeyError, PluginFault)) as caught:
+        admitted(resolved.spec, resolved.spec.task, {})
+    assert "no known answers" not in str(caught.value)
+    assert told in f"{type(caught.value).__name__}: {caught.value}"

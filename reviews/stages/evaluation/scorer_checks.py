@@ -43,9 +43,10 @@ def admitted(spec: SessionSpec, task: str, data: Mapping[str, tuple[Item, ...]])
     """
     judge = verifier(task)
     try:
-        known = verdicts_on(cases_of(task), strict_verifier(task))
+        cases = list(cases_of(task))
     except KeyError:
         raise EvidenceMissing(f"the verifier of '{task}' has no known answers") from None
+    known = verdicts_on(cases, strict_verifier(task))
     wrong = [one for one in known if one.passed != one.label]
     if wrong:
         shown = tuple({"case": one.name, "label": one.label, "passed": one.passed} for one in wrong)

@@ -77,10 +77,16 @@ class PluginTask:
 
         Raises:
             KeyError: the task has none.
+            PluginFault: what should give them breaks.
         """
         if not hasattr(self._module, "known_answers"):
             raise KeyError("the task has no known answers")
-        return self._module.known_answers()
+        try:
+            return list(self._module.known_answers())
+        except LookupError as error:
+            # Not a task without known answers, which a KeyError would say.
+            told = f"its known_answers breaks: {type(error).__name__}: {plain(str(error), 200)}"
+            raise PluginFault(told, where=self._where) from error
 
 
 @cache
