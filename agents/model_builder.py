@@ -36,7 +36,7 @@ EXPECTED: dict[Stop, str] = {
         "at a time, long texts in parts. A second answer without a call ends your work on this phase."
     ),
     "refusal": (
-        "Your answer was a refusal, so nothing happened. Go on with a tool call, or say what stands in the way with "
+        "Your answer was a refusal, so nothing happened. Continue with a tool call, or say what stops you with "
         "ask_person where that is open. A second answer without a call ends your work on this phase."
     ),
     "tool_use": "",

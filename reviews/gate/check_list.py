@@ -30,7 +30,7 @@ from reviews.comparison import (
     subgroup_checks,
 )
 from reviews.evidence.evidence import Evidence
-from reviews.gate import measured_check
+from reviews.gate import measurer
 from reviews.gate.design_checks import DESIGN_CHECKS, DesignCheck, design_checks
 from reviews.stages.critique import critic_checks, pair_checks
 from reviews.stages.evaluation import (
@@ -80,7 +80,7 @@ __all__ = [
 CHECKS: tuple[Check, ...] = (
     *registration_checks.CHECKS,
     *job_checks.CHECKS,
-    *measured_check.CHECKS,
+    *measurer.CHECKS,
     *provenance_check.CHECKS,
     *claim_checks.CHECKS,
     *leakage_checks.CHECKS,

@@ -5,6 +5,7 @@ Outputs are judged again by the registered verifier; definitions stand in ``spec
 
 from __future__ import annotations
 
+from reviews.checks.definition import ALL, Check, Found
 from reviews.checks.measuring_code import measuring_code
 from reviews.comparison.arms import measure_comparison
 from reviews.evidence.evidence import Evidence
@@ -49,3 +50,26 @@ def measure(evidence: Evidence) -> MetricSet:
         code=measuring_code(evidence.resolved),
         metrics=metrics,
     )
+
+
+def _measured(evidence: Evidence, metrics: MetricSet | None) -> Found:
+    """Close the gate of rows that cannot be measured, whatever criteria and checks the stage has beside this one.
+
+    Here and not among the checks of jobs: those need not know how the metrics of every kind are computed.
+    """
+    if metrics is None:
+        # Says why, where it still is so.
+        measure(evidence)
+        raise EvidenceMissing("the rows were not measured")
+    return Found("PASS", f"{len(metrics.metrics)} metrics were computed from the raw rows", float(len(metrics.metrics)))
+
+
+CHECKS = (
+    Check(
+        "jobs.measured",
+        "The raw rows could be measured",
+        ALL,
+        _measured,
+        "a gate without a criterion that opened on rows nobody could read",
+    ),
+)

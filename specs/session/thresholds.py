@@ -31,8 +31,8 @@ class Thresholds(Contract):
     """Jaccard similarity of word 3-shingles: two texts that reach it are near duplicates (training against held-out
     prompts, completions against their prompt, and kept completions among themselves)."""
     contained_words: Annotated[int, Field(ge=3, le=50)] = 8
-    """Words: a held-out prompt of as many or more may not be whole inside a training text, nor a prompt inside a
-    completion. Shorter ones stand in many texts by themselves."""
+    """Words: a training text may not contain a whole held-out prompt of this length or more, nor a completion its
+    prompt. Shorter ones occur in many texts by chance."""
     written_heldout: Annotated[float, Field(ge=0, le=0.2)] = 0.1
     """Fraction of the instructions that a `self_instruct` stage keeps: those that are held-out prompts, or near one.
     They are taken out; more of them close the gate, since the model or the seeds then know the split."""

@@ -194,7 +194,7 @@ class Onlooker(Terminal):
     """The terminal of a session with a client.
 
     Lines that were said, details of checks and reasons of gates are for the person at the terminal: they may quote
-    held-out items. What the builder is to know of them stands in its brief, behind the wall.
+    held-out items. The builder's brief holds what it may know of them, redacted.
     """
 
     def __init__(self, exchange: Exchange) -> None:

@@ -225,7 +225,9 @@ class Place:
         try:
             return safe_parts(name, DEPTH)
         except ValueError as error:
-            raise AuditDamage(f"the path {plain(ascii(name), 120)} is none of a job's", where=self.url) from error
+            raise AuditDamage(
+                f"the path {plain(ascii(name), 120)} is not one that a job may leave", where=self.url
+            ) from error
 
     @contextmanager
     def _writing(self) -> Generator[None]:

@@ -41,7 +41,7 @@ class Draws:
 
     Raises:
         OSError: the state after the last of them cannot be read.
-        RuntimeError: it is none of such a device.
+        RuntimeError: it belongs to another kind of device.
     """
 
     def __init__(self, folder: Path, seed: int, device: str, groups: int) -> None:
